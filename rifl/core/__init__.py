@@ -1,0 +1,1 @@
+"""The protocol rules: no I/O, no threads, no clock, no randomness."""

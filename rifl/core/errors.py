@@ -1,0 +1,225 @@
+"""Everything rifl refuses or cannot tell, one class for each reason (DESIGN §3).
+
+::
+
+    RiflError
+     ├─ BadHeader          PayloadMismatch    StaleRpc          NotYours
+     ├─ LeaseExpired       SessionClosed      WindowExceeded    InProgress
+     ├─ OutcomeUnknown     NotExecuted        NotLeader         Draining
+     ├─ StoreUnavailable   Deposed            RecordPending     ResponseTooLarge
+     └─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
+
+Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC
+status ``code`` and the ``outcome``: whether the call can have run. Instances
+pickle. The client raises subclasses of these that are ``grpc.RpcError`` too.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rifl.core.outcome import Outcome
+
+__all__ = [
+    "BadHeader",
+    "BatchTooLarge",
+    "Deposed",
+    "Draining",
+    "ForkedProcess",
+    "InProgress",
+    "LeaseExpired",
+    "NotDeduplicated",
+    "NotExecuted",
+    "NotLeader",
+    "NotRecorded",
+    "NotYours",
+    "OutcomeUnknown",
+    "PayloadMismatch",
+    "RecordPending",
+    "ResponseTooLarge",
+    "RiflError",
+    "SessionClosed",
+    "StaleRpc",
+    "StoreUnavailable",
+    "WindowExceeded",
+]
+
+
+class RiflError(Exception):
+    """The root; ``str()`` is the message that also travels as status details."""
+
+    reason: ClassVar[str] = "RIFL"
+    code: ClassVar[str] = "INTERNAL"
+    outcome: ClassVar[Outcome] = Outcome.UNKNOWN
+
+
+class BadHeader(RiflError):
+    """The header breaks a rule of the wire format. No state was created."""
+
+    reason = "BAD_HEADER"
+    code = "INVALID_ARGUMENT"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class PayloadMismatch(RiflError):
+    """The identity belongs to a call with another method or payload."""
+
+    reason = "PAYLOAD_MISMATCH"
+    code = "INVALID_ARGUMENT"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class StaleRpc(RiflError):
+    """The client acknowledged this identity before: a bug in the caller.
+
+    The identity's first call may have run; what is refused is this one.
+    """
+
+    reason = "STALE_RPC"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.UNKNOWN
+
+
+class LeaseExpired(RiflError):
+    """The client id is unknown or expired, and the call is not known.
+
+    This arrival did not run; whether an earlier one did, nobody can tell any
+    more, so the label is unknown. A client that knows there was none may say
+    more.
+    """
+
+    reason = "LEASE_EXPIRED"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.UNKNOWN
+
+
+class SessionClosed(RiflError):
+    """The named session is closed, or its retention is over."""
+
+    reason = "SESSION_CLOSED"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.UNKNOWN
+
+
+class NotYours(RiflError):
+    """The token is wrong, or the id belongs to another peer. Reveals nothing."""
+
+    reason = "NOT_YOURS"
+    code = "PERMISSION_DENIED"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class WindowExceeded(RiflError):
+    """Too many calls are unacknowledged. This one was not begun."""
+
+    reason = "WINDOW_EXCEEDED"
+    code = "RESOURCE_EXHAUSTED"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class InProgress(RiflError):
+    """The first arrival of this call still runs; ask again."""
+
+    reason = "IN_PROGRESS"
+    code = "ABORTED"
+    outcome = Outcome.UNKNOWN
+
+
+class OutcomeUnknown(RiflError):
+    """A crash took the outcome of a plain method's call; final."""
+
+    reason = "OUTCOME_UNKNOWN"
+    code = "ABORTED"
+    outcome = Outcome.UNKNOWN
+
+
+class NotExecuted(RiflError):
+    """The call was resolved before it arrived, as not executed; final."""
+
+    reason = "NOT_EXECUTED"
+    code = "ABORTED"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class NotLeader(RiflError):
+    """Another server leads; nothing ran here."""
+
+    reason = "NOT_LEADER"
+    code = "UNAVAILABLE"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class Draining(RiflError):
+    """The server is about to stop and begins no new calls."""
+
+    reason = "DRAINING"
+    code = "UNAVAILABLE"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class StoreUnavailable(RiflError):
+    """The store could not be reached or written before the handler started."""
+
+    reason = "STORE_UNAVAILABLE"
+    code = "UNAVAILABLE"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class Deposed(RiflError):
+    """The leader lost its leadership with the call under way."""
+
+    reason = "DEPOSED"
+    code = "ABORTED"
+    outcome = Outcome.UNKNOWN
+
+
+class RecordPending(RiflError):
+    """The handler ran, but its record is not durable yet; it is being retried."""
+
+    reason = "RECORD_PENDING"
+    code = "ABORTED"
+    outcome = Outcome.UNKNOWN
+
+
+class ResponseTooLarge(RiflError):
+    """The handler ran; its answer exceeds a limit. This error is what is recorded."""
+
+    reason = "RESPONSE_TOO_LARGE"
+    code = "RESOURCE_EXHAUSTED"
+    outcome = Outcome.EXECUTED
+
+
+class BatchTooLarge(RiflError):
+    """The batch exceeds its bounds in count or bytes; split it."""
+
+    reason = "BATCH_TOO_LARGE"
+    code = "RESOURCE_EXHAUSTED"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class NotRecorded(RiflError):
+    """An atomic method's handler returned without a committed record.
+
+    A bug in the handler: its transaction did not commit, so nothing of it
+    stands, and the call stays new.
+    """
+
+    reason = "NOT_RECORDED"
+    code = "INTERNAL"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class NotDeduplicated(RiflError):
+    """The server does not host the lease service: it is not wrapped."""
+
+    reason = "NOT_DEDUPLICATED"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class ForkedProcess(RiflError):
+    """The channel was made in a parent process; connect again after the fork."""
+
+    reason = "FORKED_PROCESS"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.NOT_EXECUTED
