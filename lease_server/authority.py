@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import structlog
 
@@ -16,27 +17,19 @@ from lease_server.blocks import IdBlocks
 from lease_server.errors import (
     BadRequest,
     LeaseExpired,
-    NotYours,
     SessionClosed,
     StorageUnavailable,
     TooManyClients,
 )
-from lease_server.keyring import KeyRing
 from lease_server.sessionbook import OpenedSession, SessionBook
 from lease_server.sessions import SessionPolicy
+from lease_server.signer import Signer
+from lease_server.storage import LeaseStorage
 from lease_server.table import LeaseTable
-from lease_server.tokens import MAX_CLIENT_ID, make_token, peer_bound, verify
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lease_server.storage import LeaseStorage
 
 __all__ = ["Grant", "LeaseAuthority"]
 
 _log = structlog.get_logger("lease_server")
-
-_REFRESHES_PER_TERM = 4
 
 
 class Grant(NamedTuple):
@@ -92,9 +85,7 @@ class LeaseAuthority:
         self._lock = threading.Lock()
         self._table = LeaseTable(term_s, first_id=1, last_id=0)
         self._blocks = IdBlocks(self._table, storage, self._lock, id_block)
-        self._refresh_s = term_s / _REFRESHES_PER_TERM
-        self._refresh_at = clock() + self._refresh_s
-        self._ring = KeyRing(term_s, self._refresh_s)
+        self._signer = Signer(storage, term_s=term_s, clock=clock)
         self._drops: list[int] = []
         self._book = SessionBook(
             storage,
@@ -120,19 +111,17 @@ class LeaseAuthority:
         return len(self._table)
 
     def recover(self) -> None:
-        """Load secrets and sessions, and give every known client a full term.
+        """Load the sessions, and give every known client a full term.
 
         The constructor has done this; calling again before anyone is served is
         harmless. Sessions are not clients: they keep their own retention, and the
         ids of ended ones that still have a row come out of the next ``expire``, so
         a crash between closing and dropping leaves nothing behind.
         """
-        secrets = self._storage.secrets()
         ended = self._book.load()
         known = set(self._storage.known_clients())
         with self._lock:
             now = self._clock()
-            self._ring.update(secrets, now)
             self._drops = sorted(known & ended)
             clients = {client_id for client_id in known if not self._book.holds(client_id)}
             self._table.recover(clients, now)
@@ -144,7 +133,7 @@ class LeaseAuthority:
         Raises TooManyClients; StorageUnavailable if a new id block was needed.
         """
         client_id = self._blocks.take(self._grant_id)
-        return Grant(client_id, make_token(self._ring.signing, client_id, peer), self.term_s)
+        return Grant(client_id, self._signer.token(client_id, peer), self.term_s)
 
     def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
         """Raise NotYours unless the token is genuine for this id and peer.
@@ -153,11 +142,7 @@ class LeaseAuthority:
         LeaseExpired. Says nothing about the lease. Takes no lock, and costs one
         HMAC; ``peer`` is used only if ``peer_bound(token)``.
         """
-        if verify(self._ring.valid, client_id, token, peer):
-            return
-        if 1 <= client_id <= MAX_CLIENT_ID and self._storage.is_foreign(client_id):
-            raise LeaseExpired("the server restarted since this client id was granted")
-        raise NotYours("the token is not valid for this client id")
+        self._signer.check(client_id, token, peer)
 
     def renew(self, client_id: int, now: float | None = None) -> bool:
         """Extend a lease by a term, or restart a session's retention; True if alive.
@@ -195,8 +180,7 @@ class LeaseAuthority:
             if self.is_session(client_id):
                 raise SessionClosed("the session is closed or past its retention")
             raise LeaseExpired("the lease is over; ask for a new client id")
-        fresh = make_token(self._ring.signing, client_id, peer if peer_bound(token) else b"")
-        return b"" if fresh == token else fresh
+        return self._signer.fresh_token(client_id, token, peer)
 
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
         """End a lease now; the next ``expire`` returns its id. Twice is the same as once.
@@ -218,7 +202,7 @@ class LeaseAuthority:
         TooManySessions, StorageUnavailable.
         """
         row, created = self._book.open(name, peer, retention_s)
-        token = make_token(self._ring.signing, row.client_id, peer)
+        token = self._signer.token(row.client_id, peer)
         return OpenedSession(row.client_id, token, row.retention_s, created)
 
     def close_session(self, name: str, peer: bytes = b"") -> int:
@@ -240,10 +224,7 @@ class LeaseAuthority:
         heartbeat answers with a new one. Rotate at most once in three terms. Raises
         StorageUnavailable.
         """
-        secrets = self._storage.rotate_secret()
-        with self._lock:
-            self._ring.update(secrets, self._clock())
-        _log.info("secret_rotated", key_id=secrets[0].key_id)
+        self._signer.rotate()
 
     def expire(self, now: float | None = None) -> list[int]:
         """The ids whose records must be dropped now, ascending, each once.
@@ -257,12 +238,11 @@ class LeaseAuthority:
         """
         at = self._clock() if now is None else now
         try:
-            self._refresh_secrets(at)
+            self._signer.refresh(at)
             self._book.sweep(at)
         except StorageUnavailable as error:
             _log.warning("storage_unavailable", error=str(error))
         with self._lock:
-            self._ring.tick(at)
             ids = self._drops + self._book.take_ended() + self._table.expire(at)
             self._drops = []
         return sorted(ids)
@@ -276,11 +256,3 @@ class LeaseAuthority:
             if len(self._table) >= self._max_clients:
                 raise TooManyClients(f"this server holds {self._max_clients} leases already")
         return self._table.grant(now)
-
-    def _refresh_secrets(self, now: float) -> None:
-        if now < self._refresh_at:
-            return
-        secrets = self._storage.secrets()
-        with self._lock:
-            self._ring.update(secrets, now)
-        self._refresh_at = now + self._refresh_s

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from lease_server.errors import StorageUnavailable
+from lease_server.storage import LeaseStorage
 from lease_server.table import BlockExhausted, LeaseTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lease_server.storage import LeaseStorage
 
 __all__ = ["IdBlocks"]
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lease_server.tokens import Secret
+from lease_server.tokens import Secret
 
 __all__ = ["KeyRing"]
 

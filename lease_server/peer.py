@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from lease_server.errors import NotYours
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 __all__ = ["PeerContext", "peer_of"]
 

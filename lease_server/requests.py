@@ -6,18 +6,15 @@ so that garbage gets a typed error instead of gRPC's INTERNAL.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from lease_server.authority import LeaseAuthority
 from lease_server.errors import BadRequest, LeaseError
 from lease_server.v1 import lease_server_pb2 as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lease_server.authority import LeaseAuthority
 
 __all__ = ["RequestDesk", "Terms"]
 

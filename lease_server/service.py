@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
 import structlog
 
+from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError, TooManyRefusals
 from lease_server.peer import peer_of
 from lease_server.requests import RequestDesk, Terms
 from lease_server.status import rich_status
 from lease_server.v1 import lease_server_pb2 as pb
-
-if TYPE_CHECKING:
-    from lease_server.authority import LeaseAuthority
 
 __all__ = ["SERVICE_NAME", "add_lease_service", "status_of"]
 

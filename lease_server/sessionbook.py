@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
 from lease_server.errors import SessionClosed
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState, SessionTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lease_server.storage import LeaseStorage
+from lease_server.storage import LeaseStorage
 
 __all__ = ["OpenedSession", "SessionBook"]
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import enum
 import heapq
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from lease_server.errors import BadRequest, SessionClosed, TooManySessions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["MAX_NAME_CHARS", "SessionPolicy", "SessionRow", "SessionState", "SessionTable"]
 

@@ -6,16 +6,14 @@ in the binary trailing metadata entry ``grpc-status-details-bin``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships none
 from grpc_status import rpc_status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 __all__ = ["DETAILS_KEY", "DOMAIN", "ErrorInfo", "details_bin", "read_error_info", "rich_status"]
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import structlog
 
+from lease_server.authority import LeaseAuthority
 from lease_server.errors import StorageUnavailable
-
-if TYPE_CHECKING:
-    from lease_server.authority import LeaseAuthority
-    from lease_server.storage import LeaseStorage
+from lease_server.storage import LeaseStorage
 
 __all__ = ["Sweeper"]
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 __all__ = ["BlockExhausted", "LeaseTable"]
 

@@ -12,11 +12,8 @@ for a token: any server holding the secret makes and checks it.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["MAX_CLIENT_ID", "TOKEN_BYTES", "Secret", "make_token", "peer_bound", "verify"]
 
