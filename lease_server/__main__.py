@@ -14,6 +14,7 @@ import sys
 from typing import cast
 
 import grpc.aio
+import structlog
 
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError
