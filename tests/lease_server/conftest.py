@@ -68,7 +68,8 @@ class SqliteLeaseStorage:
         with self._transaction() as db:
             self._add_secret(db, (self._secrets(db)[0].key_id + 1) % 2**16)
             db.execute(
-                "DELETE FROM secret WHERE at NOT IN (SELECT at FROM secret ORDER BY at DESC LIMIT 2)"
+                "DELETE FROM secret WHERE at NOT IN"
+                " (SELECT at FROM secret ORDER BY at DESC LIMIT 2)"
             )
             return self._secrets(db)
 
@@ -89,7 +90,8 @@ class SqliteLeaseStorage:
     def put_session(self, row):
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO session VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (client_id) DO UPDATE SET"
+                "INSERT INTO session VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (client_id) DO UPDATE SET"
                 " state = excluded.state, retention = excluded.retention,"
                 " changed = excluded.changed WHERE state = 'open'"
                 " ON CONFLICT (peer, name) DO NOTHING",

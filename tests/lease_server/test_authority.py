@@ -251,7 +251,7 @@ def test_two_servers_agree_on_a_session(restart):
 
 
 def test_sessions_outlive_a_crash(restart, clock):
-    """After a restart a session has its id and its full retention; a closed one stays closed (§5)."""
+    """A restart keeps a session's id with full retention, and a closed one closed (§5)."""
     storage, authority = restart()
     opened = authority.open_session("job", b"", 100.0)
     closed = authority.open_session("done", b"", 100.0)
@@ -287,7 +287,7 @@ def test_a_session_past_its_retention_ends_durably_before_its_records(restart, c
 
 
 def test_a_name_is_free_again_after_the_stated_time(restart, clock):
-    """A refused name is forgotten after `refuse_for_s`, across a restart; then the id is new (§5)."""
+    """A refused name is free after `refuse_for_s`, across a restart; its id is new (§5)."""
     policy = SessionPolicy(refuse_for_s=200.0)
     _, authority = restart(session_policy=policy)
     first = authority.open_session("job")
@@ -326,7 +326,7 @@ def test_an_unreachable_storage_is_typed_and_passing(restart):
 
 
 def test_rotation_hands_out_new_tokens(restart, clock):
-    """After a rotation heartbeats answer with a new token, bound as the old one, then the old ends (§5)."""
+    """After a rotation heartbeats give a new token, bound as the old, which then ends (§5)."""
     _, authority = restart()
     _, other = restart()
     grant = authority.grant(b"me")

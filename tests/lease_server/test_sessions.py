@@ -129,7 +129,7 @@ def test_policy_is_cross_checked():
         {"max_open": 5},
         {"max_names": 10},
     ):
-        with pytest.raises(ValueError, match="need|must"):
+        with pytest.raises(ValueError, match=r"need|must"):
             SessionPolicy(**numbers)
     policy = SessionPolicy(default_retention_s=5.0, max_retention_s=20.0)
     assert [policy.retention_s(asked) for asked in (0, 1.5, 99)] == [5.0, 1.5, 20.0]

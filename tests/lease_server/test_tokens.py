@@ -1,5 +1,6 @@
 """Capability tokens."""
 
+import hmac
 import pickle
 
 import pytest
@@ -29,6 +30,15 @@ def test_a_token_opens_its_own_id_only(client_id, peer):
         assert not verify([OLD], client_id, token, b"")
     else:
         assert verify([OLD], client_id, token, b"anyone")
+
+
+@given(st.binary(min_size=16, max_size=130), IDS, st.binary(max_size=100))
+def test_the_mac_is_standard(value, client_id, peer):
+    """The MAC is HMAC-SHA256 cut to 16 bytes, as any language computes it (RFC 2104)."""
+    token = make_token(Secret(258, value), client_id, peer)
+    head = bytes([1, 1 if peer else 0, 1, 2])
+    message = b"rifl client id v1\0" + head + client_id.to_bytes(8, "big") + peer
+    assert token == head + hmac.digest(value, message, "sha256")[:16]
 
 
 @given(IDS, st.binary(max_size=8), st.integers(0, TOKEN_BYTES - 1), st.integers(1, 255))
