@@ -1,0 +1,116 @@
+"""``python -m lease_server --listen HOST:PORT --store URL``: the server alone.
+
+Prints the bound address as one line on standard output when ready; logs go to
+standard error. SIGTERM and SIGINT stop it cleanly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import signal
+import sys
+from typing import cast
+
+import grpc.aio
+import structlog
+
+from lease_server.authority import LeaseAuthority
+from lease_server.errors import LeaseError
+from lease_server.requests import Terms
+from lease_server.service import add_lease_service
+from lease_server.storage import LeaseStorage, MemoryLeaseStorage
+from lease_server.sweeper import Sweeper
+
+__all__ = ["main"]
+
+_SWEEPS_PER_TERM = 10
+_MAX_SWEEP_INTERVAL_S = 5.0
+_GRACE_S = 1.0
+
+_log = structlog.get_logger("lease_server")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until a signal; the exit code: 0, or 1 if it could not start."""
+    arguments = _arguments(argv)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        asyncio.run(_serve(arguments))
+    except (LeaseError, OSError, ValueError, RuntimeError, ImportError) as error:
+        sys.stderr.write(f"lease_server: {error}\n")
+        return 1
+    return 0
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m lease_server", description=__doc__)
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 picks one")
+    parser.add_argument("--store", required=True, metavar="URL", help="memory:, sqlite:///file")
+    parser.add_argument("--term-s", type=float, default=60.0, help="length of a lease, seconds")
+    parser.add_argument(
+        "--deduplicated",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="a method the servers behind this one deduplicate: /package.Service/Method, "
+        "/package.Service/* or *; may be given again",
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        Terms(deduplicated=arguments.deduplicated)
+    except ValueError as error:
+        parser.error(str(error))
+    if not 0 < arguments.term_s < float("inf"):
+        parser.error("--term-s must be positive")
+    return arguments
+
+
+def _open_storage(url: str) -> LeaseStorage:
+    if url == "memory:":
+        return MemoryLeaseStorage()
+    # An entry point may import what it puts together (DESIGN §2); the package may not.
+    stores = importlib.import_module("rifl.stores")
+    return cast("LeaseStorage", stores.open_lease_storage(url))
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    storage = _open_storage(arguments.store)
+    authority = LeaseAuthority(storage, term_s=arguments.term_s)
+    server = grpc.aio.server()
+    add_lease_service(server, authority, deduplicated=arguments.deduplicated)
+    host = arguments.listen.rpartition(":")[0]
+    port = server.add_insecure_port(arguments.listen)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    sys.stdout.write(f"{host}:{port}\n")
+    sys.stdout.flush()
+    interval_s = min(_MAX_SWEEP_INTERVAL_S, arguments.term_s / _SWEEPS_PER_TERM)
+    sweeping = asyncio.create_task(_sweep(Sweeper(authority, storage), interval_s, stop))
+    stopped = asyncio.create_task(stop.wait())
+    # A sweep that fails for a reason nobody foresaw stops the server, visibly.
+    await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
+    await server.stop(_GRACE_S)
+    stop.set()
+    await sweeping
+    close = getattr(storage, "close", None)
+    if close is not None:
+        close()
+    _log.info("stopped")
+
+
+async def _sweep(sweeper: Sweeper, interval_s: float, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        await asyncio.to_thread(sweeper.sweep)
+        try:
+            await asyncio.wait_for(stop.wait(), interval_s)
+        except TimeoutError:
+            continue
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The lease service on a sync or an aio gRPC server (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+import structlog
+
+from lease_server.authority import LeaseAuthority
+from lease_server.errors import LeaseError, TooManyRefusals
+from lease_server.peer import peer_of
+from lease_server.requests import RequestDesk, Terms
+from lease_server.status import rich_status
+from lease_server.v1 import lease_server_pb2 as pb
+
+__all__ = ["SERVICE_NAME", "add_lease_service", "status_of"]
+
+_log = structlog.get_logger("lease_server")
+
+SERVICE_NAME = "lease_server.v1.LeaseServer"
+
+_MAX_REFUSALS_PER_STREAM = 64
+_STORAGE_THREADS = 4
+
+_Answer = Callable[[bytes, bytes], bytes]
+_AioContext = grpc.aio.ServicerContext[bytes, bytes]
+
+
+def add_lease_service(
+    server: grpc.Server | grpc.aio.Server,
+    authority: LeaseAuthority,
+    *,
+    deduplicated: Sequence[str],
+    not_deduplicated: Sequence[str] = (),
+    window: int = 512,
+    peer_property: str | None = None,
+    max_streams: int = 10_000,
+    executor: Executor | None = None,
+) -> None:
+    """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
+
+    To be called before the server starts. Grants tell the method patterns and the
+    window to clients. On a mutually authenticated channel ids and session names are
+    bound to the peer's identity, taken from ``peer_property`` (see ``peer_of``).
+
+    On a ``grpc.server`` heartbeats are unary and KeepAlive is UNIMPLEMENTED without
+    taking a thread. On a ``grpc.aio.server`` each renewal of a KeepAlive stream is
+    answered in order; refused ones say why and the stream goes on, up to 64 of
+    them. At most ``max_streams`` are open at once. What may block on the storage runs
+    in ``executor`` (None: one of its own with 4 threads).
+
+    Refusals carry rich error details. Raises TypeError for anything that is neither
+    kind of server, ValueError for a malformed pattern or window.
+    """
+    terms = Terms(deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window)
+    if isinstance(server, grpc.aio.Server):
+        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_STREAM))
+        pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
+        handlers = _AioShell(desk, peer_property, max_streams, pool).handlers()
+    elif isinstance(server, grpc.Server):
+        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_UNARY))
+        handlers = _sync_handlers(desk, peer_property)
+    else:
+        raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def status_of(error: LeaseError) -> grpc.Status:
+    """The rich status a refusal travels as."""
+    return rich_status(error.code, error.reason, str(error), retry_after_s=error.retry_after_s)
+
+
+def _sync_handlers(desk: RequestDesk, peer_property: str | None) -> dict[str, Any]:
+    def handler(answer: _Answer) -> Any:
+        def behave(raw: bytes, context: grpc.ServicerContext) -> bytes:
+            try:
+                return answer(raw, peer_of(context, peer_property))
+            except LeaseError as error:
+                context.abort_with_status(status_of(error))
+
+        return grpc.unary_unary_rpc_method_handler(behave)
+
+    # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
+    return {
+        "Grant": handler(desk.grant),
+        "Renew": handler(desk.renew),
+        "Release": handler(desk.release),
+        "OpenSession": handler(desk.open_session),
+        "CloseSession": handler(desk.close_session),
+    }
+
+
+class _AioShell:
+    """The handlers for one ``grpc.aio`` server; used on its event loop only."""
+
+    def __init__(
+        self, desk: RequestDesk, peer_property: str | None, max_streams: int, executor: Executor
+    ) -> None:
+        self._desk = desk
+        self._peer_property = peer_property
+        self._max_streams = max_streams
+        self._executor = executor
+        self._streams = 0
+
+    def handlers(self) -> dict[str, Any]:
+        desk = self._desk
+        return {
+            "Grant": self._unary(desk.grant, blocking=True),
+            "Renew": self._unary(desk.renew),
+            "KeepAlive": grpc.stream_stream_rpc_method_handler(self._keep_alive),
+            "Release": self._unary(desk.release),
+            "OpenSession": self._unary(desk.open_session, blocking=True),
+            "CloseSession": self._unary(desk.close_session, blocking=True),
+        }
+
+    def _unary(self, answer: _Answer, *, blocking: bool = False) -> Any:
+        async def behave(raw: bytes, context: _AioContext) -> bytes:
+            try:
+                peer = peer_of(context, self._peer_property)
+                if blocking:
+                    loop = asyncio.get_running_loop()
+                    return await loop.run_in_executor(self._executor, answer, raw, peer)
+                return answer(raw, peer)
+            except LeaseError as error:
+                await _abort(context, error)
+
+        return grpc.unary_unary_rpc_method_handler(behave)
+
+    async def _keep_alive(self, requests: AsyncIterator[bytes], context: _AioContext) -> None:
+        if self._streams >= self._max_streams:
+            await _abort(context, TooManyRefusals("too many heartbeat streams; use Renew"))
+        self._streams += 1
+        try:
+            peer = peer_of(context, self._peer_property)
+            refusals = 0
+            async for raw in requests:
+                reply, refused = self._desk.keep_alive(raw, peer)
+                await context.write(reply)
+                refusals += refused
+                if refusals >= _MAX_REFUSALS_PER_STREAM:
+                    raise TooManyRefusals("too many renewals of this stream were refused")
+        except LeaseError as error:
+            _log.warning("stream_refused", peer=context.peer(), reason=error.reason)
+            await _abort(context, error)
+        finally:
+            self._streams -= 1
+
+
+async def _abort(context: _AioContext, error: LeaseError) -> NoReturn:
+    status = status_of(error)
+    await context.abort(status.code, status.details, status.trailing_metadata)

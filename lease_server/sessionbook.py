@@ -1,0 +1,162 @@
+"""Named sessions kept durable: the session table joined to its storage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from lease_server.errors import SessionClosed
+from lease_server.sessions import SessionPolicy, SessionRow, SessionState, SessionTable
+from lease_server.storage import LeaseStorage
+
+__all__ = ["OpenedSession", "SessionBook"]
+
+_log = structlog.get_logger("lease_server")
+
+
+class OpenedSession(NamedTuple):
+    """An open session; ``created`` is False if the name was open already."""
+
+    client_id: int
+    token: bytes
+    retention_s: float
+    created: bool
+
+
+class SessionBook:
+    """Opens, closes and expires sessions, durable before visible (DESIGN §5).
+
+    ``open``, ``close``, ``sweep`` and ``load`` take their own lock and block on
+    the storage. ``alive``, ``renew`` and ``take_ended`` are called with the lock
+    given at construction held, which is never held during I/O. Any thread.
+    """
+
+    def __init__(
+        self,
+        storage: LeaseStorage,
+        policy: SessionPolicy,
+        *,
+        lock: threading.Lock,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        new_id: Callable[[], int],
+    ) -> None:
+        """An empty book. ``new_id`` gives ids never granted; it may block."""
+        self._storage = storage
+        self._policy = policy
+        self._lock = lock
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._new_id = new_id
+        self._table = SessionTable(policy)
+        # One writer at a time: two openers of a name must not both insert it.
+        self._writing = threading.Lock()
+        self._unwritten: list[SessionRow] = []
+        self._unforgotten: list[int] = []
+        self._ended: list[int] = []
+
+    def __len__(self) -> int:
+        """Names held, open and refused."""
+        return len(self._table)
+
+    def load(self) -> set[int]:
+        """Take over the storage's sessions; the ids of those that ended."""
+        rows = self._storage.load_sessions()
+        with self._lock:
+            self._table.load(rows, self._clock(), self._wall_clock())
+        return {row.client_id for row in rows if row.state is not SessionState.OPEN}
+
+    def holds(self, client_id: int) -> bool:
+        """Whether the id is a session's, open or ended. Needs no lock."""
+        return self._table.holds(client_id)
+
+    def alive(self, client_id: int, now: float) -> bool:
+        """Whether the session is open and within its retention."""
+        return self._table.alive(client_id, now)
+
+    def renew(self, client_id: int, now: float) -> bool:
+        """Restart a session's retention; False if it is not alive."""
+        return self._table.renew(client_id, now)
+
+    def open(self, name: str, peer: bytes, retention_s: float) -> tuple[SessionRow, bool]:
+        """The open session of that name, and whether this call created it."""
+        self._table.check_name(name)
+        granted_s = self._policy.retention_s(retention_s)
+        with self._writing:
+            with self._lock:
+                row = self._table.find(peer, name, self._clock())
+                if row is None:
+                    self._table.require_room(peer)
+            fresh = row is None
+            if row is None:
+                wanted = SessionRow(
+                    self._new_id(), name, peer, SessionState.OPEN, granted_s, self._wall_clock()
+                )
+            else:
+                wanted = replace(row, retention_s=max(granted_s, row.retention_s))
+            if wanted != row:
+                row = self._install(wanted)
+        if row.state is not SessionState.OPEN:
+            raise SessionClosed(f"session {name!r} was closed on another server")
+        created = fresh and row.client_id == wanted.client_id
+        if created:
+            _log.info("session_opened", client_id=row.client_id, name=name)
+        return row, created
+
+    def close(self, name: str, peer: bytes) -> tuple[int, bool]:
+        """Close for ever; the id, and whether it was open until now."""
+        self._table.check_name(name)
+        with self._writing:
+            with self._lock:
+                row = self._table.get(peer, name)
+            if row is None:
+                raise SessionClosed(f"no session {name!r} is known here")
+            if row.state is not SessionState.OPEN:
+                return row.client_id, False
+            # Durable first: a failed write leaves the session open, to be closed again.
+            # And again if another server forgot the name and opened it anew.
+            while row.state is SessionState.OPEN:
+                row = self._install(
+                    replace(row, state=SessionState.CLOSED, changed_at_unix_s=self._wall_clock())
+                )
+        _log.info("session_closed", client_id=row.client_id, name=name)
+        return row.client_id, True
+
+    def sweep(self, now: float) -> None:
+        """End sessions past their retention and forget names refused long enough.
+
+        A session ends in memory first, then in the storage, and only then is it
+        handed to ``take_ended``. Raises StorageUnavailable; what is left is done by
+        the next sweep.
+        """
+        with self._writing:
+            with self._lock:
+                expired, forgotten = self._table.expire(now, self._wall_clock())
+            self._unwritten += expired
+            self._unforgotten += forgotten
+            while self._unwritten:
+                row = self._unwritten[-1]
+                # What stands may be another id's row: that one is not over.
+                self._storage.put_session(row)
+                self._unwritten.pop()
+                with self._lock:
+                    self._ended.append(row.client_id)
+                _log.info("session_expired", client_id=row.client_id, name=row.name)
+            while self._unforgotten:
+                self._storage.forget_session(self._unforgotten[-1])
+                self._unforgotten.pop()
+
+    def take_ended(self) -> list[int]:
+        """The sessions whose end became durable since the last time."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _install(self, row: SessionRow) -> SessionRow:
+        standing = self._storage.put_session(row)
+        with self._lock:
+            self._table.put(standing, self._clock())
+        return standing

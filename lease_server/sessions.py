@@ -1,0 +1,227 @@
+"""Named sessions: the same name, the same client id, until closed (DESIGN §5). Pure."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lease_server.errors import BadRequest, SessionClosed, TooManySessions
+
+__all__ = ["MAX_NAME_CHARS", "SessionPolicy", "SessionRow", "SessionState", "SessionTable"]
+
+MAX_NAME_CHARS = 256
+_DAY_S = 86_400.0
+
+
+class SessionState(enum.Enum):
+    """Where a session is in its life; it only moves from OPEN to one of the others."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One session as the storage keeps it; ``(peer, name)`` is unique.
+
+    ``changed_at_unix_s`` is the wall-clock time of the last change of state,
+    seconds since the Unix epoch.
+    """
+
+    client_id: int
+    name: str
+    peer: bytes
+    state: SessionState
+    retention_s: float
+    changed_at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPolicy:
+    """How long sessions and their names live, and how many there may be.
+
+    Names are counted from opening until they are forgotten, so ``max_names``
+    bounds what a peer can make the server remember. All unauthenticated callers
+    are one peer.
+    """
+
+    default_retention_s: float = _DAY_S
+    max_retention_s: float = 30 * _DAY_S
+    refuse_for_s: float = 7 * _DAY_S
+    max_open: int = 100_000
+    max_open_per_peer: int = 20_000
+    max_names: int = 1_000_000
+    max_names_per_peer: int = 500_000
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where the numbers contradict each other."""
+        if not 0 < self.default_retention_s <= self.max_retention_s:
+            raise ValueError("need 0 < default_retention_s <= max_retention_s")
+        if self.refuse_for_s <= 0:
+            raise ValueError("refuse_for_s must be positive")
+        if not 0 < self.max_open_per_peer <= self.max_open <= self.max_names:
+            raise ValueError("need 0 < max_open_per_peer <= max_open <= max_names")
+        if not self.max_open_per_peer <= self.max_names_per_peer <= self.max_names:
+            raise ValueError("need max_open_per_peer <= max_names_per_peer <= max_names")
+
+    def retention_s(self, asked_s: float) -> float:
+        """What an opener gets: what it asked for up to the bound; for 0 the default."""
+        return min(asked_s, self.max_retention_s) if asked_s > 0 else self.default_retention_s
+
+
+class SessionTable:
+    """All sessions of one server. No I/O, no clock, not thread-safe.
+
+    ``now`` is seconds on the caller's monotonic clock. Retention counts from the
+    last opening or renewal, and in full again from a server restart (late is
+    safe, early is not). A closed or expired name is refused for ``refuse_for_s``
+    after that, across restarts, by the wall clock: it is the one time persisted,
+    since names refused anew from every restart would pile up for ever. A wall
+    clock set forward by days while the server is down forgets that much early.
+
+    Invariants:
+
+    1. At most one row for each (peer, name); its id never changes.
+    2. A row that is not OPEN never becomes OPEN again.
+    3. Every id held has exactly one entry in the heap (which may hold others too).
+    """
+
+    def __init__(self, policy: SessionPolicy) -> None:
+        """An empty table; give it what the storage holds with ``load``."""
+        self._policy = policy
+        self._rows: dict[int, SessionRow] = {}
+        self._ids: dict[tuple[bytes, str], int] = {}
+        self._deadline: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._open_of: Counter[bytes] = Counter()
+        self._names_of: Counter[bytes] = Counter()
+
+    def __len__(self) -> int:
+        """Names held, open and refused."""
+        return len(self._rows)
+
+    @staticmethod
+    def check_name(name: str) -> None:
+        """Raise BadRequest unless the name has 1 to 256 characters."""
+        if not 1 <= len(name) <= MAX_NAME_CHARS:
+            raise BadRequest(f"a session name has 1 to {MAX_NAME_CHARS} characters")
+
+    def load(self, rows: Iterable[SessionRow], now: float, unix_s: float) -> None:
+        """Take over what the storage holds, at start; open sessions get full retention."""
+        for row in rows:
+            gone_s = max(0.0, unix_s - row.changed_at_unix_s)
+            self.put(row, now if row.state is SessionState.OPEN else now - gone_s)
+
+    def find(self, peer: bytes, name: str, now: float) -> SessionRow | None:
+        """The open session of that name, its retention renewed; None if never seen.
+
+        Raises SessionClosed for a name that is closed or past its retention.
+        """
+        row = self.get(peer, name)
+        if row is not None and not self.renew(row.client_id, now):
+            raise SessionClosed(f"session {name!r} is closed or past its retention")
+        return row
+
+    def get(self, peer: bytes, name: str) -> SessionRow | None:
+        """The row of that name, in whatever state; None if never seen."""
+        client_id = self._ids.get((peer, name))
+        return None if client_id is None else self._rows[client_id]
+
+    def require_room(self, peer: bytes) -> None:
+        """Raise TooManySessions if this peer, or anyone, may not open another name."""
+        policy = self._policy
+        if (
+            self._open_of[peer] >= policy.max_open_per_peer
+            or self._open_of.total() >= policy.max_open
+            or self._names_of[peer] >= policy.max_names_per_peer
+            or len(self._rows) >= policy.max_names
+        ):
+            raise TooManySessions("too many named sessions; close some")
+
+    def put(self, row: SessionRow, now: float) -> None:
+        """Install a row that is durable, new or changed; its time starts at ``now``.
+
+        A row that would reopen a session is ignored (invariant 2).
+        """
+        standing = self._rows.get(row.client_id)
+        if standing is None:
+            holder = self._ids.get((row.peer, row.name))
+            if holder is not None:
+                # Another server forgot the name and opened it anew.
+                self._forget(self._rows[holder])
+            self._ids[(row.peer, row.name)] = row.client_id
+            self._names_of[row.peer] += 1
+        elif standing.state is not SessionState.OPEN:
+            return
+        else:
+            self._open_of[row.peer] -= 1
+        self._rows[row.client_id] = row
+        if row.state is SessionState.OPEN:
+            self._open_of[row.peer] += 1
+            deadline = now + row.retention_s
+        else:
+            deadline = now + self._policy.refuse_for_s
+        self._deadline[row.client_id] = deadline
+        if standing is None:
+            heapq.heappush(self._heap, (deadline, row.client_id))
+
+    def renew(self, client_id: int, now: float) -> bool:
+        """Restart an open session's retention; False if it is not open any more."""
+        if not self.alive(client_id, now):
+            return False
+        deadline = now + self._rows[client_id].retention_s
+        self._deadline[client_id] = max(deadline, self._deadline[client_id])
+        return True
+
+    def alive(self, client_id: int, now: float) -> bool:
+        """Whether the id is that of an open session within its retention."""
+        row = self._rows.get(client_id)
+        if row is None or row.state is not SessionState.OPEN:
+            return False
+        return now < self._deadline[client_id]
+
+    def holds(self, client_id: int) -> bool:
+        """Whether the id is that of a session, open or refused."""
+        return client_id in self._rows
+
+    def expire(self, now: float, unix_s: float) -> tuple[list[SessionRow], list[int]]:
+        """The sessions whose retention ended, now EXPIRED; and the ids of names forgotten.
+
+        Each is returned once. An EXPIRED row must be made durable before anything
+        recorded under its id is dropped: else, after a crash in between, the name
+        would be open again and its calls would look new.
+        """
+        expired: list[SessionRow] = []
+        forgotten: list[int] = []
+        while self._heap and self._heap[0][0] <= now:
+            _, client_id = heapq.heappop(self._heap)
+            row = self._rows.get(client_id)
+            if row is None:
+                continue
+            if self._deadline[client_id] <= now:
+                if row.state is SessionState.OPEN:
+                    row = replace(row, state=SessionState.EXPIRED, changed_at_unix_s=unix_s)
+                    self.put(row, now)
+                    expired.append(row)
+                else:
+                    self._forget(row)
+                    forgotten.append(client_id)
+                    continue
+            heapq.heappush(self._heap, (self._deadline[client_id], client_id))
+        return expired, forgotten
+
+    def _forget(self, row: SessionRow) -> None:
+        del self._rows[row.client_id]
+        del self._deadline[row.client_id]
+        del self._ids[(row.peer, row.name)]
+        self._names_of[row.peer] -= 1
+        if row.state is SessionState.OPEN:
+            self._open_of[row.peer] -= 1
+        # Counters keep zeros: drop them, or every peer ever seen stays.
+        for counter in (self._names_of, self._open_of):
+            if counter[row.peer] == 0:
+                del counter[row.peer]

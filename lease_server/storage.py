@@ -1,0 +1,165 @@
+"""What the lease server needs kept, and a storage that forgets with its process."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import threading
+from typing import Protocol
+
+from lease_server.errors import StorageUnavailable
+from lease_server.sessions import SessionRow, SessionState
+from lease_server.tokens import Secret
+
+__all__ = ["LeaseStorage", "MemoryLeaseStorage"]
+
+_COUNTER_BITS = 32
+_INCARNATION_BITS = 31
+_SECRET_BYTES = 32
+_SECRETS_KEPT = 2
+
+
+class LeaseStorage(Protocol):
+    """Id blocks, secrets, sessions, and which clients left something durable.
+
+    Methods may block and are called from several threads at once. A write is
+    durable before its method returns. Trouble with the medium is
+    StorageUnavailable; the write may then stand or not, and is asked for again.
+    Several servers may share a storage.
+    """
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """Reserve ``count`` ids, first and last inclusive, from 1 to 2^63 - 1.
+
+        Each block lies above every block reserved before it, by anyone, and above
+        every id of ``known_clients``. A block whose reply was lost is lost.
+        """
+
+    def secrets(self) -> list[Secret]:
+        """The secrets tokens may be signed with, newest first.
+
+        The first caller ever makes one; of two at once, both get the same.
+        """
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a new secret under the next key id and forget all but the newest two."""
+
+    def load_sessions(self) -> list[SessionRow]:
+        """Every session row that was put and not forgotten, in any order."""
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Insert a session, or update the one with its client id; the row that stands.
+
+        If another client id holds the same (peer, name), nothing is written and
+        that id's row is returned: of two servers opening one name, one wins. A row
+        that is not OPEN never becomes OPEN again.
+        """
+
+    def forget_session(self, client_id: int) -> None:
+        """Delete a session's row; its name may be opened anew. Unknown ids are fine."""
+
+    def known_clients(self) -> list[int]:
+        """Ids with a durable row: clients and sessions that have records, or had.
+
+        They get a full new term at start (DESIGN §5). An id leaves when its row and
+        its records are removed.
+        """
+
+    def drop_client(self, client_id: int) -> None:
+        """Remove a client's row and all its records, in one transaction.
+
+        Called only by a lease server that stands alone, for every id its authority
+        expired; a server hosting the lease service removes them itself, after the
+        client's running calls. Unknown ids are fine.
+        """
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Whether the id belongs to an incarnation of this storage that is gone.
+
+        Then its token cannot be checked any more, and it is told that its lease
+        expired. False for a storage that outlives its process. Never blocks.
+        """
+
+
+class MemoryLeaseStorage:
+    """A storage that lives as long as its object. Thread-safe, never blocks on I/O.
+
+    Ids carry a random incarnation in their upper 31 bits, so those of a process
+    that died are told apart (``is_foreign``): calls under them are refused, never
+    run again silently. A session's name, however, is forgotten with the process,
+    and opening it again gives a new id.
+    """
+
+    def __init__(self) -> None:
+        """A new incarnation, with a secret of its own."""
+        self._lock = threading.Lock()
+        # Not 0, so that no small number is mistaken for one of ours.
+        self._incarnation = 1 + randomness.randbelow(2**_INCARNATION_BITS - 1)
+        self._counter = 0
+        self._secrets = [Secret(0, randomness.token_bytes(_SECRET_BYTES))]
+        self._sessions: dict[int, SessionRow] = {}
+        self._names: dict[tuple[bytes, str], int] = {}
+
+    @property
+    def incarnation(self) -> int:
+        """The upper 31 bits of every id reserved here."""
+        return self._incarnation
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """The next ids; StorageUnavailable after four thousand million of them."""
+        if count < 1:
+            raise ValueError("a block holds at least one id")
+        with self._lock:
+            if self._counter + count >= 2**_COUNTER_BITS:
+                raise StorageUnavailable("this incarnation has no ids left; restart the server")
+            base = (self._incarnation << _COUNTER_BITS) + self._counter
+            self._counter += count
+        return base + 1, base + count
+
+    def secrets(self) -> list[Secret]:
+        """The secrets, newest first."""
+        with self._lock:
+            return list(self._secrets)
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a secret; the newest two are kept."""
+        with self._lock:
+            key_id = (self._secrets[0].key_id + 1) % 2**16
+            fresh = Secret(key_id, randomness.token_bytes(_SECRET_BYTES))
+            self._secrets = [fresh, *self._secrets][:_SECRETS_KEPT]
+            return list(self._secrets)
+
+    def load_sessions(self) -> list[SessionRow]:
+        """The sessions of this object."""
+        with self._lock:
+            return list(self._sessions.values())
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Insert or update a session; the row that stands."""
+        with self._lock:
+            holder = self._names.get((row.peer, row.name), row.client_id)
+            if holder != row.client_id:
+                return self._sessions[holder]
+            standing = self._sessions.get(row.client_id)
+            if standing is not None and standing.state is not SessionState.OPEN:
+                return standing
+            self._sessions[row.client_id] = row
+            self._names[(row.peer, row.name)] = row.client_id
+            return row
+
+    def forget_session(self, client_id: int) -> None:
+        """Delete a session's row."""
+        with self._lock:
+            row = self._sessions.pop(client_id, None)
+            if row is not None:
+                del self._names[(row.peer, row.name)]
+
+    def known_clients(self) -> list[int]:
+        """None: what clients leave here ends with the process."""
+        return []
+
+    def drop_client(self, client_id: int) -> None:
+        """Nothing to do: no client leaves anything here."""
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Whether the id's upper bits are not this incarnation."""
+        return client_id >> _COUNTER_BITS != self._incarnation

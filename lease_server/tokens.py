@@ -1,0 +1,91 @@
+"""Capability tokens: only who was given a client id can use it (DESIGN §3, §5).
+
+A token is 20 bytes::
+
+    version (1) | flags (1) | key id (2, big endian) | MAC (16)
+
+where the MAC is HMAC-SHA256, cut to 16 bytes, over a label, the first four bytes,
+the client id and, if flag bit 0 is set, the peer's identity. Nothing is stored
+for a token: any server holding the secret makes and checks it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+__all__ = ["MAX_CLIENT_ID", "TOKEN_BYTES", "Secret", "make_token", "peer_bound", "verify"]
+
+# Storages keep ids in signed 64-bit columns.
+MAX_CLIENT_ID = 2**63 - 1
+TOKEN_BYTES = 20
+
+_LABEL = b"rifl client id v1\0"
+_VERSION = 1
+_BOUND = 1
+_HEAD_BYTES = 4
+_MIN_SECRET_BYTES = 16
+_MAX_KEY_ID = 2**16 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A key for tokens: a ``key_id`` of 0 to 65535 and at least 16 random bytes.
+
+    The value never shows in ``repr``.
+    """
+
+    key_id: int
+    value: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a key id out of range or a short value."""
+        if not 0 <= self.key_id <= _MAX_KEY_ID:
+            raise ValueError("key_id must be 0 to 65535")
+        if len(self.value) < _MIN_SECRET_BYTES:
+            raise ValueError("a secret needs at least 16 bytes")
+
+
+def make_token(secret: Secret, client_id: int, peer: bytes = b"") -> bytes:
+    """The token for an id, bound to the peer's identity unless that is empty.
+
+    Deterministic. Raises ValueError for an id that is not 1 to 2^63 - 1.
+    """
+    if not 1 <= client_id <= MAX_CLIENT_ID:
+        raise ValueError("client ids are 1 to 2^63 - 1")
+    head = bytes((_VERSION, _BOUND if peer else 0)) + secret.key_id.to_bytes(2, "big")
+    return head + _mac(secret, head, client_id, peer)
+
+
+def peer_bound(token: bytes) -> bool:
+    """Whether checking this token needs the caller's identity.
+
+    Says nothing about whether it is genuine; False for garbage.
+    """
+    return len(token) == TOKEN_BYTES and bool(token[1] & _BOUND)
+
+
+def verify(secrets: Iterable[Secret], client_id: int, token: bytes, peer: bytes = b"") -> bool:
+    """Whether the token is genuine for this id and, if bound, for this peer.
+
+    ``peer`` is ignored by a token that is not bound. The MAC is compared in
+    constant time. Never raises on what a peer sent: garbage is False.
+    """
+    if len(token) != TOKEN_BYTES or not 1 <= client_id <= MAX_CLIENT_ID:
+        return False
+    flags = token[1]
+    if token[0] != _VERSION or flags & ~_BOUND or (flags and not peer):
+        return False
+    key_id = int.from_bytes(token[2:_HEAD_BYTES], "big")
+    for secret in secrets:
+        if secret.key_id == key_id:
+            expected = _mac(secret, token[:_HEAD_BYTES], client_id, peer if flags else b"")
+            return hmac.compare_digest(expected, token[_HEAD_BYTES:])
+    return False
+
+
+def _mac(secret: Secret, head: bytes, client_id: int, peer: bytes) -> bytes:
+    # Only the last part varies in length, so no two inputs run together.
+    message = _LABEL + head + client_id.to_bytes(8, "big") + peer
+    return hmac.digest(secret.value, message, "sha256")[: TOKEN_BYTES - _HEAD_BYTES]

@@ -1,0 +1,109 @@
+"""An arriving call as the rules see it: a checked header and a fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rifl.core.errors import BadHeader
+from rifl.core.identity import RpcId
+
+__all__ = ["MAX_RANGES", "Call", "pairs_from_ranges", "ranges_from_pairs"]
+
+# Ranges a header may carry (DESIGN §4).
+MAX_RANGES = 64
+_MAX_POSITION = 2**63
+
+
+def ranges_from_pairs(first_incomplete: int, pairs: Sequence[int]) -> list[tuple[int, int]]:
+    """Decode a header's (gap, run) pairs; raises ``BadHeader``."""
+    if len(pairs) % 2 or len(pairs) > 2 * MAX_RANGES:
+        raise BadHeader(f"{len(pairs)} numbers are not at most {MAX_RANGES} (gap, run) pairs")
+    ranges: list[tuple[int, int]] = []
+    position = first_incomplete
+    for at in range(0, len(pairs), 2):
+        gap, run = pairs[at], pairs[at + 1]
+        if not gap or not run:
+            raise BadHeader("a gap and a run are at least 1")
+        first = position + gap
+        position = first + run
+        if position > _MAX_POSITION:
+            raise BadHeader("completed ranges reach beyond 2^63-1")
+        ranges.append((first, position - 1))
+    return ranges
+
+
+def pairs_from_ranges(first_incomplete: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """Encode ranges, maximal and sorted, as a header's (gap, run) pairs."""
+    pairs: list[int] = []
+    position = first_incomplete
+    for first, last in ranges:
+        pairs += (first - position, last + 1 - first)
+        position = last + 1
+    return pairs
+
+
+class Call:
+    """One arrival of a call, its header parsed and checked against itself.
+
+    Exactly one of ``seq`` and ``key`` is set. ``completed`` are inclusive ranges.
+    ``fingerprint`` covers method and request; None matches any (a resolution).
+    """
+
+    __slots__ = (
+        "attempt",
+        "client_id",
+        "completed",
+        "fingerprint",
+        "first_incomplete",
+        "key",
+        "max_response_bytes",
+        "method",
+        "peer",
+        "retried_by_grpc",
+        "seed",
+        "seq",
+        "time_us",
+        "token",
+    )
+
+    def __init__(
+        self,
+        client_id: int,
+        token: bytes,
+        seq: int | None,
+        key: bytes | None = None,
+        first_incomplete: int = 1,
+        completed: Sequence[tuple[int, int]] = (),
+        attempt: int = 1,
+        fingerprint: bytes | None = None,
+        method: str = "",
+        peer: bytes = b"",
+        max_response_bytes: int = 0,
+        time_us: int = 0,
+        seed: int = 0,
+        retried_by_grpc: bool = False,
+    ) -> None:
+        self.client_id = client_id
+        self.token = token
+        self.seq = seq
+        self.key = key
+        self.first_incomplete = first_incomplete
+        self.completed = completed
+        self.attempt = attempt
+        self.fingerprint = fingerprint
+        self.method = method
+        self.peer = peer
+        self.max_response_bytes = max_response_bytes
+        self.time_us = time_us
+        self.seed = seed
+        self.retried_by_grpc = retried_by_grpc
+
+    @property
+    def identity(self) -> int | bytes:
+        """The seq or the key: unique within the client id."""
+        return self.seq if self.key is None else self.key  # type: ignore[return-value]
+
+    @property
+    def rpc_id(self) -> RpcId:
+        """The identity as the application sees it."""
+        return RpcId(self.client_id, self.seq, self.key)

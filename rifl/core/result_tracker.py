@@ -1,0 +1,147 @@
+"""The server's side of the bookkeeping for one client (RIFL §3.3, ResultTracker)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rifl.core.completed_set import CompletedSet
+from rifl.core.errors import BadHeader, WindowExceeded
+from rifl.core.identity import MAX_SEQ
+from rifl.core.verdict import Verdict
+
+__all__ = ["ResultTracker", "check_acknowledgements"]
+
+_IN_PROGRESS = object()
+
+
+def check_acknowledgements(
+    seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
+) -> None:
+    """Raise ``BadHeader`` unless the numbers of a header fit together."""
+    if not 1 <= seq <= MAX_SEQ:
+        raise BadHeader(f"seq {seq} is not in 1..2^63-1")
+    if not 1 <= first_incomplete <= seq:
+        raise BadHeader(f"first incomplete {first_incomplete} is not in 1..seq {seq}")
+    below = first_incomplete
+    for first, last in completed:
+        if first <= below or last < first or last > MAX_SEQ:
+            raise BadHeader("completed ranges are not sorted, disjoint and above first incomplete")
+        if first <= seq <= last:
+            raise BadHeader(f"completed ranges cover the call's own seq {seq}")
+        below = last
+
+
+class ResultTracker:
+    """Knows which of one client's calls run, are recorded, or are acknowledged.
+
+    Invariants:
+
+    1. A seq is ``NEW`` at most once between two ``abandon``s of it.
+    2. Acknowledgements only move forward, and an acknowledged seq is ``STALE``
+       for ever.
+    3. At most ``window`` calls are known (in progress, or completed and not
+       acknowledged), so memory is bounded whatever the peer sends.
+
+    Records are opaque. Time and memory are proportional to what is
+    unacknowledged, never to the distance between seqs. Not thread-safe.
+    """
+
+    __slots__ = ("_acknowledged", "_calls", "_released", "_window", "first_incomplete")
+
+    def __init__(self, window: int = 512) -> None:
+        if window < 1:
+            raise ValueError("window must be at least 1")
+        self._window = window
+        self._acknowledged = CompletedSet(max_ranges=window + 64)
+        self._calls: dict[int, Any] = {}
+        self._released: list[int] = []
+        # As the client said it. The set's own can be ahead of it.
+        self.first_incomplete = 1
+
+    def begin(
+        self, seq: int, first_incomplete: int = 1, completed: Sequence[tuple[int, int]] = ()
+    ) -> Verdict:
+        """Decide about an arriving call; ``NEW`` means it is in progress from now on.
+
+        ``completed`` are inclusive ranges. Raises ``BadHeader``, leaving no
+        trace, for numbers that do not fit together, and ``WindowExceeded`` for
+        a new call without room; the header's acknowledgements are applied
+        before that is judged, and stay applied.
+        """
+        check_acknowledgements(seq, first_incomplete, completed)
+        verdict = self.peek(seq)
+        self.acknowledge(first_incomplete, completed)
+        if verdict is Verdict.NEW:
+            if len(self._calls) >= self._window:
+                raise WindowExceeded(f"{self._window} calls are unacknowledged")
+            self._calls[seq] = _IN_PROGRESS
+        return verdict
+
+    def peek(self, seq: int) -> Verdict:
+        """Tell what ``begin`` would decide, changing nothing."""
+        state = self._calls.get(seq)
+        if state is not None:
+            return Verdict.IN_PROGRESS if state is _IN_PROGRESS else Verdict.COMPLETED
+        return Verdict.STALE if seq in self._acknowledged else Verdict.NEW
+
+    def acknowledge(self, first_incomplete: int, completed: Iterable[tuple[int, int]] = ()) -> None:
+        """Forget the calls that the client is done with; only moves forward."""
+        calls = self._calls
+        if first_incomplete > self.first_incomplete:
+            self._release(self.first_incomplete, first_incomplete - 1)
+            self.first_incomplete = first_incomplete
+            self._acknowledged.advance_to(first_incomplete)
+        for first, last in completed:
+            self._acknowledged.add(first, last)
+            if calls:
+                self._release(first, last)
+
+    def finish(self, seq: int, record: object) -> None:
+        """Keep the record of a call in progress.
+
+        Dropped if the seq was acknowledged meanwhile, or is not in progress:
+        the first record stands.
+        """
+        if self._calls.get(seq) is _IN_PROGRESS:
+            self._calls[seq] = (record,)
+
+    def abandon(self, seq: int) -> None:
+        """Make an unfinished call new again; ignored for any other."""
+        if self._calls.get(seq) is _IN_PROGRESS:
+            del self._calls[seq]
+
+    def restore(self, seq: int, record: object) -> None:
+        """Put back a record read from a log or a store, unless it is acknowledged."""
+        if seq not in self._acknowledged:
+            self._calls[seq] = (record,)
+
+    def record(self, seq: int) -> Any | None:
+        """Return the record of ``seq``, None if there is none."""
+        state = self._calls.get(seq)
+        return state[0] if type(state) is tuple else None
+
+    def take_released(self) -> list[int]:
+        """Return the seqs forgotten since the last call: what a store may delete."""
+        released, self._released = self._released, []
+        return released
+
+    def completed_ranges(self) -> list[tuple[int, int]]:
+        """Return the acknowledged ranges above ``first_incomplete``, to be persisted."""
+        return self._acknowledged.ranges()
+
+    def __len__(self) -> int:
+        """How many calls are in progress, or completed and unacknowledged."""
+        return len(self._calls)
+
+    def _release(self, first: int, last: int) -> None:
+        calls = self._calls
+        if last - first < len(calls):
+            for seq in range(first, last + 1):
+                if seq in calls:
+                    del calls[seq]
+                    self._released.append(seq)
+        else:
+            for seq in [seq for seq in calls if first <= seq <= last]:
+                del calls[seq]
+                self._released.append(seq)

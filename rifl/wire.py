@@ -1,0 +1,221 @@
+"""Between the protocol's bytes and the core's types (DESIGN §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from google.protobuf.message import DecodeError
+from lease_server.status import read_error_info
+
+from rifl.core import errors
+from rifl.core.call import Call, ranges_from_pairs
+from rifl.core.errors import BadHeader, RiflError
+from rifl.core.keyed_tracker import check_key
+from rifl.core.outcome import Outcome
+from rifl.core.record import CompletionRecord, Metadata
+from rifl.core.result_tracker import check_acknowledgements
+from rifl.v1 import rifl_pb2
+
+__all__ = [
+    "ATTEMPTS_BY_GRPC_KEY",
+    "HEADER_KEY",
+    "MAX_HEADER_BYTES",
+    "MAX_RESPONSE_BYTES",
+    "OUTCOME_KEY",
+    "PUSHBACK_KEY",
+    "STATUS_DETAILS_KEY",
+    "error_class",
+    "find_header",
+    "fingerprint",
+    "outcome_to_wire",
+    "parse_call",
+    "parse_outcome",
+    "read_refusal",
+    "record_from_bytes",
+    "record_from_message",
+    "record_to_bytes",
+    "record_to_message",
+]
+
+HEADER_KEY = "rifl-bin"
+OUTCOME_KEY = "rifl-outcome"
+STATUS_DETAILS_KEY = "grpc-status-details-bin"
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+ATTEMPTS_BY_GRPC_KEY = "grpc-previous-rpc-attempts"
+MAX_HEADER_BYTES = 4096
+# gRPC's default receive limit, which holds unless a header says otherwise.
+MAX_RESPONSE_BYTES = 4 << 20
+_MAX_CONTENT_HASH_BYTES = 64
+_FINGERPRINT_BYTES = 16
+
+_REASONS: dict[str, type[RiflError]] = {
+    cls.reason: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, RiflError)
+}
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_OUTCOME_TO_WIRE = {
+    Outcome.EXECUTED: rifl_pb2.OUTCOME_EXECUTED,
+    Outcome.REPLAYED: rifl_pb2.OUTCOME_REPLAYED,
+    Outcome.NOT_EXECUTED: rifl_pb2.OUTCOME_NOT_EXECUTED,
+    Outcome.UNKNOWN: rifl_pb2.OUTCOME_UNKNOWN,
+}
+_OUTCOME_FROM_WIRE = {number: outcome for outcome, number in _OUTCOME_TO_WIRE.items()}
+
+
+def find_header(metadata: Iterable[tuple[str, str | bytes]]) -> bytes | None:
+    """Return the value of the call's header, None where it has none."""
+    for key, value in metadata:
+        if key == HEADER_KEY:
+            return value  # type: ignore[return-value]
+    return None
+
+
+def fingerprint(method: str, request: bytes, content_hash: bytes = b"") -> bytes:
+    """Return 16 bytes that tell one payload of one method from any other."""
+    digest = blake2b(content_hash or request, digest_size=_FINGERPRINT_BYTES)
+    # The method comes last, behind a byte that no method name holds, so that
+    # the request is hashed without being copied.
+    digest.update(b"\x00" + method.encode() + (b"\x01" if content_hash else b""))
+    return digest.digest()
+
+
+def parse_call(value: bytes, method: str, request: bytes) -> Call:
+    """Parse a header and check it against itself.
+
+    Raises ``BadHeader`` for anything that is not a valid header, whatever the
+    bytes; nothing else is raised for input from a peer.
+    """
+    if len(value) > MAX_HEADER_BYTES:
+        raise BadHeader(f"a header has at most {MAX_HEADER_BYTES} bytes, not {len(value)}")
+    try:
+        header = rifl_pb2.CallHeader.FromString(value)
+    except DecodeError:
+        raise BadHeader("the header is not a rifl.v1.CallHeader") from None
+    content_hash = header.content_hash
+    if len(content_hash) > _MAX_CONTENT_HASH_BYTES:
+        raise BadHeader(f"a content hash has at most {_MAX_CONTENT_HASH_BYTES} bytes")
+    client_id = header.client_id
+    if not client_id:
+        raise BadHeader("the header has no client id")
+    first_incomplete = header.first_incomplete or 1
+    seq: int | None = None
+    key: bytes | None = None
+    completed: Sequence[tuple[int, int]] = ()
+    kind = header.WhichOneof("identity")
+    if kind == "seq":
+        seq = header.seq
+        if header.completed:
+            completed = ranges_from_pairs(first_incomplete, header.completed)
+        check_acknowledgements(seq, first_incomplete, completed)
+    elif kind == "key":
+        key = header.key
+        check_key(key)
+        if first_incomplete != 1 or header.completed:
+            raise BadHeader("keyed calls carry no acknowledgements")
+    else:
+        raise BadHeader("the header has neither a seq nor a key")
+    return Call(
+        client_id,
+        header.token,
+        seq,
+        key,
+        first_incomplete,
+        completed,
+        header.attempt or 1,
+        fingerprint(method, request, content_hash),
+        method,
+        b"",
+        header.max_response_bytes,
+        header.time_us,
+        header.seed,
+    )
+
+
+def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
+    """Return the message that stands for a record."""
+    return rifl_pb2.CompletionRecord(
+        code=record.code,
+        details=record.details,
+        response=record.response or b"",
+        has_response=record.response is not None,
+        initial_metadata=_entries(record.initial_metadata),
+        trailing_metadata=_entries(record.trailing_metadata),
+        outcome=_OUTCOME_TO_WIRE[record.outcome],
+        reason=record.reason,
+    )
+
+
+def record_to_bytes(record: CompletionRecord) -> bytes:
+    """Serialise a record for a store; neighbouring versions read each other's."""
+    return record_to_message(record).SerializeToString()
+
+
+def outcome_to_wire(outcome: Outcome) -> rifl_pb2.Outcome:
+    """Return the enum value of an outcome."""
+    return _OUTCOME_TO_WIRE[outcome]
+
+
+def record_from_bytes(data: bytes) -> CompletionRecord:
+    """Read a record; raises ``ValueError`` for bytes that are none."""
+    try:
+        return _record(rifl_pb2.CompletionRecord.FromString(data))
+    except DecodeError:
+        raise ValueError("the stored bytes are not a rifl.v1.CompletionRecord") from None
+
+
+def record_from_message(message: rifl_pb2.CompletionRecord) -> CompletionRecord:
+    """Read a record that came inside another message."""
+    return _record(message)
+
+
+def parse_outcome(metadata: Iterable[tuple[str, str | bytes]] | None) -> Outcome | None:
+    """Return the outcome an answer's trailing metadata names, None if none."""
+    for key, value in metadata or ():
+        if key == OUTCOME_KEY:
+            return _OUTCOMES.get(value if isinstance(value, str) else "")
+    return None
+
+
+def error_class(reason: str) -> type[RiflError] | None:
+    """Return the class of an ErrorInfo reason, None for one we do not know."""
+    return _REASONS.get(reason)
+
+
+def read_refusal(
+    metadata: Iterable[tuple[str, str | bytes]] | None,
+) -> tuple[str, dict[str, str], float | None] | None:
+    """Return reason, ErrorInfo metadata and seconds to wait of a refusal of ours.
+
+    None for any other error; never raises on what a peer sent.
+    """
+    return read_error_info(tuple(metadata or ()))
+
+
+def _entries(metadata: Metadata) -> list[rifl_pb2.MetadataEntry]:
+    return [
+        rifl_pb2.MetadataEntry(
+            key=key, value=value if isinstance(value, bytes) else value.encode("ascii", "replace")
+        )
+        for key, value in metadata
+    ]
+
+
+def _record(message: rifl_pb2.CompletionRecord) -> CompletionRecord:
+    return CompletionRecord(
+        message.code,
+        message.details,
+        message.response if message.has_response else None,
+        _metadata(message.initial_metadata),
+        _metadata(message.trailing_metadata),
+        _OUTCOME_FROM_WIRE.get(message.outcome, Outcome.UNKNOWN),
+        message.reason,
+    )
+
+
+def _metadata(entries: Iterable[rifl_pb2.MetadataEntry]) -> Metadata:
+    return tuple(
+        (entry.key, entry.value if entry.key.endswith("-bin") else entry.value.decode("ascii"))
+        for entry in entries
+    )
