@@ -19,7 +19,7 @@ from examples.bank.ledger import create_books
 from examples.demo.audit import Audit, audit
 from examples.demo.callers import Answer, Caller
 from examples.demo.payments import OPENING_CENTS, Payment
-from examples.demo.server_process import ServerProcess
+from examples.server_process import ServerProcess
 
 __all__ = ["Run", "run"]
 
@@ -41,7 +41,7 @@ def run(plan: Run, on_progress: Callable[[int], None]) -> Audit:
     try:
         books = directory / "bank.db"
         create_books(books, OPENING_CENTS.items())
-        with ServerProcess(books, plan.behind) as server, FaultyPath() as path:
+        with _bank(books, plan.behind) as server, FaultyPath() as path:
             path.lead_to(server.start())
             with plan.connect(path.target) as caller:
                 answers = _load(plan, caller, server, path, on_progress)
@@ -49,6 +49,10 @@ def run(plan: Run, on_progress: Callable[[int], None]) -> Audit:
         return audit(books, plan.payments, answers)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _bank(books: Path, behind: str) -> ServerProcess:
+    return ServerProcess("examples.bank", "--books", str(books), "--behind", behind)
 
 
 def _load(

@@ -1,4 +1,4 @@
-"""The bank as a real process that can be killed and started again."""
+"""A server of the examples as a real process that can be killed and started again."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Self
 
 __all__ = ["ServerProcess"]
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 
 
 class ServerProcess:
-    """One ``python -m examples.bank`` at a time; each start gets a new port.
+    """One ``python -m <module> <arguments>`` at a time; each start gets a new port.
 
-    As a context manager it leaves no process behind, whatever happened.
+    The module prints ``listening <port>`` and serves until its standard input
+    closes. As a context manager this leaves no process behind, whatever happened.
     """
 
-    def __init__(self, books: Path, behind: str) -> None:
-        self._command = [sys.executable, "-m", "examples.bank"]
-        self._command += ["--books", str(books), "--behind", behind]
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._module = module
+        self._command = [sys.executable, "-m", module, *arguments]
         self._process: subprocess.Popen[str] | None = None
-        self.kills = 0
 
     def __enter__(self) -> Self:
         """Nothing runs yet."""
@@ -46,7 +46,7 @@ class ServerProcess:
             process = self._process = subprocess.Popen(  # noqa: S603 - our own command
                 self._command,
                 cwd=_ROOT,
-                stdin=subprocess.PIPE,  # the bank ends when this closes: no orphans
+                stdin=subprocess.PIPE,  # it ends when this closes: no orphans
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 text=True,
@@ -57,12 +57,17 @@ class ServerProcess:
                 return int(words[1])
             self._kill()
             complaints.seek(0)
-            raise RuntimeError(f"the bank did not start:\n{complaints.read()}")
+            raise RuntimeError(f"{self._module} did not start:\n{complaints.read()}")
 
     def kill(self) -> None:
         """SIGKILL: it gets no chance to finish anything."""
         self._kill()
-        self.kills += 1
+
+    def wait_until_dead(self, timeout: float = 30.0) -> None:
+        """Return once it has ended by itself; raises TimeoutExpired if it does not."""
+        if self._process is not None:
+            self._process.wait(timeout)
+            self._kill()
 
     def stop(self) -> None:
         """Let it finish what runs, and end."""
