@@ -18,6 +18,7 @@ import structlog
 
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError
+from lease_server.log import get_logger
 from lease_server.requests import Terms
 from lease_server.service import add_lease_service
 from lease_server.storage import LeaseStorage, MemoryLeaseStorage
@@ -29,7 +30,7 @@ _SWEEPS_PER_TERM = 10
 _MAX_SWEEP_INTERVAL_S = 5.0
 _GRACE_S = 1.0
 
-_log = structlog.get_logger("lease_server")
+_log = get_logger("lease_server")
 
 
 def main(argv: list[str] | None = None) -> int:

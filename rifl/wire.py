@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from google.protobuf.message import DecodeError
-from lease_server.status import read_error_info
 
+from lease_server.status import read_error_info
 from rifl.core import errors
 from rifl.core.call import Call, ranges_from_pairs
 from rifl.core.errors import BadHeader, RiflError

@@ -7,15 +7,14 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import grpc
-import structlog
 
+from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import (
     RUN,
-    Answer,
     Fetch,
     HandlerResult,
     Wait,
@@ -36,7 +35,7 @@ from rifl.stores.pending import Pending
 
 __all__ = ["AioShell", "send", "unary_behavior"]
 
-_log = structlog.get_logger("rifl.server")
+_log = get_logger("rifl.server")
 _Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
@@ -107,7 +106,7 @@ class AioShell:
         ended = loop.create_future()
 
         def wake() -> None:
-            loop.call_soon_threadsafe(_set, ended)
+            _wake(loop, ended)
 
         if not engine.store.wait(attempt, wake):
             return True
@@ -120,9 +119,7 @@ class AioShell:
             engine.store.leave(attempt, wake)
 
 
-def unary_behavior(
-    shell: AioShell, method: str, policy: MethodPolicy, handler: grpc.RpcMethodHandler
-) -> _Handler:
+def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
     """Return the raw-bytes behavior that deduplicates a coroutine handler's calls."""
     engine = shell.engine
     store = engine.store
@@ -182,9 +179,7 @@ async def send(context: Any, status: Status) -> bytes:
     await _send_metadata(context, status)
     if status.code:
         if status.response is None:
-            await context.abort(
-                STATUS_CODES[status.code], status.details, status.trailing_metadata
-            )
+            await context.abort(STATUS_CODES[status.code], status.details, status.trailing_metadata)
         context.set_code(STATUS_CODES[status.code])
         context.set_details(status.details)
     elif status.details:
@@ -204,10 +199,14 @@ async def _done(pending: Pending) -> None:
     if not pending.done:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        pending.add_callback(lambda _: loop.call_soon_threadsafe(_set, future))
+        pending.add_callback(lambda _: _wake(loop, future))
         await future
     if pending.error is not None:
         raise pending.error
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    loop.call_soon_threadsafe(_set, future)
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ and metadata are only noted, so that the record is durable before anything leave
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import grpc
@@ -81,8 +81,8 @@ class _Noted:
     def peer_identity_key(self) -> str | None:
         return self._inner.peer_identity_key()  # type: ignore[no-any-return]
 
-    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        return self._inner.auth_context()  # type: ignore[no-any-return]
+    def auth_context(self) -> Any:
+        return self._inner.auth_context()
 
     def time_remaining(self) -> float:
         return self._inner.time_remaining()  # type: ignore[no-any-return]
@@ -112,7 +112,7 @@ class HandlerContext(_Noted, grpc.ServicerContext):
     def abort(self, code: Any, details: str) -> NoReturn:
         """Note the status and leave the handler."""
         self._note_abort(code, details)
-        raise Exception  # noqa: TRY002 - what gRPC's own abort raises
+        raise Exception
 
     def abort_with_status(self, status: Any) -> NoReturn:
         """Note the status and its metadata and leave the handler."""
@@ -123,9 +123,9 @@ class HandlerContext(_Noted, grpc.ServicerContext):
         """Tell whether the caller still waits; the handler runs on either way."""
         return self._inner.is_active()  # type: ignore[no-any-return]
 
-    def cancel(self) -> None:
+    def cancel(self) -> bool:
         """Cancel the RPC; the handler's answer is recorded all the same."""
-        self._inner.cancel()
+        return self._inner.cancel()  # type: ignore[no-any-return]
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Have ``callback`` called when the RPC ends."""
@@ -147,9 +147,7 @@ class AioHandlerContext(_Noted, grpc.aio.ServicerContext[Any, Any]):
         """Return the details set."""
         return self.noted_details
 
-    async def abort(
-        self, code: Any, details: str = "", trailing_metadata: Sequence[Any] = ()
-    ) -> NoReturn:
+    async def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         """Note the status and leave the handler."""
         if trailing_metadata:
             self.set_trailing_metadata(trailing_metadata)

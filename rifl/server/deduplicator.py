@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
-import structlog
 
 from lease_server import LeaseAuthority, add_lease_service
+from lease_server.log import get_logger
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.server.engine import Engine
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
@@ -24,7 +24,7 @@ from rifl.stores import StoreError, UnsupportedStore, open_store
 
 __all__ = ["Deduplicator"]
 
-_log = structlog.get_logger("rifl.server")
+_log = get_logger("rifl.server")
 # Ours, and gRPC's own services that only look.
 _NEVER = {
     "/lease_server.v1.LeaseServer/*": None,

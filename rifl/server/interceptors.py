@@ -18,7 +18,7 @@ from rifl.wire import find_header
 
 __all__ = ["AioInterceptor", "SyncInterceptor"]
 
-_Wrap = Callable[[str, MethodPolicy, grpc.RpcMethodHandler], grpc.RpcMethodHandler]
+_Wrap = Callable[[str, MethodPolicy, Any], Any]
 _MAX_WRAPPED = 4096
 
 
@@ -29,7 +29,7 @@ class _Wrapping:
         self._policies = engine.policies
         self._wrap = wrap
         self._refuse = refuse
-        self._wrapped: dict[str, tuple[Any, grpc.RpcMethodHandler]] = {}
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
 
     def __call__(self, details: Any, handler: Any) -> Any:
         if handler is None:
@@ -84,9 +84,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
         self.shell = aio.AioShell(engine)
         wrap_function = _sync_wrap(sync.SyncShell(engine))
 
-        def wrap(
-            method: str, policy: MethodPolicy, handler: grpc.RpcMethodHandler
-        ) -> grpc.RpcMethodHandler:
+        def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
             if not _is_coroutine(handler.unary_unary):
                 return wrap_function(method, policy, handler)
             behavior = aio.unary_behavior(self.shell, method, policy, handler)
@@ -102,9 +100,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _sync_wrap(shell: sync.SyncShell) -> _Wrap:
-    def wrap(
-        method: str, policy: MethodPolicy, handler: grpc.RpcMethodHandler
-    ) -> grpc.RpcMethodHandler:
+    def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
         behavior = sync.unary_behavior(shell, method, policy, handler)
         # gRPC's own hint for handlers that want a pool of their own.
         pool = getattr(handler.unary_unary, "experimental_thread_pool", None)
@@ -115,18 +111,14 @@ def _sync_wrap(shell: sync.SyncShell) -> _Wrap:
     return wrap
 
 
-def _sync_refuse(
-    method: str, policy: MethodPolicy, handler: grpc.RpcMethodHandler
-) -> grpc.RpcMethodHandler:
+def _sync_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:
     def refuse(request: bytes, context: Any) -> bytes:
         return sync.send(context, refusal_status(_needs_identity(method), None))
 
     return grpc.unary_unary_rpc_method_handler(refuse)
 
 
-def _aio_refuse(
-    method: str, policy: MethodPolicy, handler: grpc.RpcMethodHandler
-) -> grpc.RpcMethodHandler:
+def _aio_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:
     async def refuse(request: bytes, context: Any) -> bytes:
         return await aio.send(context, refusal_status(_needs_identity(method), None))
 

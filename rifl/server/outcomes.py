@@ -31,7 +31,7 @@ def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -
         behavior = _aio_resolve(engine, aio_shell)
     else:
         behavior = _sync_resolve(engine)
-    handler = grpc.unary_unary_rpc_method_handler(
+    handler: Any = grpc.unary_unary_rpc_method_handler(
         behavior,
         request_deserializer=None,
         response_serializer=rifl_pb2.ResolveReply.SerializeToString,

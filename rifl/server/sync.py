@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 import grpc
-import structlog
 
+from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
@@ -16,7 +16,6 @@ from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import (
     RUN,
-    Answer,
     Fetch,
     HandlerResult,
     Wait,
@@ -36,7 +35,7 @@ from rifl.server.engine import Engine
 
 __all__ = ["SyncShell", "send", "unary_behavior"]
 
-_log = structlog.get_logger("rifl.server")
+_log = get_logger("rifl.server")
 _Handler = Callable[[Any, Any], Any]
 
 
@@ -96,9 +95,7 @@ class SyncShell:
                 self._waiting -= 1
 
 
-def unary_behavior(
-    shell: SyncShell, method: str, policy: MethodPolicy, handler: grpc.RpcMethodHandler
-) -> _Handler:
+def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
     """Return the raw-bytes behavior that deduplicates a unary handler's calls."""
     engine = shell.engine
     store = engine.store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +29,7 @@ def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
 def unpack_ranges(data: bytes) -> list[tuple[int, int]]:
     """Decode the ranges of a client row; raises ``ValueError``."""
     try:
-        return list(struct.iter_unpack("<QQ", data))  # type: ignore[arg-type]
+        return list(struct.iter_unpack("<QQ", data))
     except struct.error as error:
         raise ValueError(f"acknowledged ranges of {len(data)} bytes") from error
 
@@ -73,7 +72,9 @@ class Database:
 
     def clients(self) -> Iterator[tuple[int, int, bytes]]:
         """Return each client's id, first incomplete seq and packed ranges."""
-        return self._writer.execute("SELECT client_id, first_incomplete, completed FROM rifl_client")
+        return self._writer.execute(
+            "SELECT client_id, first_incomplete, completed FROM rifl_client"
+        )
 
     def calls(self) -> Iterator[tuple[int, int | bytes, bytes | None, int]]:
         """Return each call's client, identity, fingerprint and record size."""

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
+from lease_server.log import get_logger
 from rifl.stores.pending import Pending
 
 __all__ = ["Entry", "Journal"]
 
-_log = structlog.get_logger("rifl.store")
+_log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
 # Acknowledgements ride along with other writes; this many get a commit of their own.
@@ -22,8 +21,7 @@ _FLUSH_ACKNOWLEDGEMENTS = 256
 
 _INTENT = "INSERT INTO rifl_call VALUES (?, ?, ?, ?, NULL)"
 _RECORD = (
-    "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT DO UPDATE SET record=excluded.record"
+    "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET record=excluded.record"
 )
 _DELETE = "DELETE FROM rifl_call WHERE client_id=? AND identity=?"
 _CLIENT = (
@@ -199,9 +197,7 @@ class Journal:
             later.calls = noted.calls + later.calls
             later.dropped = noted.dropped + later.dropped
 
-    def _commit(
-        self, batch: list[Entry], noted: _Acknowledged, *, probe: bool
-    ) -> Exception | None:
+    def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
         connection = self._connection
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for entry in batch:

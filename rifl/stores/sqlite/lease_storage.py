@@ -84,7 +84,7 @@ class SqliteLeaseStorage:
         """Insert or update a session; the row that stands."""
         with self._transaction() as connection:
             standing = connection.execute(
-                f"{_SESSION} WHERE (peer=? AND name=?) OR client_id=?",  # noqa: S608 - a constant
+                f"{_SESSION} WHERE (peer=? AND name=?) OR client_id=?",
                 (row.peer, row.name, row.client_id),
             ).fetchone()
             if standing is not None:

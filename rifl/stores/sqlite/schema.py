@@ -110,9 +110,7 @@ def open_database(path: Path, store_id: str | None) -> tuple[sqlite3.Connection,
     return connection, store_id, incarnation
 
 
-def _prepare(
-    connection: sqlite3.Connection, path: Path, store_id: str | None
-) -> tuple[str, int]:
+def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -> tuple[str, int]:
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE name='rifl_meta'").fetchone()
     if not known:
         for statement in _TABLES.split(";"):

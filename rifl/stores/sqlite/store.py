@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import structlog
-
+from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientEntry, Kept, Leases
 from rifl.core.errors import (
@@ -34,7 +33,7 @@ from rifl.wire import record_to_bytes
 
 __all__ = ["SqliteStore", "path_of"]
 
-_log = structlog.get_logger("rifl.store")
+_log = get_logger("rifl.store")
 
 
 def path_of(url: str) -> Path:
