@@ -33,6 +33,8 @@ class FaultyPath:
 
     def __init__(self) -> None:
         self.port = 0
+        # Set while answers are dropped.
+        self.swallowing = threading.Event()
         self._upstream: int | None = None
         self._links: set[_Link] = set()
         self._loop = asyncio.new_event_loop()
@@ -101,6 +103,7 @@ class FaultyPath:
         links = list(self._links)
         for link in links:
             link.swallowing = True
+        self.swallowing.set()
         await asyncio.sleep(seconds)
         swallowed = [link.heard.wait() for link in links]
         if swallowed:
@@ -109,6 +112,7 @@ class FaultyPath:
                     await asyncio.gather(*swallowed)
         for link in links:
             link.reset()
+        self.swallowing.clear()
         return sum(link.swallowed_bytes for link in links)
 
     async def connect_upstream(self, end: _ServerEnd) -> None:

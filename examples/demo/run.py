@@ -41,10 +41,16 @@ def run(plan: Run, on_progress: Callable[[int], None]) -> Audit:
     try:
         books = directory / "bank.db"
         create_books(books, OPENING_CENTS.items())
-        with _bank(books, plan.behind) as server, FaultyPath() as path:
+        with (
+            # Left last: when something fails the channel closes first, which
+            # ends the calls these threads still wait for.
+            ThreadPoolExecutor(plan.threads, thread_name_prefix="caller") as pool,
+            _bank(books, plan.behind) as server,
+            FaultyPath() as path,
+        ):
             path.lead_to(server.start())
             with plan.connect(path.target) as caller:
-                answers = _load(plan, caller, server, path, on_progress)
+                answers = _load(plan, pool, caller, server, path, on_progress)
             server.stop()
         return audit(books, plan.payments, answers)
     finally:
@@ -57,6 +63,7 @@ def _bank(books: Path, behind: str) -> ServerProcess:
 
 def _load(
     plan: Run,
+    pool: ThreadPoolExecutor,
     caller: Caller,
     server: ServerProcess,
     path: FaultyPath,
@@ -80,25 +87,24 @@ def _load(
                 on_progress(len(answers))
                 changed.notify()
 
-    with ThreadPoolExecutor(plan.threads, thread_name_prefix="caller") as pool:
-        callers = [pool.submit(call_until_empty) for _ in range(plan.threads)]
+    callers = [pool.submit(call_until_empty) for _ in range(plan.threads)]
 
-        def due(fault: PlannedFault) -> bool:
-            return len(answers) >= fault.after and len(begun) == plan.threads
+    def due(fault: PlannedFault) -> bool:
+        return len(answers) >= fault.after and len(begun) == plan.threads
 
-        try:
-            for fault in plan.faults:
-                with changed:
-                    while not due(fault) and not any(caller.done() for caller in callers):
-                        changed.wait(timeout=0.2)
-                    if not due(fault):
-                        break  # a caller failed, or there were too few calls
-                _strike(fault, server, path)
-            for finished in as_completed(callers):
-                finished.result()
-        finally:
-            for _ in _taken_from(waiting):
-                pass  # after an error nobody starts another call
+    try:
+        for fault in plan.faults:
+            with changed:
+                while not due(fault) and not any(caller.done() for caller in callers):
+                    changed.wait(timeout=0.2)
+                if not due(fault):
+                    break  # a caller failed, or there were too few calls
+            _strike(fault, server, path)
+        for finished in as_completed(callers):
+            finished.result()
+    finally:
+        for _ in _taken_from(waiting):
+            pass  # after an error nobody starts another call
     return answers
 
 
