@@ -18,7 +18,7 @@ from rifl.core.errors import (
     SessionClosed,
 )
 from rifl.core.identity import RpcId
-from rifl.core.invariant import invariant
+from rifl.core.invariant import InvariantViolated
 from rifl.core.keyed_tracker import KeyedTracker
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
@@ -41,14 +41,9 @@ class Leases(Protocol):
         """Tell whether the id is, or was, a named session's."""
 
 
-class Kept(NamedTuple):
-    """A completed call: its fingerprint (None fits any) and its record.
-
-    The record is None where it has to be fetched from the store.
-    """
-
-    fingerprint: bytes | None
-    record: CompletionRecord | None
+# A completed call: its fingerprint (None fits any) and its record (None where it
+# has to be fetched from the store).
+Kept = tuple[bytes | None, CompletionRecord | None]
 
 
 class Attempt:
@@ -106,9 +101,9 @@ class ClientEntry:
 
     __slots__ = ("client_id", "dropped", "keyed", "registered", "running", "token", "tracker")
 
-    def __init__(self, client_id: int, window: int) -> None:
+    def __init__(self, client_id: int, window: int, *, note_released: bool = False) -> None:
         self.client_id = client_id
-        self.tracker = ResultTracker(window)
+        self.tracker = ResultTracker(window, note_released=note_released)
         self.keyed: KeyedTracker | None = None
         self.running: dict[int | bytes, Attempt] = {}
         self.registered: set[str] = set()
@@ -146,8 +141,10 @@ class ClientTable:
         window: int = 512,
         max_keys: int = 100_000,
         max_key_bytes: int = 64 << 20,
+        note_released: bool = False,
     ) -> None:
         self._leases = leases
+        self._note_released = note_released
         self._window = window
         self._max_keys = max_keys
         self._max_key_bytes = max_key_bytes
@@ -171,7 +168,7 @@ class ClientTable:
         """Return the client's entry, made if need be: for what a store recovers."""
         entry = self._clients.get(client_id)
         if entry is None:
-            entry = self._clients[client_id] = ClientEntry(client_id, self._window)
+            entry = self._clients[client_id] = self._new_entry(client_id)
         return entry
 
     def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision:
@@ -202,7 +199,7 @@ class ClientTable:
                 entry.tracker.acknowledge(call.first_incomplete, call.completed)
             raise self.refusing
         if entry is None:
-            entry = ClientEntry(client_id, self._window)
+            entry = self._new_entry(client_id)
         self._begin(entry, call)
         # Only now, since a refusal leaves no state behind.
         self._clients[client_id] = entry
@@ -220,22 +217,20 @@ class ClientTable:
         The caller then calls the attempt's waiters.
         """
         entry, call = attempt.entry, attempt.call
-        invariant(
-            entry.running.get(call.identity) is attempt, f"{call.rpc_id} is settled by another"
-        )
-        del entry.running[call.identity]
+        if entry.running.pop(call.identity, None) is not attempt:
+            raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
         attempt.ended = True
         if call.key is None:
             seq: int = call.seq  # type: ignore[assignment]
             if record is None:
                 entry.tracker.abandon(seq)
             else:
-                entry.tracker.finish(seq, Kept(call.fingerprint, record if keep else None))
+                entry.tracker.finish(seq, (call.fingerprint, record if keep else None))
         elif entry.keyed is not None:
             if record is None:
                 entry.keyed.abandon(call.key)
             else:
-                kept = Kept(call.fingerprint, record if keep else None)
+                kept: Kept = (call.fingerprint, record if keep else None)
                 entry.keyed.finish(call.key, kept, record.size)
         if entry.dropped and not entry.running:
             del self._clients[entry.client_id]
@@ -274,15 +269,16 @@ class ClientTable:
             return Decision(Verdict.IN_PROGRESS, attempt)
         kept = entry.kept(call)
         if kept is not None:
-            _match(call, kept.fingerprint)
-            return Decision(Verdict.COMPLETED, None, kept.record)
+            fingerprint, record = kept
+            _match(call, fingerprint)
+            return Decision(Verdict.COMPLETED, None, record)
         if call.key is None and entry.tracker.peek(call.seq) is Verdict.STALE:  # type: ignore[arg-type]
             return _STALE
         return None
 
     def _begin(self, entry: ClientEntry, call: Call) -> None:
         if call.key is None:
-            verdict = entry.tracker.begin(
+            verdict = entry.tracker.admit(
                 call.seq,  # type: ignore[arg-type]
                 call.first_incomplete,
                 call.completed,
@@ -291,7 +287,11 @@ class ClientTable:
             if entry.keyed is None:
                 entry.keyed = KeyedTracker(self._max_keys, self._max_key_bytes)
             verdict = entry.keyed.begin(call.key)
-        invariant(verdict is Verdict.NEW, f"{call.rpc_id} was unknown and is {verdict}")
+        if verdict is not Verdict.NEW:
+            raise InvariantViolated(f"{call.rpc_id} was unknown and is {verdict}")
+
+    def _new_entry(self, client_id: int) -> ClientEntry:
+        return ClientEntry(client_id, self._window, note_released=self._note_released)
 
 
 def _match(call: Call, fingerprint: bytes | None) -> None:

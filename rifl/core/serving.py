@@ -11,12 +11,11 @@ What they yield:
 - ``Wait``: wait, within the deadline and the bounds, for another arrival's
   attempt; send back False if that took too long.
 - ``Fetch``: read a record from the store; send back it or None.
-- ``RUN``: run the handler to its end; send back a ``HandlerResult``.
+- an ``Attempt``: run its handler to the end; send back a ``HandlerResult``.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Generator
 from typing import Any, NamedTuple, Protocol
 
@@ -37,31 +36,21 @@ from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 
 __all__ = [
-    "RUN",
     "Answer",
     "Fetch",
     "HandlerResult",
     "Records",
-    "Step",
     "Wait",
     "admit",
     "bounded",
     "execute",
     "refusal_record",
     "resolve",
+    "serve",
 ]
 
 _DEFAULT_RECEIVE_LIMIT = 4 << 20
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
-
-
-class Step(enum.Enum):
-    """Steps without data."""
-
-    RUN = "run"
-
-
-RUN = Step.RUN
 
 
 class Wait(NamedTuple):
@@ -140,6 +129,14 @@ def admit(
             raise InProgress(f"{call.rpc_id} is still running")
 
 
+def serve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
+    """Admit a call and, if it is new, execute it: for a shell that is not cancelled."""
+    admitted = yield from admit(store, call, policy)
+    if isinstance(admitted, Answer):
+        return admitted
+    return (yield from execute(store, admitted))
+
+
 def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     """Run a claimed call to its durable end (steps 6 and 7).
 
@@ -154,7 +151,7 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     except StoreUnavailable:
         store.abandon(attempt)
         raise
-    result: HandlerResult = yield RUN
+    result: HandlerResult = yield attempt
     record = result.record
     if policy.kind is Kind.ATOMIC:
         # What the handler committed stands, whatever it did afterwards.

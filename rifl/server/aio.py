@@ -13,18 +13,12 @@ from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import (
-    RUN,
-    Fetch,
-    HandlerResult,
-    Wait,
-    admit,
-    execute,
-)
+from rifl.core.serving import Fetch, HandlerResult, Wait, admit, execute
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
     answer_status,
+    is_bare,
     raised_result,
     refusal_status,
     returned_result,
@@ -37,6 +31,7 @@ __all__ = ["AioShell", "send", "unary_behavior"]
 
 _log = get_logger("rifl.server")
 _Handler = Callable[[Any, Any], Awaitable[Any]]
+_UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
 
 
 class AioShell:
@@ -55,7 +50,7 @@ class AioShell:
         self,
         steps: Generator[Any, Any, Any],
         context: Any,
-        run: Callable[[], Awaitable[HandlerResult]] | None = None,
+        run: Callable[[Attempt], Awaitable[HandlerResult]] | None = None,
     ) -> Any:
         """Carry out the steps one by one; returns or raises what the generator does."""
         value: Any = None
@@ -65,8 +60,8 @@ class AioShell:
                 step = steps.send(value) if error is None else steps.throw(error)
                 value, error = None, None
                 try:
-                    if step is RUN:
-                        value = await run() if run is not None else None
+                    if isinstance(step, Attempt):
+                        value = await run(step) if run is not None else None
                     elif isinstance(step, Wait):
                         value = await self._wait(step.attempt, context)
                     elif isinstance(step, Fetch):
@@ -127,21 +122,21 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
 
+    serving = Serving(store, serialize)
+
     async def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
     ) -> HandlerResult:
-        serving = Serving(store, attempt, serialize)
-        inner = AioHandlerContext(context, serving)
-        CURRENT.set(serving)
+        inner = AioHandlerContext(context, attempt, serving)
+        # Not reset: every call's task has a context of its own.
+        CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
             response = await behavior(message, inner)
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            return raised_result(inner, error, f"Unexpected {type(error)}: {error}")
-        finally:
-            CURRENT.set(None)
+            return raised_result(inner, f"Unexpected {type(error)}: {error}")
         return returned_result(inner, response, serialize)
 
     async def deduplicated(request: bytes, context: Any) -> Any:
@@ -151,22 +146,23 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             call = engine.arrive(method, request, context)
             answer = await shell.drive(admit(store, call, policy), context)
             if isinstance(answer, Attempt):
-                attempt = answer
                 answer = await shell.shielded(
                     shell.drive(
-                        execute(store, attempt),
+                        execute(store, answer),
                         context,
-                        lambda: run(request, context, attempt, raised),
+                        lambda attempt: run(request, context, attempt, raised),
                     )
                 )
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
             return await send(context, refusal_status(error, call))
+        if not raised and is_bare(answer, call.attempt):
+            return answer.record.response
         status = answer_status(answer, call.attempt)
         if raised and not isinstance(raised[0], asyncio.CancelledError):
             # As it would be without us: for the interceptors outside, and gRPC's log.
             await _send_metadata(context, status)
-            if status.code != grpc.StatusCode.UNKNOWN.value[0]:
+            if status.code != _UNKNOWN:
                 context.set_code(STATUS_CODES[status.code])
             raise raised[0]
         return await send(context, status)

@@ -13,13 +13,14 @@ from rifl.core.errors import LeaseExpired, RiflError
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord, Metadata
 from rifl.core.serving import Answer, HandlerResult
-from rifl.server.context import AioHandlerContext, HandlerContext
+from rifl.server.context import Noted
 from rifl.wire import OUTCOME_KEY
 
 __all__ = [
     "STATUS_CODES",
     "Status",
     "answer_status",
+    "is_bare",
     "raised_result",
     "refusal_status",
     "returned_result",
@@ -48,7 +49,7 @@ class Status(NamedTuple):
 
 
 def returned_result(
-    context: HandlerContext | AioHandlerContext,
+    context: Noted,
     response: Any,
     serialize: Callable[[Any], bytes] | None,
 ) -> HandlerResult:
@@ -68,9 +69,7 @@ def returned_result(
     )
 
 
-def raised_result(
-    context: HandlerContext | AioHandlerContext, error: BaseException, text: str
-) -> HandlerResult:
+def raised_result(context: Noted, text: str) -> HandlerResult:
     """Return the result of a handler that aborted, or raised: ``text`` is gRPC's then."""
     code = _UNKNOWN if context.noted_code is None else _number(context.noted_code)
     details = context.noted_details if context.aborted else text
@@ -82,12 +81,27 @@ def raised_result(
     )
 
 
+def is_bare(answer: Answer, attempt: int) -> bool:
+    """Whether an answer is sent as its response and nothing else, as most are.
+
+    Trailing metadata set from Python is dear: a first attempt's success that was
+    executed carries none of ours.
+    """
+    record, outcome = answer
+    return (
+        record.code == _OK
+        and attempt == 1
+        and outcome is Outcome.EXECUTED
+        and not (record.trailing_metadata or record.initial_metadata or record.details)
+    )
+
+
 def answer_status(answer: Answer, attempt: int) -> Status:
     """Return what an answer is sent as.
 
-    A first attempt's success, executed, carries nothing extra: trailing metadata
-    from Python is dear. Everything else says its outcome; an error does always,
-    since gRPC and proxies make errors of their own that look the same.
+    Everything says its outcome but a first attempt's success that was executed;
+    an error does always, since gRPC and proxies make errors of their own that look
+    the same.
     """
     record, outcome = answer
     trailing = record.trailing_metadata

@@ -17,46 +17,50 @@ from rifl.core.client_table import Attempt
 from rifl.core.record import Metadata
 from rifl.stores.base import Store
 
-__all__ = ["CURRENT", "AioHandlerContext", "HandlerContext", "Serving"]
+__all__ = ["CURRENT", "AioHandlerContext", "HandlerContext", "Noted", "Serving"]
 
 
 class Serving:
-    """The call a handler runs for, as ``rifl.record`` finds it."""
+    """What the handlers of one method have in common, for ``rifl.record``."""
 
-    __slots__ = ("attempt", "serialize", "store")
+    __slots__ = ("serialize", "store")
 
-    def __init__(
-        self, store: Store, attempt: Attempt, serialize: Callable[[Any], bytes] | None
-    ) -> None:
+    def __init__(self, store: Store, serialize: Callable[[Any], bytes] | None) -> None:
         self.store = store
-        self.attempt = attempt
         self.serialize = serialize
 
 
-class _Noted:
+class Noted:
     """What the handler has said so far."""
 
-    def __init__(self, inner: Any, serving: Serving) -> None:
+    # Most handlers say none of it: set on the class, not for every call.
+    noted_code: Any = None
+    noted_details: str = ""
+    noted_initial: Metadata = ()
+    noted_trailing: Metadata = ()
+    aborted = False
+
+    def __init__(self, inner: Any, attempt: Attempt, serving: Serving) -> None:
         self._inner = inner
+        self.rifl_attempt = attempt
         self.rifl_serving = serving
-        self.noted_code: Any = None
-        self.noted_details: str = ""
-        self.noted_initial: Metadata = ()
-        self.noted_trailing: Metadata = ()
-        self.aborted = False
 
     # -- noted ---------------------------------------------------------------------
 
     def set_code(self, code: Any) -> None:
+        """Note the status code."""
         self.noted_code = code
 
     def set_details(self, details: str) -> None:
+        """Note the status details."""
         self.noted_details = details
 
     def set_trailing_metadata(self, trailing_metadata: Iterable[Any]) -> None:
+        """Note the trailing metadata."""
         self.noted_trailing = tuple(tuple(entry) for entry in trailing_metadata or ())
 
     def code(self) -> Any:
+        """Return the code set, None if none was."""
         return self.noted_code
 
     def _note_abort(self, code: Any, details: str) -> None:
@@ -69,32 +73,40 @@ class _Noted:
     # -- forwarded -------------------------------------------------------------------
 
     def invocation_metadata(self) -> Any:
+        """Return what the caller sent."""
         return self._inner.invocation_metadata()
 
     def peer(self) -> str:
+        """Return the caller's address."""
         peer: str = self._inner.peer()
         return peer
 
     def peer_identities(self) -> Iterable[bytes] | None:
+        """Return the authenticated identities, None if there are none."""
         return self._inner.peer_identities()  # type: ignore[no-any-return]
 
     def peer_identity_key(self) -> str | None:
+        """Return the name of the property the identities are from."""
         return self._inner.peer_identity_key()  # type: ignore[no-any-return]
 
     def auth_context(self) -> Any:
+        """Return the channel's authentication properties."""
         return self._inner.auth_context()
 
     def time_remaining(self) -> float:
+        """Return the seconds left of the caller's deadline."""
         return self._inner.time_remaining()  # type: ignore[no-any-return]
 
     def set_compression(self, compression: grpc.Compression) -> None:
+        """Compress the answer so."""
         self._inner.set_compression(compression)
 
     def disable_next_message_compression(self) -> None:
+        """Leave the next message uncompressed."""
         self._inner.disable_next_message_compression()
 
 
-class HandlerContext(_Noted, grpc.ServicerContext):
+class HandlerContext(Noted, grpc.ServicerContext):
     """What a sync handler gets; see ``grpc.ServicerContext`` for each method."""
 
     def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
@@ -132,7 +144,7 @@ class HandlerContext(_Noted, grpc.ServicerContext):
         return self._inner.add_callback(callback)  # type: ignore[no-any-return]
 
 
-class AioHandlerContext(_Noted, grpc.aio.ServicerContext[Any, Any]):
+class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
     """What a coroutine handler gets; see ``grpc.aio.ServicerContext``."""
 
     async def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
@@ -180,4 +192,4 @@ class AioHandlerContext(_Noted, grpc.aio.ServicerContext[Any, Any]):
 
 
 # For handlers whose context another interceptor has wrapped again.
-CURRENT: contextvars.ContextVar[Serving | None] = contextvars.ContextVar("rifl", default=None)
+CURRENT: contextvars.ContextVar[Noted | None] = contextvars.ContextVar("rifl", default=None)

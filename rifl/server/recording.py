@@ -6,7 +6,7 @@ from typing import Any
 
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import bounded
-from rifl.server.context import CURRENT, Serving
+from rifl.server.context import CURRENT, Noted
 
 __all__ = ["record", "record_async"]
 
@@ -26,28 +26,28 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     acknowledged the call, or another server owns the store. May be called in any
     thread that holds the handler's context.
     """
-    if (serving := _serving(context)) is not None:
-        serving.store.record_in(serving.attempt, _record(serving, context, reply), transaction)
+    if (noted := _noted(context)) is not None:
+        store = noted.rifl_serving.store
+        store.record_in(noted.rifl_attempt, _completion(noted, reply), transaction)
 
 
 async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     """``record`` for asynchronous connections (aiosqlite; sqlite3 works too)."""
-    if (serving := _serving(context)) is not None:
-        await serving.store.record_in_async(
-            serving.attempt, _record(serving, context, reply), transaction
-        )
+    if (noted := _noted(context)) is not None:
+        store = noted.rifl_serving.store
+        await store.record_in_async(noted.rifl_attempt, _completion(noted, reply), transaction)
 
 
-def _serving(context: Any) -> Serving | None:
-    serving: Serving | None = getattr(context, "rifl_serving", None)
-    return CURRENT.get() if serving is None else serving
+def _noted(context: Any) -> Noted | None:
+    # Another interceptor may have wrapped the context once more.
+    return context if isinstance(context, Noted) else CURRENT.get()
 
 
-def _record(serving: Serving, context: Any, reply: Any) -> CompletionRecord:
-    response = reply if serving.serialize is None else serving.serialize(reply)
+def _completion(noted: Noted, reply: Any) -> CompletionRecord:
+    serialize = noted.rifl_serving.serialize
     completion = CompletionRecord(
-        response=response,
-        initial_metadata=getattr(context, "noted_initial", ()),
-        trailing_metadata=getattr(context, "noted_trailing", ()),
+        response=reply if serialize is None else serialize(reply),
+        initial_metadata=noted.noted_initial,
+        trailing_metadata=noted.noted_trailing,
     )
-    return bounded(completion, serving.attempt)
+    return bounded(completion, noted.rifl_attempt)

@@ -14,18 +14,12 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import (
-    RUN,
-    Fetch,
-    HandlerResult,
-    Wait,
-    admit,
-    execute,
-)
+from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, serve
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
     answer_status,
+    is_bare,
     raised_result,
     refusal_status,
     returned_result,
@@ -37,6 +31,7 @@ __all__ = ["SyncShell", "send", "unary_behavior"]
 
 _log = get_logger("rifl.server")
 _Handler = Callable[[Any, Any], Any]
+_UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
 
 
 class SyncShell:
@@ -49,10 +44,10 @@ class SyncShell:
 
     def drive(
         self,
-        steps: Generator[Any, Any, Any],
+        steps: Generator[Any, Any, Answer],
         context: Any,
-        run: Callable[[], HandlerResult] | None = None,
-    ) -> Any:
+        run: Callable[[Attempt], HandlerResult] | None = None,
+    ) -> Answer:
         """Carry out the steps one by one; returns or raises what the generator does."""
         value: Any = None
         error: RiflError | None = None
@@ -61,8 +56,8 @@ class SyncShell:
                 step = steps.send(value) if error is None else steps.throw(error)
                 value, error = None, None
                 try:
-                    if step is RUN:
-                        value = run() if run is not None else None
+                    if isinstance(step, Attempt):
+                        value = run(step) if run is not None else None
                     elif isinstance(step, Wait):
                         value = self._wait(step.attempt, context)
                     elif isinstance(step, Fetch):
@@ -72,7 +67,8 @@ class SyncShell:
                 except RiflError as refusal:
                     error = refusal
         except StopIteration as stop:
-            return stop.value
+            answer: Answer = stop.value
+            return answer
 
     def _wait(self, attempt: Attempt, context: Any) -> bool:
         """Wait for another arrival's attempt, without starving the thread pool."""
@@ -103,25 +99,27 @@ def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler:
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
 
+    serving = Serving(store, serialize)
+
     def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
     ) -> HandlerResult:
-        serving = Serving(store, attempt, serialize)
-        inner = HandlerContext(context, serving)
-        CURRENT.set(serving)
+        inner = HandlerContext(context, attempt, serving)
+        # Not reset: gRPC runs every call in a context of its own.
+        CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
         except Exception:  # noqa: BLE001 - whatever a user's deserializer raises
             inner.set_code(grpc.StatusCode.INTERNAL)
-            return raised_result(inner, ValueError(), "Exception deserializing request!")
+            inner.set_details("Exception deserializing request!")
+            inner.aborted = True
+            return raised_result(inner, "")
         try:
             response = behavior(message, inner)
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            return raised_result(inner, error, _text(error))
-        finally:
-            CURRENT.set(None)
+            return raised_result(inner, _text(error))
         return returned_result(inner, response, serialize)
 
     def deduplicated(request: bytes, context: Any) -> Any:
@@ -129,25 +127,24 @@ def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler:
         raised: list[BaseException] = []
         try:
             call = engine.arrive(method, request, context)
-            answer = shell.drive(admit(store, call, policy), context)
-            if isinstance(answer, Attempt):
-                attempt = answer
-                answer = shell.drive(
-                    execute(store, attempt),
-                    context,
-                    lambda: run(request, context, attempt, raised),
-                )
+            answer = shell.drive(
+                serve(store, call, policy),
+                context,
+                lambda attempt: run(request, context, attempt, raised),
+            )
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
             return send(context, refusal_status(error, call))
+        if not raised and is_bare(answer, call.attempt):
+            return answer.record.response
+        status = answer_status(answer, call.attempt)
         if raised:
             # As it would be without us: for the interceptors outside, and gRPC's log.
-            status = answer_status(answer, call.attempt)
             _send_metadata(context, status)
-            if status.code != grpc.StatusCode.UNKNOWN.value[0]:
+            if status.code != _UNKNOWN:
                 context.set_code(STATUS_CODES[status.code])
             raise raised[0]
-        return send(context, answer_status(answer, call.attempt))
+        return send(context, status)
 
     return deduplicated
 

@@ -27,6 +27,8 @@ class EmbeddedStore:
     supports_atomic = False
     # Whether records stay in memory, or are fetched.
     _keeps_records = True
+    # Whether there are rows to delete when calls are acknowledged.
+    _has_rows = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +47,7 @@ class EmbeddedStore:
         window: int,
     ) -> None:
         """Be ready for calls, decided by ``leases`` and timed by ``clock``."""
-        self._table = ClientTable(leases, window=window)
+        self._table = ClientTable(leases, window=window, note_released=self._has_rows)
         self._clock = clock
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision:

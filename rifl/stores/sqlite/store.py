@@ -61,6 +61,7 @@ class SqliteStore(EmbeddedStore):
 
     supports_atomic = True
     _keeps_records = False
+    _has_rows = True
 
     def __init__(self, url: str, *, lock_timeout_s: float = 5.0) -> None:
         super().__init__()
@@ -320,7 +321,7 @@ class SqliteStore(EmbeddedStore):
             entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
         for client_id, identity, fingerprint, size in database.calls():
             entry = self._table.entry(client_id)
-            kept = Kept(fingerprint, None)
+            kept: Kept = (fingerprint, None)
             if isinstance(identity, int):
                 entry.tracker.restore(identity, kept)
             else:
