@@ -25,6 +25,7 @@ from rifl.core.errors import (
     InProgress,
     NotExecuted,
     NotRecorded,
+    RecordPending,
     ResponseTooLarge,
     RiflError,
     StaleRpc,
@@ -158,9 +159,15 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     record = result.record
     if policy.kind is Kind.ATOMIC:
         # What the handler committed stands, whatever it did afterwards.
-        standing = store.committed(attempt)
-        if isinstance(standing, Later):
-            standing = yield standing
+        try:
+            standing = store.committed(attempt)
+            if isinstance(standing, Later):
+                standing = yield standing
+        except RecordPending:
+            # Nobody can tell now. A later attempt that runs meets the record, if
+            # there is one, in its own transaction, and that stands.
+            store.abandon(attempt)
+            raise
         if standing is not None:
             if (pending := store.adopt(attempt, standing)) is not None:
                 yield pending
