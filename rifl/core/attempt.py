@@ -76,9 +76,7 @@ class Answer(NamedTuple):
     @property
     def transient(self) -> bool:
         """Whether asking again may help where asking twice does no harm."""
-        return not self.permanent and (
-            self.code in _TRANSPORT_CODES if not self.reason else self.reason in _RETRIED_REASONS
-        )
+        return self.code in _TRANSPORT_CODES and not self.permanent
 
 
 class Step(enum.Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 from rifl.core.attempt import Answer, IssuedCall, Step
 from rifl.core.client_session import ClientSession
@@ -37,7 +38,8 @@ class CallFlow:
     RETURN: hand over the answer just reported. RAISE: raise the last answer's
     status, or ``code`` where it is set, with ``outcome`` and ``reason``. At the
     end the identity is acknowledged or set aside as unresolved; whatever
-    attempts are still under way are to be cancelled.
+    attempts are still under way are to be cancelled. ``context`` is kept on the call
+    for the shell.
 
     Invariant: at most two attempts are under way, and none after the end.
     No I/O and no clock; serialised by the shell, together with its session.
@@ -53,8 +55,10 @@ class CallFlow:
         hedge_after_s: float | None = None,
         stamp: tuple[int, int] = (0, 0),
         call: IssuedCall | None = None,
+        context: Any = None,
     ) -> None:
         self.call = call
+        self._context = context
         self.wake_at: float | None = None
         self.attempt_timeout_s: float | None = None
         self.outcome = Outcome.UNKNOWN
@@ -156,6 +160,8 @@ class CallFlow:
             self._window_full = True
             self.wake_at = _earliest(self._give_up_at, session.unresolved_until())
             return Action.WINDOW
+        if self.call is not None:
+            self.call.context = self._context
         return self._send(now)
 
     def _send(self, now: float) -> Action:

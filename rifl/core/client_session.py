@@ -9,14 +9,15 @@ from typing import NamedTuple
 from rifl.core.attempt import Answer, Decision, IssuedCall, Step, judge
 from rifl.core.call import MAX_RANGES
 from rifl.core.client_lease import ClientLease, Grant
-from rifl.core.errors import LeaseExpired, NotYours, WindowExceeded
+from rifl.core.errors import LeaseExpired, NotYours, SessionClosed, WindowExceeded
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 from rifl.core.retry import RetryPolicy
 
-__all__ = ["ClientSession", "LeaseStep", "LostLease"]
+__all__ = ["LOST_REASONS", "ClientSession", "LeaseStep", "LostLease"]
 
-_LOST_REASONS = frozenset({LeaseExpired.reason, NotYours.reason})
+# Said of a client id, these mean that it is of no more use.
+LOST_REASONS = frozenset({LeaseExpired.reason, NotYours.reason, SessionClosed.reason})
 
 
 class LeaseStep(enum.Enum):
@@ -190,7 +191,7 @@ class ClientSession:
             call.lease.accepted(sent_at)
         if decision.step is Step.NEW_IDENTITY:
             call.lease.tracker.complete(call.seq)
-        if answer.reason in _LOST_REASONS:
+        if answer.reason in LOST_REASONS:
             self.lost(call.lease)
         return decision
 
