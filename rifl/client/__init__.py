@@ -5,8 +5,18 @@
 
 from rifl.client.channel import Channel, connect
 from rifl.client.errors import CallError
+from rifl.client.interceptor import ClientInterceptor, client_interceptor
 from rifl.client.resolution import Resolution
 from rifl.client.session import Session
 from rifl.core.retry import RetryPolicy
 
-__all__ = ["CallError", "Channel", "Resolution", "RetryPolicy", "Session", "connect"]
+__all__ = [
+    "CallError",
+    "Channel",
+    "ClientInterceptor",
+    "Resolution",
+    "RetryPolicy",
+    "Session",
+    "client_interceptor",
+    "connect",
+]

@@ -74,7 +74,7 @@ def read_answer(status: Status) -> Answer:
         # Made by this process: what a peer sends comes with gRPC's account of it.
         code is grpc.StatusCode.INTERNAL
         and details == _UNDECODABLE
-        and not status.debug_error_string()
+        and not getattr(status, "debug_error_string", str)()
     )
     return Answer(name, outcome, retry_after_s=pushback, permanent=permanent)
 

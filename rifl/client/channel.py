@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 
 from rifl.client.answers import FinalStatus
-from rifl.client.errors import CallError, call_error
+from rifl.client.errors import CallError, call_error, plain_error, unserialisable
 from rifl.client.session import Session
-from rifl.client.state import Settings, channel_options
+from rifl.client.state import Settings, channel_options, make_settings
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core.attempt import IssuedCall
@@ -20,8 +20,6 @@ from rifl.core.outcome import Outcome
 from rifl.core.retry import RetryPolicy
 
 __all__ = ["Channel", "connect"]
-
-_UNSERIALISABLE = "Exception serializing request!"
 
 
 def connect(
@@ -60,11 +58,11 @@ def connect(
     make no sense. See ``Channel``.
     """
     inner_options, grpc_retries, max_response_bytes = channel_options(options)
-    settings = Settings(
-        retry=retry or RetryPolicy(),
-        hedge_after_s=hedge_after,
+    settings = make_settings(
+        retry=retry,
+        hedge_after=hedge_after,
         window=window,
-        unresolved_s=unresolved_for,
+        unresolved_for=unresolved_for,
         unresolved_limit=unresolved_limit,
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
@@ -272,7 +270,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         try:
             body = request if serializer is None else serializer(request)
         except Exception as error:
-            raise _unserialisable() from error
+            raise unserialisable() from error
         sent_at = client.now()
         call = None
         if lease is not None:
@@ -384,7 +382,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         try:
             return self._serializer(request)
         except Exception as error:
-            raise _unserialisable() from error
+            raise unserialisable() from error
 
 
 def closed_call() -> CallError:
@@ -393,15 +391,3 @@ def closed_call() -> CallError:
     return call_error(
         status.code(), status.details(), rpc_id=None, outcome=Outcome.NOT_EXECUTED, status=status
     )
-
-
-def plain_error(status: Any) -> CallError:
-    """Build the error of a call that was sent once, without an identity."""
-    return call_error(
-        status.code(), status.details(), rpc_id=None, outcome=Outcome.UNKNOWN, status=status
-    )
-
-
-def _unserialisable() -> CallError:
-    # As gRPC answers it, and nothing was sent.
-    return CallError(grpc.StatusCode.INTERNAL, _UNSERIALISABLE, outcome=Outcome.NOT_EXECUTED)

@@ -50,6 +50,8 @@ __all__ = [
     "StoreUnavailableError",
     "WindowExceededError",
     "call_error",
+    "plain_error",
+    "unserialisable",
 ]
 
 
@@ -296,7 +298,24 @@ def call_error(
         reason=reason,
         initial_metadata=status.initial_metadata(),
         trailing_metadata=status.trailing_metadata(),
-        debug_error_string=status.debug_error_string(),
+        # Other people's outcomes may lack it.
+        debug_error_string=getattr(status, "debug_error_string", str)(),
+    )
+
+
+def plain_error(status: Any) -> CallError:
+    """Build the error of a call that was sent once, without an identity."""
+    return call_error(
+        status.code(), status.details(), rpc_id=None, outcome=Outcome.UNKNOWN, status=status
+    )
+
+
+def unserialisable() -> CallError:
+    """Build the error of a request that its serialiser rejects; nothing was sent."""
+    return CallError(
+        grpc.StatusCode.INTERNAL,
+        "Exception serializing request!",
+        outcome=Outcome.NOT_EXECUTED,
     )
 
 

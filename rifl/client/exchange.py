@@ -46,7 +46,7 @@ class Exchange(ABC):
         self.state = state
         self.status: Status | None = None
         self.reply: Any = None
-        self.error: CallError | None = None
+        self.error: Exception | None = None
         self.flow = CallFlow(
             state.session,
             method,
@@ -114,6 +114,10 @@ class Exchange(ABC):
     def give_up(self) -> None:
         """Take that the caller cancelled."""
         self.post(lambda: self._give_up(_CANCELLED_TEXT))
+
+    def fail(self, error: Exception) -> None:
+        """Take that an attempt broke in somebody's code: the caller gets ``error``."""
+        self.post(lambda: self._fail(error))
 
     def post(self, event: Callable[[], None]) -> None:
         """Handle an event now, or after the one being handled."""
@@ -197,7 +201,13 @@ class Exchange(ABC):
         self._last = FinalStatus(grpc.StatusCode.CANCELLED, text)
         self._finish(Action.RAISE)
 
-    def _finish(self, action: Action) -> None:
+    def _fail(self, error: Exception) -> None:
+        with self.state.lock:
+            self.flow.cancelled(self.state.now())
+        self._last = FinalStatus(grpc.StatusCode.INTERNAL, repr(error))
+        self._finish(Action.RAISE, error)
+
+    def _finish(self, action: Action, fault: Exception | None = None) -> None:
         state, flow = self.state, self.flow
         self._ended = True
         for number in flow.attempts_under_way:
@@ -207,6 +217,8 @@ class Exchange(ABC):
             self.status = self._last
         else:
             self.status = self.error = self._build_error()
+            if fault is not None:
+                self.error = fault
         with state.lock:
             state.forget(self)
             # Whether or not this call made room: a wake too many does no harm.

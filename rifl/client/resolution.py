@@ -11,14 +11,14 @@ import grpc.aio
 from rifl.client.answers import FinalStatus, read_answer
 from rifl.client.errors import CallError, Status, call_error
 from rifl.client.state import ClientState
-from rifl.core.attempt import IssuedCall
-from rifl.core.errors import StaleRpc
+from rifl.core.attempt import Answer, IssuedCall
+from rifl.core.errors import NotDeduplicated, StaleRpc
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 from rifl.v1 import rifl_pb2
 from rifl.wire import parse_resolution
 
-__all__ = ["RESOLVE_METHOD", "Resolution", "Resolver"]
+__all__ = ["RESOLVE_METHOD", "Resolution", "Resolver", "lease_error", "lease_timeout"]
 
 RESOLVE_METHOD = "/rifl.v1.Outcomes/Resolve"
 
@@ -124,6 +124,37 @@ class Resolver:
             if waiter is not None:
                 waiter.wake()
         return Resolution(outcome, message, error)
+
+
+def lease_error(status: Status, answer: Answer) -> Exception:
+    """Build the error of a refused Grant."""
+    if answer.code == "UNIMPLEMENTED":
+        return call_error(
+            grpc.StatusCode[NotDeduplicated.code],
+            f"the server does not host the lease service: {status.details()}",
+            rpc_id=None,
+            outcome=Outcome.NOT_EXECUTED,
+            reason=NotDeduplicated.reason,
+        )
+    return call_error(
+        status.code(),
+        status.details(),
+        rpc_id=None,
+        outcome=Outcome.NOT_EXECUTED,
+        reason=answer.reason,
+        status=status,
+    )
+
+
+def lease_timeout(state: ClientState) -> Exception:
+    """Build the error of a lease that did not come in time."""
+    status = state.lease_status
+    return call_error(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        f"no client id: {status.details() if status is not None else 'no answer'}",
+        rpc_id=None,
+        outcome=Outcome.NOT_EXECUTED,
+    )
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -7,13 +7,11 @@ from typing import Any
 
 import grpc
 
-from rifl.client.errors import Status, call_error
-from rifl.client.resolution import RESOLVE_METHOD, Resolution, Resolver
+from rifl.client.errors import Status
+from rifl.client.resolution import RESOLVE_METHOD, Resolution, Resolver, lease_error, lease_timeout
 from rifl.client.sync_client import SyncClient
 from rifl.core.attempt import Answer
-from rifl.core.errors import NotDeduplicated
 from rifl.core.identity import RpcId
-from rifl.core.outcome import Outcome
 from rifl.v1 import rifl_pb2
 
 __all__ = ["Session"]
@@ -107,30 +105,4 @@ class _LeaseWaiter:
         if self._refused is not None:
             raise lease_error(*self._refused)
         if not came:
-            status = client.lease_status
-            raise call_error(
-                grpc.StatusCode.DEADLINE_EXCEEDED,
-                f"no client id: {status.details() if status is not None else 'no answer'}",
-                rpc_id=None,
-                outcome=Outcome.NOT_EXECUTED,
-            )
-
-
-def lease_error(status: Status, answer: Answer) -> Exception:
-    """Build the error of a refused Grant."""
-    if answer.code == "UNIMPLEMENTED":
-        return call_error(
-            grpc.StatusCode[NotDeduplicated.code],
-            f"the server does not host the lease service: {status.details()}",
-            rpc_id=None,
-            outcome=Outcome.NOT_EXECUTED,
-            reason=NotDeduplicated.reason,
-        )
-    return call_error(
-        status.code(),
-        status.details(),
-        rpc_id=None,
-        outcome=Outcome.NOT_EXECUTED,
-        reason=answer.reason,
-        status=status,
-    )
+            raise lease_timeout(client)

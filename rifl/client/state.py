@@ -32,6 +32,7 @@ __all__ = [
     "Settings",
     "Waiter",
     "channel_options",
+    "make_settings",
 ]
 
 _log = structlog.get_logger("rifl.client")
@@ -68,6 +69,30 @@ class Settings:
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
             raise ValueError("hedge_after must be positive, or None")
+
+
+def make_settings(
+    *,
+    retry: RetryPolicy | None,
+    hedge_after: float | None,
+    window: int,
+    unresolved_for: float,
+    unresolved_limit: int,
+    on_lease_lost: Callable[[int], None] | None,
+    grpc_retries: bool,
+    max_response_bytes: int,
+) -> Settings:
+    """Build settings of ``connect``'s arguments."""
+    return Settings(
+        retry=retry or RetryPolicy(),
+        hedge_after_s=hedge_after,
+        window=window,
+        unresolved_s=unresolved_for,
+        unresolved_limit=unresolved_limit,
+        on_lease_lost=on_lease_lost,
+        grpc_retries=grpc_retries,
+        max_response_bytes=max_response_bytes,
+    )
 
 
 def channel_options(

@@ -14,6 +14,7 @@ import grpc
 from rifl.client.exchange import Exchange
 from rifl.client.sync_client import SyncClient
 from rifl.core.attempt import IssuedCall
+from rifl.core.call_flow import CallFlow
 
 __all__ = ["BlockingExchange", "CallFuture", "Sender"]
 
@@ -51,8 +52,16 @@ class _SyncExchange(Exchange):
         future.add_done_callback(lambda done: self._attempt_done(number, done))
 
     def _attempt_done(self, number: int, future: Any) -> None:
-        reply = future.result() if future.code() is grpc.StatusCode.OK else None
-        self.attempt_ended(number, future, reply)
+        if future.code() is grpc.StatusCode.OK:
+            self.attempt_ended(number, future, future.result())
+            return
+        if not hasattr(future, "debug_error_string"):
+            # What gRPC makes of an exception in somebody's interceptor.
+            error = future.exception()
+            if not isinstance(error, grpc.RpcError):
+                self.fail(error)
+                return
+        self.attempt_ended(number, future, None)
 
     def cancel_attempt(self, number: int) -> None:
         future = self._attempts.get(number)
@@ -126,6 +135,13 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         self._over = False
         self._cancelled = False
 
+    def adopt(self, flow: CallFlow, number: int, attempt: Any) -> None:
+        """Go on with a call whose first attempt is under way."""
+        self.flow = flow
+        self._attempts[number] = attempt
+        self.set_timer(flow.wake_at)
+        attempt.add_done_callback(lambda done: self._attempt_done(number, done))
+
     # The exchange's shell.
 
     def set_timer(self, at: float | None) -> None:
@@ -178,7 +194,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Return the ``CallError``, None for a reply; raises as ``grpc.Future`` does."""
         self._wait(timeout)
-        if self._cancelled and self.error is not None:
+        if self._cancelled:
             raise grpc.FutureCancelledError
         return self.error
 
