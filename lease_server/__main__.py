@@ -18,6 +18,7 @@ import structlog
 
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError
+from lease_server.log import get_logger
 from lease_server.requests import Terms
 from lease_server.service import add_lease_service
 from lease_server.storage import LeaseStorage, MemoryLeaseStorage
@@ -29,7 +30,7 @@ _SWEEPS_PER_TERM = 10
 _MAX_SWEEP_INTERVAL_S = 5.0
 _GRACE_S = 1.0
 
-_log = structlog.get_logger("lease_server")
+_log = get_logger("lease_server")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,11 +38,24 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
-        asyncio.run(_serve(arguments))
-    except (LeaseError, OSError, ValueError, RuntimeError, ImportError) as error:
-        sys.stderr.write(f"lease_server: {error}\n")
-        return 1
+        storage = _open_storage(arguments.store)
+        authority = LeaseAuthority(storage, term_s=arguments.term_s)
+    except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
+        return _failed(error)
+    try:
+        asyncio.run(_serve(arguments, authority, storage))
+    except (LeaseError, OSError, ValueError, RuntimeError) as error:
+        return _failed(error)
+    finally:
+        close = getattr(storage, "close", None)
+        if close is not None:
+            close()
     return 0
+
+
+def _failed(error: Exception) -> int:
+    sys.stderr.write(f"lease_server: {str(error) or type(error).__name__}\n")
+    return 1
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -75,9 +89,9 @@ def _open_storage(url: str) -> LeaseStorage:
     return cast("LeaseStorage", stores.open_lease_storage(url))
 
 
-async def _serve(arguments: argparse.Namespace) -> None:
-    storage = _open_storage(arguments.store)
-    authority = LeaseAuthority(storage, term_s=arguments.term_s)
+async def _serve(
+    arguments: argparse.Namespace, authority: LeaseAuthority, storage: LeaseStorage
+) -> None:
     server = grpc.aio.server()
     add_lease_service(server, authority, deduplicated=arguments.deduplicated)
     host = arguments.listen.rpartition(":")[0]
@@ -97,9 +111,6 @@ async def _serve(arguments: argparse.Namespace) -> None:
     await server.stop(_GRACE_S)
     stop.set()
     await sweeping
-    close = getattr(storage, "close", None)
-    if close is not None:
-        close()
     _log.info("stopped")
 
 

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import structlog
-
 from lease_server.blocks import IdBlocks
 from lease_server.errors import (
     BadRequest,
@@ -21,6 +19,7 @@ from lease_server.errors import (
     StorageUnavailable,
     TooManyClients,
 )
+from lease_server.log import get_logger
 from lease_server.sessionbook import OpenedSession, SessionBook
 from lease_server.sessions import SessionPolicy
 from lease_server.signer import Signer
@@ -29,7 +28,7 @@ from lease_server.table import LeaseTable
 
 __all__ = ["Grant", "LeaseAuthority"]
 
-_log = structlog.get_logger("lease_server")
+_log = get_logger("lease_server")
 
 
 class Grant(NamedTuple):

@@ -39,9 +39,11 @@ def peer_of(context: PeerContext, identity_property: str | None = None) -> bytes
         return b""
     key = identity_property or context.peer_identity_key() or ""
     if identity_property is not None:
-        identities = context.auth_context().get(identity_property)
-        if not identities:
-            raise NotYours(f"the peer's certificate has no {identity_property}")
-    parts = [key.encode(), *sorted(identities)]
+        identities = context.auth_context().get(identity_property) or ()
+    # A certificate without a common name has an empty one.
+    values = sorted(value for value in identities if value)
+    if not values:
+        raise NotYours(f"the peer's certificate has no {key}")
+    parts = [key.encode(), *values]
     # Lengths in front, so that no two lists of names read the same.
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
-import structlog
 
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError, TooManyRefusals
+from lease_server.log import get_logger
 from lease_server.peer import peer_of
 from lease_server.requests import RequestDesk, Terms
 from lease_server.status import rich_status
@@ -20,7 +20,7 @@ from lease_server.v1 import lease_server_pb2 as pb
 
 __all__ = ["SERVICE_NAME", "add_lease_service", "status_of"]
 
-_log = structlog.get_logger("lease_server")
+_log = get_logger("lease_server")
 
 SERVICE_NAME = "lease_server.v1.LeaseServer"
 

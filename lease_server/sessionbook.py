@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-import structlog
-
 from lease_server.errors import SessionClosed
+from lease_server.log import get_logger
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState, SessionTable
 from lease_server.storage import LeaseStorage
 
 __all__ = ["OpenedSession", "SessionBook"]
 
-_log = structlog.get_logger("lease_server")
+_log = get_logger("lease_server")
 
 
 class OpenedSession(NamedTuple):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import structlog
-
 from lease_server.errors import LeaseExpired, NotYours
 from lease_server.keyring import KeyRing
+from lease_server.log import get_logger
 from lease_server.storage import LeaseStorage
 from lease_server.tokens import MAX_CLIENT_ID, make_token, peer_bound, verify
 
 __all__ = ["Signer"]
 
-_log = structlog.get_logger("lease_server")
+_log = get_logger("lease_server")
 
 _REFRESHES_PER_TERM = 4
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import structlog
-
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import StorageUnavailable
+from lease_server.log import get_logger
 from lease_server.storage import LeaseStorage
 
 __all__ = ["Sweeper"]
 
-_log = structlog.get_logger("lease_server")
+_log = get_logger("lease_server")
 
 
 class Sweeper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 from google.protobuf.message import DecodeError
@@ -28,12 +29,15 @@ __all__ = [
     "error_class",
     "find_header",
     "fingerprint",
+    "outcome_to_wire",
     "parse_call",
     "parse_outcome",
     "parse_resolution",
     "read_refusal",
     "record_from_bytes",
+    "record_from_message",
     "record_to_bytes",
+    "record_to_message",
 ]
 
 HEADER_KEY = "rifl-bin"
@@ -70,13 +74,18 @@ def find_header(metadata: Iterable[tuple[str, str | bytes]]) -> bytes | None:
     return None
 
 
+@lru_cache(maxsize=4096)
+def _person(method: str, hashed: bool) -> bytes:
+    return blake2b(method.encode() + b"\x00" * hashed, digest_size=blake2b.PERSON_SIZE).digest()
+
+
 def fingerprint(method: str, request: bytes, content_hash: bytes = b"") -> bytes:
     """Return 16 bytes that tell one payload of one method from any other."""
-    digest = blake2b(request if not content_hash else content_hash, digest_size=_FINGERPRINT_BYTES)
-    # The method comes last, behind a byte that no method name holds, so that
-    # the request is hashed without being copied.
-    digest.update(b"\x00" + method.encode() + (b"\x01" if content_hash else b""))
-    return digest.digest()
+    return blake2b(
+        content_hash or request,
+        digest_size=_FINGERPRINT_BYTES,
+        person=_person(method, bool(content_hash)),
+    ).digest()
 
 
 def parse_call(value: bytes, method: str, request: bytes) -> Call:
@@ -131,8 +140,8 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
     )
 
 
-def record_to_bytes(record: CompletionRecord) -> bytes:
-    """Serialise a record for a store; neighbouring versions read each other's."""
+def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
+    """Return the message that stands for a record."""
     return rifl_pb2.CompletionRecord(
         code=record.code,
         details=record.details,
@@ -142,7 +151,17 @@ def record_to_bytes(record: CompletionRecord) -> bytes:
         trailing_metadata=_entries(record.trailing_metadata),
         outcome=_OUTCOME_TO_WIRE[record.outcome],
         reason=record.reason,
-    ).SerializeToString()
+    )
+
+
+def record_to_bytes(record: CompletionRecord) -> bytes:
+    """Serialise a record for a store; neighbouring versions read each other's."""
+    return record_to_message(record).SerializeToString()
+
+
+def outcome_to_wire(outcome: Outcome) -> rifl_pb2.Outcome:
+    """Return the enum value of an outcome."""
+    return _OUTCOME_TO_WIRE[outcome]
 
 
 def record_from_bytes(data: bytes) -> CompletionRecord:

@@ -55,6 +55,7 @@ class Call:
         "completed",
         "fingerprint",
         "first_incomplete",
+        "identity",
         "key",
         "max_response_bytes",
         "method",
@@ -87,6 +88,8 @@ class Call:
         self.token = token
         self.seq = seq
         self.key = key
+        # The seq or the key: unique within the client id.
+        self.identity: int | bytes = seq if key is None else key  # type: ignore[assignment]
         self.first_incomplete = first_incomplete
         self.completed = completed
         self.attempt = attempt
@@ -97,11 +100,6 @@ class Call:
         self.time_us = time_us
         self.seed = seed
         self.retried_by_grpc = retried_by_grpc
-
-    @property
-    def identity(self) -> int | bytes:
-        """The seq or the key: unique within the client id."""
-        return self.seq if self.key is None else self.key  # type: ignore[return-value]
 
     @property
     def rpc_id(self) -> RpcId:

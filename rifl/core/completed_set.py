@@ -76,6 +76,8 @@ class CompletedSet:
         if dropped <= 0:
             return
         self.first_incomplete = first_incomplete
+        if not self._near and not self._far_starts:
+            return
         if dropped < len(self._near):
             self._near.drop(dropped)
         else:

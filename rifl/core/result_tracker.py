@@ -49,13 +49,14 @@ class ResultTracker:
 
     __slots__ = ("_acknowledged", "_calls", "_released", "_window", "first_incomplete")
 
-    def __init__(self, window: int = 512) -> None:
+    def __init__(self, window: int = 512, *, note_released: bool = False) -> None:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window
         self._acknowledged = CompletedSet(max_ranges=window + 64)
         self._calls: dict[int, Any] = {}
-        self._released: list[int] = []
+        # For a store that has rows to delete; else nobody would ever take them.
+        self._released: list[int] | None = [] if note_released else None
         # As the client said it. The set's own can be ahead of it.
         self.first_incomplete = 1
 
@@ -70,8 +71,15 @@ class ResultTracker:
         before that is judged, and stay applied.
         """
         check_acknowledgements(seq, first_incomplete, completed)
+        return self.admit(seq, first_incomplete, completed)
+
+    def admit(
+        self, seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
+    ) -> Verdict:
+        """Do what ``begin`` does for numbers that were checked before."""
         verdict = self.peek(seq)
-        self.acknowledge(first_incomplete, completed)
+        if completed or first_incomplete > self.first_incomplete:
+            self.acknowledge(first_incomplete, completed)
         if verdict is Verdict.NEW:
             if len(self._calls) >= self._window:
                 raise WindowExceeded(f"{self._window} calls are unacknowledged")
@@ -122,8 +130,14 @@ class ResultTracker:
         return state[0] if type(state) is tuple else None
 
     def take_released(self) -> list[int]:
-        """Return the seqs forgotten since the last call: what a store may delete."""
-        released, self._released = self._released, []
+        """Return the seqs forgotten since the last call: what a store may delete.
+
+        Only with ``note_released``; else there is nothing to return.
+        """
+        released = self._released
+        if not released:
+            return []
+        self._released = []
         return released
 
     def completed_ranges(self) -> list[tuple[int, int]]:
@@ -135,13 +149,12 @@ class ResultTracker:
         return len(self._calls)
 
     def _release(self, first: int, last: int) -> None:
-        calls = self._calls
+        calls, noted = self._calls, self._released
+        seqs: Iterable[int]
         if last - first < len(calls):
-            for seq in range(first, last + 1):
-                if seq in calls:
-                    del calls[seq]
-                    self._released.append(seq)
+            seqs = range(first, last + 1)
         else:
-            for seq in [seq for seq in calls if first <= seq <= last]:
-                del calls[seq]
-                self._released.append(seq)
+            seqs = [seq for seq in calls if first <= seq <= last]
+        for seq in seqs:
+            if calls.pop(seq, None) is not None and noted is not None:
+                noted.append(seq)

@@ -1,0 +1,41 @@
+"""Structured events that go where the application's own logs go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+__all__ = ["get_logger"]
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """Return a structlog logger for a library.
+
+    Once the application has configured structlog, events go through that;
+    before, to the ``logging`` logger of this name, so that a library's debug
+    events never land on an unprepared program's standard output.
+    """
+
+    def route(
+        logger: Any, method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        if structlog.is_configured():
+            getattr(structlog.get_logger(name), method)(**event)
+            raise structlog.DropEvent
+        return event
+
+    bound: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[
+            route,
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    return bound

@@ -1,0 +1,299 @@
+"""What one server knows of all its clients' calls, and how it decides (DESIGN §4).
+
+This is the whole of steps 2 to 5: one call of ``ClientTable.decide`` is the
+decision and the claim, so a shell only has to make it atomic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from rifl.core.call import Call
+from rifl.core.errors import (
+    BadHeader,
+    LeaseExpired,
+    PayloadMismatch,
+    RiflError,
+    SessionClosed,
+)
+from rifl.core.identity import RpcId
+from rifl.core.invariant import InvariantViolated
+from rifl.core.keyed_tracker import KeyedTracker
+from rifl.core.policy import MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.core.result_tracker import ResultTracker
+from rifl.core.verdict import Verdict
+
+__all__ = ["Attempt", "ClientEntry", "ClientTable", "Decision", "Kept", "Leases"]
+
+
+class Leases(Protocol):
+    """Who is known and alive: the lease server, as the rules see it."""
+
+    def renew(self, client_id: int, now: float) -> bool:
+        """Renew a live client; False for one that is unknown or expired."""
+
+    def alive(self, client_id: int, now: float) -> bool:
+        """Tell whether the client's lease, or the session, is valid."""
+
+    def is_session(self, client_id: int) -> bool:
+        """Tell whether the id is, or was, a named session's."""
+
+
+# A completed call: its fingerprint (None fits any) and its record (None where it
+# has to be fetched from the store).
+Kept = tuple[bytes | None, CompletionRecord | None]
+
+
+class Attempt:
+    """One run of a call, from its claim until it is settled.
+
+    ``waiters`` are called, outside any lock, when it is. ``number`` is the
+    attempt token: unique within this incarnation of the server. ``intended``:
+    its intent is durable. ``recorded``: what the handler put into a transaction
+    of its own, whether or not that committed.
+    """
+
+    __slots__ = (
+        "call",
+        "ended",
+        "entry",
+        "intended",
+        "number",
+        "policy",
+        "recorded",
+        "waiters",
+    )
+
+    def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:
+        self.entry = entry
+        self.call = call
+        self.policy = policy
+        self.number = number
+        self.ended = False
+        self.intended = False
+        self.recorded: CompletionRecord | None = None
+        self.waiters: list[Callable[[], None]] = []
+
+
+class Decision(NamedTuple):
+    """A verdict with what goes with it.
+
+    ``NEW`` and ``IN_PROGRESS`` carry the attempt, ``COMPLETED`` the record (None:
+    fetch it).
+    """
+
+    verdict: Verdict
+    attempt: Attempt | None = None
+    record: CompletionRecord | None = None
+
+
+_STALE = Decision(Verdict.STALE)
+
+
+class ClientEntry:
+    """The calls of one client or session.
+
+    ``registered`` holds the databases in which its row is known to be durable.
+    ``token`` is the capability that was last verified.
+    """
+
+    __slots__ = ("client_id", "dropped", "keyed", "registered", "running", "token", "tracker")
+
+    def __init__(self, client_id: int, window: int, *, note_released: bool = False) -> None:
+        self.client_id = client_id
+        self.tracker = ResultTracker(window, note_released=note_released)
+        self.keyed: KeyedTracker | None = None
+        self.running: dict[int | bytes, Attempt] = {}
+        self.registered: set[str] = set()
+        self.token = b""
+        self.dropped = False
+
+    def kept(self, call: Call) -> Kept | None:
+        """Return what is kept of the call, None if it is not completed."""
+        kept: Kept | None
+        if call.key is None:
+            kept = self.tracker.record(call.seq)  # type: ignore[arg-type]
+        else:
+            kept = None if self.keyed is None else self.keyed.record(call.key)
+        return kept
+
+
+class ClientTable:
+    """Every client this server has state for.
+
+    Invariants:
+
+    1. An entry exists only for a client that was known and alive when a call of
+       it was claimed, or that the store knew at start.
+    2. ``entry.running`` holds exactly the attempts that are not settled; an
+       identity has at most one.
+    3. An entry goes only when it was dropped and none of its attempts runs.
+
+    Not thread-safe: the caller makes each method atomic. No I/O, no clock.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        window: int = 512,
+        max_keys: int = 100_000,
+        max_key_bytes: int = 64 << 20,
+        note_released: bool = False,
+    ) -> None:
+        self._leases = leases
+        self._note_released = note_released
+        self._window = window
+        self._max_keys = max_keys
+        self._max_key_bytes = max_key_bytes
+        self._clients: dict[int, ClientEntry] = {}
+        self._attempts = 0
+        # Set while new calls are refused: draining, or the store is not writable.
+        self.refusing: RiflError | None = None
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def get(self, client_id: int) -> ClientEntry | None:
+        """Return the client's entry, None if it has no state here."""
+        return self._clients.get(client_id)
+
+    def entries(self) -> list[ClientEntry]:
+        """Return all entries."""
+        return list(self._clients.values())
+
+    def entry(self, client_id: int) -> ClientEntry:
+        """Return the client's entry, made if need be: for what a store recovers."""
+        entry = self._clients.get(client_id)
+        if entry is None:
+            entry = self._clients[client_id] = self._new_entry(client_id)
+        return entry
+
+    def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision:
+        """Decide about an arriving call, and claim it if it is new.
+
+        Raises ``PayloadMismatch``, ``LeaseExpired``, ``SessionClosed``,
+        ``BadHeader``, ``WindowExceeded``, or what ``refusing`` holds. The header
+        has been checked against itself, and its token, before.
+        """
+        client_id = call.client_id
+        leases = self._leases
+        alive = leases.renew(client_id, now) or leases.alive(client_id, now)
+        entry = self._clients.get(client_id)
+        if entry is not None:
+            known = self._known(entry, call)
+            if known is not None:
+                if alive and call.key is None:
+                    entry.tracker.acknowledge(call.first_incomplete, call.completed)
+                return known
+        if not alive:
+            if leases.is_session(client_id):
+                raise SessionClosed("the session is closed, or its retention is over")
+            raise LeaseExpired(f"client id {client_id} is unknown or expired")
+        if call.key is None and leases.is_session(client_id):
+            raise BadHeader("a named session takes keyed calls only")
+        if self.refusing is not None:
+            if entry is not None and call.key is None:
+                entry.tracker.acknowledge(call.first_incomplete, call.completed)
+            raise self.refusing
+        if entry is None:
+            entry = self._new_entry(client_id)
+        self._begin(entry, call)
+        # Only now, since a refusal leaves no state behind.
+        self._clients[client_id] = entry
+        entry.token = call.token
+        self._attempts += 1
+        attempt = Attempt(entry, call, policy, self._attempts)
+        entry.running[call.identity] = attempt
+        return Decision(Verdict.NEW, attempt)
+
+    def settle(self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool) -> bool:
+        """End an attempt with its record, or with None: then the call is new again.
+
+        With ``keep`` the record itself stays in memory, else only the fact. True
+        if the client was dropped and this was its last attempt: its rows may go.
+        The caller then calls the attempt's waiters.
+        """
+        entry, call = attempt.entry, attempt.call
+        if entry.running.pop(call.identity, None) is not attempt:
+            raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
+        attempt.ended = True
+        if call.key is None:
+            seq: int = call.seq  # type: ignore[assignment]
+            if record is None:
+                entry.tracker.abandon(seq)
+            else:
+                entry.tracker.finish(seq, (call.fingerprint, record if keep else None))
+        elif entry.keyed is not None:
+            if record is None:
+                entry.keyed.abandon(call.key)
+            else:
+                kept: Kept = (call.fingerprint, record if keep else None)
+                entry.keyed.finish(call.key, kept, record.size)
+        if entry.dropped and not entry.running:
+            del self._clients[entry.client_id]
+            return True
+        return False
+
+    def drop(self, client_ids: Iterable[int]) -> list[int]:
+        """Forget clients whose lease or session is over.
+
+        Returns the ids whose rows may go now; those with a call running follow
+        when ``settle`` says so. Ids without state are returned too.
+        """
+        gone = []
+        for client_id in client_ids:
+            entry = self._clients.get(client_id)
+            if entry is not None and entry.running:
+                entry.dropped = True
+                continue
+            self._clients.pop(client_id, None)
+            gone.append(client_id)
+        return gone
+
+    def running(self) -> list[Attempt]:
+        """Return the attempts that are not settled."""
+        return [attempt for entry in self._clients.values() for attempt in entry.running.values()]
+
+    def ids(self) -> list[RpcId]:
+        """Return the identities of the calls that run."""
+        return [attempt.call.rpc_id for attempt in self.running()]
+
+    def _known(self, entry: ClientEntry, call: Call) -> Decision | None:
+        """Steps 2 and 3: known calls first, then stale ones; None if it is new."""
+        attempt = entry.running.get(call.identity)
+        if attempt is not None:
+            _match(call, attempt.call.fingerprint)
+            return Decision(Verdict.IN_PROGRESS, attempt)
+        kept = entry.kept(call)
+        if kept is not None:
+            fingerprint, record = kept
+            _match(call, fingerprint)
+            return Decision(Verdict.COMPLETED, None, record)
+        if call.key is None and entry.tracker.peek(call.seq) is Verdict.STALE:  # type: ignore[arg-type]
+            return _STALE
+        return None
+
+    def _begin(self, entry: ClientEntry, call: Call) -> None:
+        if call.key is None:
+            verdict = entry.tracker.admit(
+                call.seq,  # type: ignore[arg-type]
+                call.first_incomplete,
+                call.completed,
+            )
+        else:
+            if entry.keyed is None:
+                entry.keyed = KeyedTracker(self._max_keys, self._max_key_bytes)
+            verdict = entry.keyed.begin(call.key)
+        if verdict is not Verdict.NEW:
+            raise InvariantViolated(f"{call.rpc_id} was unknown and is {verdict}")
+
+    def _new_entry(self, client_id: int) -> ClientEntry:
+        return ClientEntry(client_id, self._window, note_released=self._note_released)
+
+
+def _match(call: Call, fingerprint: bytes | None) -> None:
+    if call.fingerprint is not None and fingerprint is not None and call.fingerprint != fingerprint:
+        raise PayloadMismatch(f"{call.rpc_id} is the identity of a call with another payload")

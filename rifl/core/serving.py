@@ -1,0 +1,229 @@
+"""One call on the server, step by step (DESIGN §4), for any store and any shell.
+
+The rules are generators. They yield what has to be waited for or done outside,
+the shell does it, blocking or awaiting, and sends the result back in; so the
+order of the steps stands in one place for sync and aio.
+
+What they yield:
+
+- a ``Later`` of the store: wait for its result and send that back; its error is
+  thrown in.
+- ``Wait``: wait, within the deadline and the bounds, for another arrival's
+  attempt; send back False if that took too long.
+- ``Fetch``: read a record from the store; send back it or None.
+- an ``Attempt``: run its handler to the end; send back a ``HandlerResult``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, Protocol
+
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt, Decision
+from rifl.core.errors import (
+    InProgress,
+    NotExecuted,
+    NotRecorded,
+    ResponseTooLarge,
+    RiflError,
+    StaleRpc,
+    StoreUnavailable,
+)
+from rifl.core.later import Later
+from rifl.core.outcome import Outcome
+from rifl.core.policy import Kind, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.core.verdict import Verdict
+
+__all__ = [
+    "Answer",
+    "Fetch",
+    "HandlerResult",
+    "Records",
+    "Wait",
+    "admit",
+    "bounded",
+    "execute",
+    "refusal_record",
+    "resolve",
+    "serve",
+]
+
+_DEFAULT_RECEIVE_LIMIT = 4 << 20
+_CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
+
+
+class Wait(NamedTuple):
+    """Wait for the end of another arrival's attempt."""
+
+    attempt: Attempt
+
+
+class Fetch(NamedTuple):
+    """Read the record of a completed call."""
+
+    call: Call
+
+
+class HandlerResult(NamedTuple):
+    """What the handler did: its answer, and whether it raised instead of deciding."""
+
+    record: CompletionRecord
+    raised: bool = False
+
+
+class Answer(NamedTuple):
+    """What leaves: the record, and the outcome this arrival is told."""
+
+    record: CompletionRecord
+    outcome: Outcome
+
+
+class Records(Protocol):
+    """Where decisions are made and records kept: a store, as the rules see it.
+
+    A method that has to wait returns a ``Later``; else it returns its result, so
+    that a store in memory costs no hand-over.
+    """
+
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
+        """Decide about a call and claim it if new: one atomic step."""
+
+    def start(self, attempt: Attempt) -> Later | None:
+        """Make durable what has to be before the handler runs."""
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        """Return the record that the handler's own transaction committed."""
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
+        """Make the record durable, then settle the attempt with it."""
+
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
+        """Settle the attempt with a record that is durable already."""
+
+    def abandon(self, attempt: Attempt) -> Later | None:
+        """Make the call new again, durably, and wake its waiters."""
+
+
+def admit(
+    store: Records, call: Call, policy: MethodPolicy
+) -> Generator[Any, Any, Answer | Attempt]:
+    """Decide about an arriving call: its answer, or the attempt to execute.
+
+    Raises a ``RiflError`` to refuse it.
+    """
+    while True:
+        decision = store.claim(call, policy)
+        if isinstance(decision, Later):
+            decision = yield decision
+        if decision.verdict is Verdict.NEW:
+            return decision.attempt  # type: ignore[return-value]
+        if decision.verdict is Verdict.STALE:
+            raise StaleRpc(f"{call.rpc_id} was acknowledged")
+        if decision.verdict is Verdict.COMPLETED:
+            record = decision.record
+            if record is None:
+                record = yield Fetch(call)
+            if record is not None:
+                return Answer(record, _replayed(record))
+            # Acknowledged between the decision and the read: decide again.
+        elif not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
+            raise InProgress(f"{call.rpc_id} is still running")
+
+
+def serve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
+    """Admit a call and, if it is new, execute it: for a shell that is not cancelled."""
+    admitted = yield from admit(store, call, policy)
+    if isinstance(admitted, Answer):
+        return admitted
+    return (yield from execute(store, admitted))
+
+
+def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
+    """Run a claimed call to its durable end (steps 6 and 7).
+
+    Never to be cancelled: the effect may be there. Raises ``StoreUnavailable`` if
+    nothing ran, ``RecordPending`` if the handler ran but its record is not
+    durable yet (the store goes on trying), ``NotRecorded`` for a broken handler.
+    """
+    policy = attempt.policy
+    try:
+        if (pending := store.start(attempt)) is not None:
+            yield pending
+    except StoreUnavailable:
+        store.abandon(attempt)
+        raise
+    result: HandlerResult = yield attempt
+    record = result.record
+    if policy.kind is Kind.ATOMIC:
+        # What the handler committed stands, whatever it did afterwards.
+        standing = store.committed(attempt)
+        if isinstance(standing, Later):
+            standing = yield standing
+        if standing is not None:
+            if (pending := store.adopt(attempt, standing)) is not None:
+                yield pending
+            return Answer(standing, standing.outcome)
+        if result.raised:
+            if (pending := store.abandon(attempt)) is not None:
+                yield pending
+            return Answer(record, Outcome.NOT_EXECUTED)
+        if record.code == 0:
+            if (pending := store.abandon(attempt)) is not None:
+                yield pending
+            raise NotRecorded(
+                f"{attempt.call.method} is atomic, and its handler returned without a committed "
+                "record: call rifl.record in its transaction"
+            )
+    if record.code in policy.unrecorded and not result.raised:
+        if (pending := store.abandon(attempt)) is not None:
+            yield pending
+        return Answer(record, Outcome.NOT_EXECUTED)
+    record = bounded(record, attempt)
+    if (pending := store.finish(attempt, record)) is not None:
+        yield pending
+    return Answer(record, Outcome.EXECUTED)
+
+
+def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
+    """Find out what became of a call, without running it.
+
+    A call that never arrived is recorded as not executed, so that it never will
+    be; the answer is final either way. Raises like ``admit``.
+    """
+    admitted = yield from admit(store, call, policy)
+    if isinstance(admitted, Answer):
+        return admitted
+    record = refusal_record(NotExecuted(f"{call.rpc_id} was resolved before it arrived"))
+    try:
+        if (pending := store.finish(admitted, record)) is not None:
+            yield pending
+    except StoreUnavailable:
+        store.abandon(admitted)
+        raise
+    return Answer(record, Outcome.NOT_EXECUTED)
+
+
+def bounded(record: CompletionRecord, attempt: Attempt) -> CompletionRecord:
+    """Return the record, or the one that says it was too large to keep or to send."""
+    limit = min(
+        attempt.policy.max_response_bytes,
+        attempt.call.max_response_bytes or _DEFAULT_RECEIVE_LIMIT,
+    )
+    if record.response is None or len(record.response) <= limit:
+        return record
+    return refusal_record(
+        ResponseTooLarge(f"the answer has {len(record.response)} bytes, more than {limit}")
+    )
+
+
+def refusal_record(error: RiflError) -> CompletionRecord:
+    """Return the record of a call that ends with an error of ours."""
+    return CompletionRecord(
+        _CODES[error.code], str(error), outcome=error.outcome, reason=error.reason
+    )
+
+
+def _replayed(record: CompletionRecord) -> Outcome:
+    return Outcome.REPLAYED if record.outcome is Outcome.EXECUTED else record.outcome

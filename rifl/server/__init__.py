@@ -1,0 +1,6 @@
+"""The server's side: interceptors, and the completion record in a transaction."""
+
+from rifl.server.deduplicator import Deduplicator
+from rifl.server.recording import record, record_async
+
+__all__ = ["Deduplicator", "record", "record_async"]

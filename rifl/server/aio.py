@@ -1,0 +1,203 @@
+"""The shell for ``grpc.aio.server``: one coroutine a call, which awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import grpc
+
+from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.policy import MethodPolicy
+from rifl.core.serving import Fetch, HandlerResult, Wait, admit, execute
+from rifl.server.answers import (
+    STATUS_CODES,
+    Status,
+    answer_status,
+    is_bare,
+    raised_result,
+    refusal_status,
+    returned_result,
+)
+from rifl.server.context import CURRENT, AioHandlerContext, Serving
+from rifl.server.engine import Engine
+
+__all__ = ["AioShell", "send", "unary_behavior"]
+
+_log = get_logger("rifl.server")
+_Handler = Callable[[Any, Any], Awaitable[Any]]
+_UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
+
+
+class AioShell:
+    """Drives the rules of ``rifl.core.serving`` on an event loop.
+
+    One per deduplicator; it may serve several loops, each from its own thread.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._waiting = 0
+        # A task that nobody holds may be collected before it is done.
+        self._executing: set[asyncio.Task[Any]] = set()
+
+    async def drive(
+        self,
+        steps: Generator[Any, Any, Any],
+        context: Any,
+        run: Callable[[Attempt], Awaitable[HandlerResult]] | None = None,
+    ) -> Any:
+        """Carry out the steps one by one; returns or raises what the generator does."""
+        value: Any = None
+        error: RiflError | None = None
+        try:
+            while True:
+                step = steps.send(value) if error is None else steps.throw(error)
+                value, error = None, None
+                try:
+                    if isinstance(step, Attempt):
+                        value = await run(step) if run is not None else None
+                    elif isinstance(step, Wait):
+                        value = await self._wait(step.attempt, context)
+                    elif isinstance(step, Fetch):
+                        value = await asyncio.get_running_loop().run_in_executor(
+                            None, self.engine.store.fetch, step.call
+                        )
+                    else:
+                        value = await step
+                except RiflError as refusal:
+                    error = refusal
+        except StopIteration as stop:
+            return stop.value
+
+    async def shielded(self, work: Any) -> Any:
+        """Run work to its end even if the RPC is cancelled meanwhile.
+
+        grpc.aio cancels the coroutine when a deadline passes, and the effect may
+        be there already.
+        """
+        task = asyncio.ensure_future(work)
+        self._executing.add(task)
+        task.add_done_callback(self._executing.discard)
+        return await asyncio.shield(task)
+
+    async def drained(self, timeout_s: float) -> None:
+        """Wait for the shielded work of this loop, for so long."""
+        loop = asyncio.get_running_loop()
+        mine = [task for task in self._executing if task.get_loop() is loop]
+        if mine:
+            await asyncio.wait(mine, timeout=timeout_s)
+
+    async def _wait(self, attempt: Attempt, context: Any) -> bool:
+        engine = self.engine
+        if self._waiting >= engine.max_aio_waiters:
+            return False
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def wake() -> None:
+            _wake(loop, ended)
+
+        if not engine.store.wait(attempt, wake):
+            return True
+        self._waiting += 1
+        try:
+            await asyncio.wait([ended], timeout=engine.wait_limit_s(_remaining(context)))
+            return attempt.ended
+        finally:
+            self._waiting -= 1
+            engine.store.leave(attempt, wake)
+
+
+def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
+    """Return the raw-bytes behavior that deduplicates a coroutine handler's calls."""
+    engine = shell.engine
+    store = engine.store
+    behavior: _Handler = handler.unary_unary
+    deserialize = handler.request_deserializer
+    serialize = handler.response_serializer
+
+    serving = Serving(store, serialize)
+
+    async def run(
+        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> HandlerResult:
+        inner = AioHandlerContext(context, attempt, serving)
+        # Not reset: every call's task has a context of its own.
+        CURRENT.set(inner)
+        try:
+            message = request if deserialize is None else deserialize(request)
+            response = await behavior(message, inner)
+        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+            if not inner.aborted:
+                raised.append(error)
+            return raised_result(inner, f"Unexpected {type(error)}: {error}")
+        return returned_result(inner, response, serialize)
+
+    async def deduplicated(request: bytes, context: Any) -> Any:
+        call: Call | None = None
+        raised: list[BaseException] = []
+        try:
+            call = engine.arrive(method, request, context)
+            answer = await shell.drive(admit(store, call, policy), context)
+            if isinstance(answer, Attempt):
+                answer = await shell.shielded(
+                    shell.drive(
+                        execute(store, answer),
+                        context,
+                        lambda attempt: run(request, context, attempt, raised),
+                    )
+                )
+        except RiflError as error:
+            _log.debug("refused", method=method, reason=error.reason)
+            return await send(context, refusal_status(error, call))
+        if not raised and is_bare(answer, call.attempt):
+            return answer.record.response
+        status = answer_status(answer, call.attempt)
+        if raised and not isinstance(raised[0], asyncio.CancelledError):
+            # As it would be without us: for the interceptors outside, and gRPC's log.
+            await _send_metadata(context, status)
+            if status.code != _UNKNOWN:
+                context.set_code(STATUS_CODES[status.code])
+            raise raised[0]
+        return await send(context, status)
+
+    return deduplicated
+
+
+async def send(context: Any, status: Status) -> bytes:
+    """Send an answer or a refusal through gRPC's context; raises for a bare status."""
+    await _send_metadata(context, status)
+    if status.code:
+        if status.response is None:
+            await context.abort(STATUS_CODES[status.code], status.details, status.trailing_metadata)
+        context.set_code(STATUS_CODES[status.code])
+        context.set_details(status.details)
+    elif status.details:
+        context.set_details(status.details)
+    return status.response or b""
+
+
+async def _send_metadata(context: Any, status: Status) -> None:
+    if status.initial_metadata:
+        await context.send_initial_metadata(status.initial_metadata)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    loop.call_soon_threadsafe(_set, future)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _remaining(context: Any) -> float | None:
+    remaining: float | None = context.time_remaining()
+    return remaining

@@ -1,0 +1,136 @@
+"""Between what a handler did, what is recorded, and what gRPC sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import grpc
+
+from lease_server.status import DETAILS_KEY, details_bin, rich_status
+from rifl.core.call import Call
+from rifl.core.errors import LeaseExpired, RiflError
+from rifl.core.outcome import Outcome
+from rifl.core.record import CompletionRecord, Metadata
+from rifl.core.serving import Answer, HandlerResult
+from rifl.server.context import Noted
+from rifl.wire import OUTCOME_KEY
+
+__all__ = [
+    "STATUS_CODES",
+    "Status",
+    "answer_status",
+    "is_bare",
+    "raised_result",
+    "refusal_status",
+    "returned_result",
+]
+
+STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_OK, _UNKNOWN, _INTERNAL = 0, 2, 13
+# Seconds after which asking again can make a difference.
+_RETRY_AFTER_S = {
+    "IN_PROGRESS": 0.05,
+    "RECORD_PENDING": 0.1,
+    "STORE_UNAVAILABLE": 0.1,
+    "DRAINING": 0.1,
+    "DEPOSED": 0.1,
+}
+
+
+class Status(NamedTuple):
+    """What is sent: metadata, and either a response or a status with none."""
+
+    code: int
+    details: str
+    initial_metadata: Metadata
+    trailing_metadata: Metadata
+    response: bytes | None
+
+
+def returned_result(
+    context: Noted,
+    response: Any,
+    serialize: Callable[[Any], bytes] | None,
+) -> HandlerResult:
+    """Return the result of a handler that returned, by gRPC's own rules."""
+    code = _OK if context.noted_code is None else _number(context.noted_code)
+    details = context.noted_details
+    data: bytes | None
+    try:
+        data = response if serialize is None else serialize(response)
+    except Exception:  # noqa: BLE001 - whatever a user's serializer raises
+        data = None
+    if data is None:
+        code = code or _INTERNAL
+        details = "Failed to serialize response!"
+    return HandlerResult(
+        CompletionRecord(code, details, data, context.noted_initial, context.noted_trailing)
+    )
+
+
+def raised_result(context: Noted, text: str) -> HandlerResult:
+    """Return the result of a handler that aborted, or raised: ``text`` is gRPC's then."""
+    code = _UNKNOWN if context.noted_code is None else _number(context.noted_code)
+    details = context.noted_details if context.aborted else text
+    return HandlerResult(
+        CompletionRecord(
+            code or _UNKNOWN, details, None, context.noted_initial, context.noted_trailing
+        ),
+        raised=not context.aborted,
+    )
+
+
+def is_bare(answer: Answer, attempt: int) -> bool:
+    """Whether an answer is sent as its response and nothing else, as most are.
+
+    Trailing metadata set from Python is dear: a first attempt's success that was
+    executed carries none of ours.
+    """
+    record, outcome = answer
+    return (
+        record.code == _OK
+        and attempt == 1
+        and outcome is Outcome.EXECUTED
+        and not (record.trailing_metadata or record.initial_metadata or record.details)
+    )
+
+
+def answer_status(answer: Answer, attempt: int) -> Status:
+    """Return what an answer is sent as.
+
+    Everything says its outcome but a first attempt's success that was executed;
+    an error does always, since gRPC and proxies make errors of their own that look
+    the same.
+    """
+    record, outcome = answer
+    trailing = record.trailing_metadata
+    if record.reason:
+        code = STATUS_CODES[record.code]
+        trailing = (*trailing, (DETAILS_KEY, details_bin(code, record.reason, record.details)))
+    if attempt > 1 or outcome is not Outcome.EXECUTED or record.code != _OK:
+        trailing = (*trailing, (OUTCOME_KEY, outcome.value))
+    return Status(record.code, record.details, record.initial_metadata, trailing, record.response)
+
+
+def refusal_status(error: RiflError, call: Call | None) -> Status:
+    """Return what a refusal is sent as: rich details and the outcome."""
+    info = {}
+    if isinstance(error, LeaseExpired) and call is not None and call.retried_by_grpc:
+        info["previous_attempts"] = "true"
+    status = rich_status(
+        grpc.StatusCode[error.code],
+        error.reason,
+        str(error),
+        info,
+        _RETRY_AFTER_S.get(error.reason),
+    )
+    trailing = (*status.trailing_metadata, (OUTCOME_KEY, error.outcome.value))
+    return Status(status.code.value[0], status.details, (), trailing, None)
+
+
+def _number(code: Any) -> int:
+    if isinstance(code, grpc.StatusCode):
+        number: int = code.value[0]
+        return number
+    return code if isinstance(code, int) and code in STATUS_CODES else _UNKNOWN

@@ -1,0 +1,195 @@
+"""The contexts that handlers of deduplicated calls get (DESIGN §4).
+
+They forward to gRPC's, but for what would be sent at once: an abort, a status
+and metadata are only noted, so that the record is durable before anything leaves.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from rifl.core.client_table import Attempt
+from rifl.core.record import Metadata
+from rifl.stores.base import Store
+
+__all__ = ["CURRENT", "AioHandlerContext", "HandlerContext", "Noted", "Serving"]
+
+
+class Serving:
+    """What the handlers of one method have in common, for ``rifl.record``."""
+
+    __slots__ = ("serialize", "store")
+
+    def __init__(self, store: Store, serialize: Callable[[Any], bytes] | None) -> None:
+        self.store = store
+        self.serialize = serialize
+
+
+class Noted:
+    """What the handler has said so far."""
+
+    # Most handlers say none of it: set on the class, not for every call.
+    noted_code: Any = None
+    noted_details: str = ""
+    noted_initial: Metadata = ()
+    noted_trailing: Metadata = ()
+    aborted = False
+
+    def __init__(self, inner: Any, attempt: Attempt, serving: Serving) -> None:
+        self._inner = inner
+        self.rifl_attempt = attempt
+        self.rifl_serving = serving
+
+    # -- noted ---------------------------------------------------------------------
+
+    def set_code(self, code: Any) -> None:
+        """Note the status code."""
+        self.noted_code = code
+
+    def set_details(self, details: str) -> None:
+        """Note the status details."""
+        self.noted_details = details
+
+    def set_trailing_metadata(self, trailing_metadata: Iterable[Any]) -> None:
+        """Note the trailing metadata."""
+        self.noted_trailing = tuple(tuple(entry) for entry in trailing_metadata or ())
+
+    def code(self) -> Any:
+        """Return the code set, None if none was."""
+        return self.noted_code
+
+    def _note_abort(self, code: Any, details: str) -> None:
+        # gRPC fails an abort with OK, too.
+        ok = code is grpc.StatusCode.OK
+        self.noted_code = grpc.StatusCode.UNKNOWN if ok else code
+        self.noted_details = "" if ok else details
+        self.aborted = True
+
+    # -- forwarded -------------------------------------------------------------------
+
+    def invocation_metadata(self) -> Any:
+        """Return what the caller sent."""
+        return self._inner.invocation_metadata()
+
+    def peer(self) -> str:
+        """Return the caller's address."""
+        peer: str = self._inner.peer()
+        return peer
+
+    def peer_identities(self) -> Iterable[bytes] | None:
+        """Return the authenticated identities, None if there are none."""
+        return self._inner.peer_identities()  # type: ignore[no-any-return]
+
+    def peer_identity_key(self) -> str | None:
+        """Return the name of the property the identities are from."""
+        return self._inner.peer_identity_key()  # type: ignore[no-any-return]
+
+    def auth_context(self) -> Any:
+        """Return the channel's authentication properties."""
+        return self._inner.auth_context()
+
+    def time_remaining(self) -> float:
+        """Return the seconds left of the caller's deadline."""
+        return self._inner.time_remaining()  # type: ignore[no-any-return]
+
+    def set_compression(self, compression: grpc.Compression) -> None:
+        """Compress the answer so."""
+        self._inner.set_compression(compression)
+
+    def disable_next_message_compression(self) -> None:
+        """Leave the next message uncompressed."""
+        self._inner.disable_next_message_compression()
+
+
+class HandlerContext(Noted, grpc.ServicerContext):
+    """What a sync handler gets; see ``grpc.ServicerContext`` for each method."""
+
+    def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
+        """Note the metadata: it leaves with the answer."""
+        self.noted_initial = tuple(tuple(entry) for entry in initial_metadata or ())
+
+    def trailing_metadata(self) -> Metadata:
+        """Return what was set."""
+        return self.noted_trailing
+
+    def details(self) -> bytes:
+        """Return the details set, as gRPC does: encoded."""
+        return self.noted_details.encode()
+
+    def abort(self, code: Any, details: str) -> NoReturn:
+        """Note the status and leave the handler."""
+        self._note_abort(code, details)
+        raise Exception
+
+    def abort_with_status(self, status: Any) -> NoReturn:
+        """Note the status and its metadata and leave the handler."""
+        self.set_trailing_metadata(status.trailing_metadata)
+        self.abort(status.code, status.details)
+
+    def is_active(self) -> bool:
+        """Tell whether the caller still waits; the handler runs on either way."""
+        return self._inner.is_active()  # type: ignore[no-any-return]
+
+    def cancel(self) -> bool:
+        """Cancel the RPC; the handler's answer is recorded all the same."""
+        return self._inner.cancel()  # type: ignore[no-any-return]
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Have ``callback`` called when the RPC ends."""
+        return self._inner.add_callback(callback)  # type: ignore[no-any-return]
+
+
+class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
+    """What a coroutine handler gets; see ``grpc.aio.ServicerContext``."""
+
+    async def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
+        """Note the metadata: it leaves with the answer."""
+        self.noted_initial = tuple(tuple(entry) for entry in initial_metadata or ())
+
+    def trailing_metadata(self) -> Any:
+        """Return what was set."""
+        return self.noted_trailing
+
+    def details(self) -> str:
+        """Return the details set."""
+        return self.noted_details
+
+    async def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
+        """Note the status and leave the handler."""
+        if trailing_metadata:
+            self.set_trailing_metadata(trailing_metadata)
+        self._note_abort(code, details)
+        raise grpc.aio.AbortError(f"Locally aborted: {code} {details}")
+
+    async def abort_with_status(self, status: Any) -> NoReturn:
+        """Note the status and its metadata and leave the handler."""
+        await self.abort(status.code, status.details, status.trailing_metadata)
+
+    async def read(self) -> Any:
+        """Raise: a unary call has nothing to read."""
+        raise grpc.aio.UsageError("a unary call is read by gRPC")
+
+    async def write(self, message: Any) -> None:
+        """Raise: a unary call's answer is returned."""
+        raise grpc.aio.UsageError("a unary call's answer is returned, not written")
+
+    def add_done_callback(self, callback: Any) -> None:
+        """Have ``callback(context)`` called when the RPC ends."""
+        self._inner.add_done_callback(lambda _: callback(self))
+
+    def cancelled(self) -> bool:
+        """Tell whether the RPC was cancelled; the handler runs on either way."""
+        return self._inner.cancelled()  # type: ignore[no-any-return]
+
+    def done(self) -> bool:
+        """Tell whether the RPC ended; the handler runs on either way."""
+        return self._inner.done()  # type: ignore[no-any-return]
+
+
+# For handlers whose context another interceptor has wrapped again.
+CURRENT: contextvars.ContextVar[Noted | None] = contextvars.ContextVar("rifl", default=None)

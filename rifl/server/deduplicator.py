@@ -1,0 +1,217 @@
+"""The one object a server needs (DESIGN §1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from lease_server import LeaseAuthority, add_lease_service
+from lease_server.log import get_logger
+from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.server.engine import Engine
+from rifl.server.interceptors import AioInterceptor, SyncInterceptor
+from rifl.server.outcomes import SERVICE as OUTCOMES
+from rifl.server.outcomes import add_outcomes_service
+from rifl.stores import StoreError, UnsupportedStore, open_store
+
+__all__ = ["Deduplicator"]
+
+_log = get_logger("rifl.server")
+# Ours, and gRPC's own services that only look.
+_NEVER = {
+    "/lease_server.v1.LeaseServer/*": None,
+    f"/{OUTCOMES}/*": None,
+    "/grpc.health.v1.Health/*": None,
+}
+_SWEEPS_PER_TERM = 20
+
+
+class Deduplicator:
+    """Makes the calls of a gRPC server happen once.
+
+    ::
+
+        dedup = rifl.Deduplicator("sqlite:///service.db")
+        server = grpc.server(pool, interceptors=[dedup.interceptor()])
+        add_YourServicer_to_server(YourServicer(), server)
+        dedup.add_to_server(server)
+
+    ``url``: where completion records live (``memory:``, ``sqlite:///file``).
+    ``methods``: how methods are declared, by ``/package.Service/Method``,
+    ``/package.Service/*`` or ``*``: a ``MethodPolicy``, ``"plain"``,
+    ``"idempotent"``, ``"atomic"``, or None for not deduplicated. ``default`` is
+    for all others. ``term_s``: length of a client's lease. ``window``:
+    unacknowledged calls allowed to a client. ``max_waiters``: duplicates that may
+    hold a pool thread while the first arrival runs; None means a quarter of the
+    pool given to ``add_to_server``, none if that is unknown. ``max_wait_s``: how
+    long a duplicate waits at most. ``drain_s``: how long ``close`` waits for
+    running calls. ``peer_property``: which certificate property ids are bound to.
+    ``clock``: monotonic seconds, for tests.
+
+    Thread-safe. Opening raises a ``StoreError``; a policy that the store cannot
+    honour raises ``ValueError``. ``close`` (or leaving the context) after the
+    server has stopped; what a crash instead of it leaves is each store's own.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        methods: Mapping[str, MethodPolicy | Kind | str | None] | None = None,
+        default: MethodPolicy | Kind | str | None = Kind.PLAIN,
+        term_s: float = 60.0,
+        window: int = 512,
+        max_waiters: int | None = None,
+        max_aio_waiters: int = 1000,
+        max_wait_s: float = 30.0,
+        drain_s: float = 10.0,
+        lock_timeout_s: float = 5.0,
+        peer_property: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
+            raise ValueError("term_s and window are positive, max_wait_s and drain_s not negative")
+        self._policies = MethodPolicies({**_NEVER, **(methods or {})}, default)
+        self._window = window
+        self._drain_s = drain_s
+        self._peer_property = peer_property
+        self._given_waiters = max_waiters
+        self._store = open_store(url, lock_timeout_s=lock_timeout_s)
+        try:
+            self._check_policies(url)
+            self._authority = LeaseAuthority(self._store.leases, term_s=term_s, clock=clock)
+            self._store.bind(self._authority, self._policies, clock=clock, window=window)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._store.close()
+            raise
+        self._engine = Engine(
+            self._store,
+            self._authority,
+            self._policies,
+            max_waiters=max_waiters or 0,
+            max_aio_waiters=max_aio_waiters,
+            max_wait_s=max_wait_s,
+            peer_property=peer_property,
+        )
+        self._sync = SyncInterceptor(self._engine)
+        self._aio = AioInterceptor(self._engine)
+        self._closed = threading.Event()
+        self._sweeper = threading.Thread(
+            target=self._sweep, args=(term_s / _SWEEPS_PER_TERM,), name="rifl-sweeper", daemon=True
+        )
+        self._sweeper.start()
+
+    def interceptor(self) -> grpc.ServerInterceptor:
+        """Return the interceptor for ``grpc.server``."""
+        return self._sync
+
+    def aio_interceptor(self) -> grpc.aio.ServerInterceptor:
+        """Return the interceptor for ``grpc.aio.server``."""
+        return self._aio
+
+    def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
+        """Host the lease service, and the one that resolves outcomes, on the server.
+
+        Before it starts. On a sync server this also learns the size of its thread
+        pool, for the bound on waiting duplicates.
+        """
+        add_lease_service(
+            server,
+            self._authority,
+            deduplicated=self._policies.deduplicated(),
+            not_deduplicated=self._policies.not_deduplicated(),
+            window=self._window,
+            peer_property=self._peer_property,
+        )
+        add_outcomes_service(server, self._engine, self._aio.shell)
+        if self._given_waiters is None:
+            self._engine.max_waiters = _pool_size(server) // 4
+
+    def drain(self) -> None:
+        """Refuse new calls from now on (DRAINING); duplicates are still answered."""
+        self._store.refuse_new(True)
+
+    def close(self) -> None:
+        """Wait for running calls, at most ``drain_s``, and let the store go. Idempotent.
+
+        On an event loop use ``aclose``: this would block the handlers it waits for.
+        """
+        if self._closed.is_set():
+            return
+        self.drain()
+        if _on_event_loop():
+            if self._store.running():
+                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
+        elif not self._store.settled(self._drain_s):
+            _log.warning("closed_with_calls_running", calls=self._store.running())
+        self._closed.set()
+        self._sweeper.join()
+        self._store.close()
+
+    async def aclose(self) -> None:
+        """Do what ``close`` does, letting the loop's handlers end meanwhile."""
+        if self._closed.is_set():
+            return
+        self.drain()
+        await self._aio.shell.drained(self._drain_s)
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _check_policies(self, url: str) -> None:
+        if not self._store.supports_atomic and any(
+            policy.kind is Kind.ATOMIC for policy in self._policies
+        ):
+            raise UnsupportedStore(f"an atomic method needs a store with transactions, not {url}")
+
+    def _sweep(self, every_s: float) -> None:
+        while not self._closed.wait(every_s):
+            try:
+                self._store.drop(self._authority.expire())
+            except StoreError:
+                _log.exception("sweep_failed")
+
+
+def _pool_size(server: Any) -> int:
+    # gRPC has no public way to ask. An unknown size means no waiting, only
+    # IN_PROGRESS and a retry; a test holds this to the grpcio we run on.
+    pool = getattr(getattr(server, "_state", None), "thread_pool", None)
+    size = getattr(pool, "_max_workers", 0)
+    return size if isinstance(size, int) else 0
+
+
+def _on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

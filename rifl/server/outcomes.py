@@ -1,0 +1,93 @@
+"""The service that says what became of a call: ``rifl.v1.Outcomes``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from rifl.core.call import Call
+from rifl.core.errors import BadHeader, RiflError
+from rifl.core.keyed_tracker import check_key
+from rifl.core.policy import MethodPolicy
+from rifl.core.result_tracker import check_acknowledgements
+from rifl.core.serving import Answer, resolve
+from rifl.server import aio, sync
+from rifl.server.answers import refusal_status
+from rifl.server.engine import Engine
+from rifl.v1 import rifl_pb2
+from rifl.wire import outcome_to_wire, record_to_message
+
+__all__ = ["SERVICE", "add_outcomes_service"]
+
+SERVICE = "rifl.v1.Outcomes"
+_POLICY = MethodPolicy()
+
+
+def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -> None:
+    """Serve ``rifl.v1.Outcomes`` on a sync or aio server, before it starts."""
+    if isinstance(server, grpc.aio.Server):
+        behavior = _aio_resolve(engine, aio_shell)
+    else:
+        behavior = _sync_resolve(engine)
+    handler: Any = grpc.unary_unary_rpc_method_handler(
+        behavior,
+        request_deserializer=None,
+        response_serializer=rifl_pb2.ResolveReply.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Resolve": handler}),)
+    )
+
+
+def _call(engine: Engine, request: bytes, context: Any) -> Call:
+    try:
+        message = rifl_pb2.ResolveRequest.FromString(request)
+    except Exception:  # noqa: BLE001 - protobuf's classes of error differ by backend
+        raise BadHeader("the request is not a rifl.v1.ResolveRequest") from None
+    if not message.client_id:
+        raise BadHeader("the request has no client id")
+    kind = message.WhichOneof("identity")
+    if kind == "seq":
+        check_acknowledgements(message.seq, 1, ())
+        call = Call(message.client_id, message.token, message.seq)
+    elif kind == "key":
+        check_key(message.key)
+        call = Call(message.client_id, message.token, None, message.key)
+    else:
+        raise BadHeader("the request has neither a seq nor a key")
+    call.method = f"/{SERVICE}/Resolve"
+    engine.authenticate(call, context)
+    return call
+
+
+def _reply(answer: Answer) -> rifl_pb2.ResolveReply:
+    return rifl_pb2.ResolveReply(
+        outcome=outcome_to_wire(answer.record.outcome), record=record_to_message(answer.record)
+    )
+
+
+def _sync_resolve(engine: Engine) -> Any:
+    shell = sync.SyncShell(engine)
+
+    def behavior(request: bytes, context: Any) -> Any:
+        try:
+            call = _call(engine, request, context)
+            return _reply(shell.drive(resolve(engine.store, call, _POLICY), context))
+        except RiflError as error:
+            return sync.send(context, refusal_status(error, None))
+
+    return behavior
+
+
+def _aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
+    async def behavior(request: bytes, context: Any) -> Any:
+        try:
+            call = _call(engine, request, context)
+            work = shell.drive(resolve(engine.store, call, _POLICY), context)
+            return _reply(await shell.shielded(work))
+        except RiflError as error:
+            return await aio.send(context, refusal_status(error, None))
+
+    return behavior

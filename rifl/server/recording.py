@@ -1,0 +1,53 @@
+"""``rifl.record``: the completion record in the handler's own transaction (DESIGN §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import bounded
+from rifl.server.context import CURRENT, Noted
+
+__all__ = ["record", "record_async"]
+
+
+def record(context: Any, reply: Any, transaction: Any) -> None:
+    """Write the call's completion record inside ``transaction``.
+
+    For handlers of methods declared ``atomic``; to be called once, before the
+    transaction commits. ``transaction`` is the connection that holds it: a
+    ``sqlite3.Connection`` to the method's database, not in autocommit. When it
+    commits, ``reply`` (with the trailing metadata set so far) is the answer to
+    this and every later attempt; when it rolls back, nothing happened and the
+    call stays new. Does nothing for a call without an identity.
+
+    Raises, and then the handler must not commit: ``WrongDatabase`` for another
+    database or autocommit; ``StaleRpc`` if a record stands already, the client
+    acknowledged the call, or another server owns the store. May be called in any
+    thread that holds the handler's context.
+    """
+    if (noted := _noted(context)) is not None:
+        store = noted.rifl_serving.store
+        store.record_in(noted.rifl_attempt, _completion(noted, reply), transaction)
+
+
+async def record_async(context: Any, reply: Any, transaction: Any) -> None:
+    """``record`` for asynchronous connections (aiosqlite; sqlite3 works too)."""
+    if (noted := _noted(context)) is not None:
+        store = noted.rifl_serving.store
+        await store.record_in_async(noted.rifl_attempt, _completion(noted, reply), transaction)
+
+
+def _noted(context: Any) -> Noted | None:
+    # Another interceptor may have wrapped the context once more.
+    return context if isinstance(context, Noted) else CURRENT.get()
+
+
+def _completion(noted: Noted, reply: Any) -> CompletionRecord:
+    serialize = noted.rifl_serving.serialize
+    completion = CompletionRecord(
+        response=reply if serialize is None else serialize(reply),
+        initial_metadata=noted.noted_initial,
+        trailing_metadata=noted.noted_trailing,
+    )
+    return bounded(completion, noted.rifl_attempt)

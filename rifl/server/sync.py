@@ -1,0 +1,181 @@
+"""The shell for ``grpc.server``: one pool thread a call, which blocks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, NoReturn
+
+import grpc
+
+from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.invariant import InvariantViolated
+from rifl.core.policy import MethodPolicy
+from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, serve
+from rifl.server.answers import (
+    STATUS_CODES,
+    Status,
+    answer_status,
+    is_bare,
+    raised_result,
+    refusal_status,
+    returned_result,
+)
+from rifl.server.context import CURRENT, HandlerContext, Serving
+from rifl.server.engine import Engine
+
+__all__ = ["SyncShell", "send", "unary_behavior"]
+
+_log = get_logger("rifl.server")
+_Handler = Callable[[Any, Any], Any]
+_UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
+
+
+class SyncShell:
+    """Drives the rules of ``rifl.core.serving`` by blocking the call's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    def drive(
+        self,
+        steps: Generator[Any, Any, Answer],
+        context: Any,
+        run: Callable[[Attempt], HandlerResult] | None = None,
+    ) -> Answer:
+        """Carry out the steps one by one; returns or raises what the generator does."""
+        value: Any = None
+        error: RiflError | None = None
+        try:
+            while True:
+                step = steps.send(value) if error is None else steps.throw(error)
+                value, error = None, None
+                try:
+                    if isinstance(step, Attempt):
+                        value = run(step) if run is not None else None
+                    elif isinstance(step, Wait):
+                        value = self._wait(step.attempt, context)
+                    elif isinstance(step, Fetch):
+                        value = self.engine.store.fetch(step.call)
+                    else:
+                        value = step.wait()
+                except RiflError as refusal:
+                    error = refusal
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            return answer
+
+    def _wait(self, attempt: Attempt, context: Any) -> bool:
+        """Wait for another arrival's attempt, without starving the thread pool."""
+        engine = self.engine
+        with self._lock:
+            if self._waiting >= engine.max_waiters:
+                return False
+            self._waiting += 1
+        try:
+            woken = threading.Event()
+            if not engine.store.wait(attempt, woken.set):
+                return True
+            # A caller that went away frees the thread.
+            if context.add_callback(woken.set):
+                woken.wait(engine.wait_limit_s(context.time_remaining()))
+            engine.store.leave(attempt, woken.set)
+            return attempt.ended
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+
+def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
+    """Return the raw-bytes behavior that deduplicates a unary handler's calls."""
+    engine = shell.engine
+    store = engine.store
+    behavior: _Handler = handler.unary_unary
+    deserialize = handler.request_deserializer
+    serialize = handler.response_serializer
+
+    serving = Serving(store, serialize)
+
+    def run(
+        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> HandlerResult:
+        inner = HandlerContext(context, attempt, serving)
+        # Not reset: gRPC runs every call in a context of its own.
+        CURRENT.set(inner)
+        try:
+            message = request if deserialize is None else deserialize(request)
+        except Exception:  # noqa: BLE001 - whatever a user's deserializer raises
+            inner.set_code(grpc.StatusCode.INTERNAL)
+            inner.set_details("Exception deserializing request!")
+            inner.aborted = True
+            return raised_result(inner, "")
+        try:
+            response = behavior(message, inner)
+        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+            if not inner.aborted:
+                raised.append(error)
+            return raised_result(inner, _text(error))
+        return returned_result(inner, response, serialize)
+
+    def deduplicated(request: bytes, context: Any) -> Any:
+        call: Call | None = None
+        raised: list[BaseException] = []
+        try:
+            call = engine.arrive(method, request, context)
+            answer = shell.drive(
+                serve(store, call, policy),
+                context,
+                lambda attempt: run(request, context, attempt, raised),
+            )
+        except RiflError as error:
+            _log.debug("refused", method=method, reason=error.reason)
+            return send(context, refusal_status(error, call))
+        if not raised and is_bare(answer, call.attempt):
+            return answer.record.response
+        status = answer_status(answer, call.attempt)
+        if raised:
+            # As it would be without us: for the interceptors outside, and gRPC's log.
+            _send_metadata(context, status)
+            if status.code != _UNKNOWN:
+                context.set_code(STATUS_CODES[status.code])
+            raise raised[0]
+        return send(context, status)
+
+    return deduplicated
+
+
+def send(context: Any, status: Status) -> bytes:
+    """Send an answer or a refusal through gRPC's context; raises for a bare status."""
+    _send_metadata(context, status)
+    if status.code:
+        if status.response is None:
+            _abort(context, status)
+        context.set_code(STATUS_CODES[status.code])
+        context.set_details(status.details)
+    elif status.details:
+        context.set_details(status.details)
+    return status.response or b""
+
+
+def _send_metadata(context: Any, status: Status) -> None:
+    if status.initial_metadata:
+        context.send_initial_metadata(status.initial_metadata)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
+
+
+def _abort(context: Any, status: Status) -> NoReturn:
+    context.abort(STATUS_CODES[status.code], status.details)
+    raise InvariantViolated("gRPC's abort returned")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return f"Exception calling application: {error}"
+    except Exception:  # noqa: BLE001 - a __str__ may do anything
+        return "Calling application raised unprintable Exception!"

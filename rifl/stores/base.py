@@ -1,0 +1,77 @@
+"""What every store gives (DESIGN §6): decisions, records, and what leases need kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from lease_server.storage import LeaseStorage
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt, Leases
+from rifl.core.policy import MethodPolicies
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import Records
+
+__all__ = ["Store"]
+
+
+class Store(Records, Protocol):
+    """One place where completion records live.
+
+    Life: made by ``open_store``; ``leases`` is used; ``bind`` once; then calls,
+    from any thread; ``close`` once. All methods are thread-safe. What is said to
+    be durable survives SIGKILL and loss of power, as far as the store's settings
+    promise that; ``memory:`` keeps nothing.
+    """
+
+    # Whether an atomic method's records can be in a user's transaction.
+    supports_atomic: bool
+
+    @property
+    def leases(self) -> LeaseStorage:
+        """What the lease server needs kept, in the same store."""
+
+    def bind(
+        self,
+        leases: Leases,
+        policies: MethodPolicies,
+        *,
+        clock: Callable[[], float],
+        window: int,
+    ) -> None:
+        """Read what the last incarnation left and be ready for calls."""
+
+    def fetch(self, call: Call) -> CompletionRecord | None:
+        """Read the record of a completed call; None if it is gone. May block."""
+
+    def token(self, client_id: int) -> bytes:
+        """Return the token last verified for a client, empty if none was."""
+
+    def wait(self, attempt: Attempt, wake: Callable[[], None]) -> bool:
+        """Have ``wake`` called when the attempt ends; False if it has."""
+
+    def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
+        """No longer wait."""
+
+    def drop(self, client_ids: Iterable[int]) -> None:
+        """Forget clients whose lease or session is over, with their records."""
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record inside the handler's own transaction, fenced."""
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+
+    def refuse_new(self, draining: bool) -> None:
+        """Begin or stop refusing new calls as draining."""
+
+    def running(self) -> int:
+        """How many attempts are not settled."""
+
+    def settled(self, timeout_s: float) -> bool:
+        """Wait until no attempt runs; False if that took longer."""
+
+    def close(self) -> None:
+        """Make durable what is queued, then let go of everything."""

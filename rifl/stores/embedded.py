@@ -1,0 +1,154 @@
+"""A store inside the server's process: one table of clients under one lock."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
+from rifl.core.errors import Draining, RiflError
+from rifl.core.policy import MethodPolicies, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.stores.errors import WrongDatabase
+
+__all__ = ["EmbeddedStore"]
+
+
+class EmbeddedStore:
+    """Decides in memory; what it keeps durable, if anything, is a subclass's.
+
+    The decision and the claim are one step under ``_lock``, which is never held
+    across I/O. By itself it is the whole of ``memory:``.
+    """
+
+    supports_atomic = False
+    # Whether records stay in memory, or are fetched.
+    _keeps_records = True
+    # Whether there are rows to delete when calls are acknowledged.
+    _has_rows = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._table: ClientTable
+        self._clock: Callable[[], float]
+        self._draining = False
+        self._unavailable: RiflError | None = None
+
+    def bind(
+        self,
+        leases: Leases,
+        policies: MethodPolicies,
+        *,
+        clock: Callable[[], float],
+        window: int,
+    ) -> None:
+        """Be ready for calls, decided by ``leases`` and timed by ``clock``."""
+        self._table = ClientTable(leases, window=window, note_released=self._has_rows)
+        self._clock = clock
+
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision:
+        """Decide about a call and claim it if it is new."""
+        now = self._clock()
+        with self._lock:
+            return self._table.decide(call, policy, now)
+
+    def start(self, attempt: Attempt) -> Any | None:
+        """Nothing to make durable."""
+        return None
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | None:
+        """No transaction of a handler's reaches this store."""
+        return None
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Any | None:
+        """Keep the record."""
+        self._settle(attempt, record)
+        return None
+
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """Keep a record that is durable already."""
+        self._settle(attempt, record)
+
+    def abandon(self, attempt: Attempt) -> Any | None:
+        """Make the call new again."""
+        self._settle(attempt, None)
+        return None
+
+    def fetch(self, call: Call) -> CompletionRecord | None:
+        """Records are in memory: what is not there is gone."""
+        return None
+
+    def token(self, client_id: int) -> bytes:
+        """Return the token last verified for a client, empty if none was."""
+        entry = self._table.get(client_id)
+        return b"" if entry is None else entry.token
+
+    def wait(self, attempt: Attempt, wake: Callable[[], None]) -> bool:
+        """Have ``wake`` called when the attempt ends; False if it has."""
+        with self._lock:
+            if attempt.ended:
+                return False
+            attempt.waiters.append(wake)
+            return True
+
+    def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
+        """No longer wait."""
+        with self._lock, contextlib.suppress(ValueError):
+            attempt.waiters.remove(wake)
+
+    def drop(self, client_ids: Iterable[int]) -> None:
+        """Forget clients, with their records."""
+        with self._lock:
+            self._remove(self._table.drop(client_ids))
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Refused: there is no transaction to share with memory."""
+        raise WrongDatabase("records on memory: cannot be part of a transaction")
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """Refused, like ``record_in``."""
+        self.record_in(attempt, record, transaction)
+
+    def refuse_new(self, draining: bool) -> None:
+        """Begin or stop refusing new calls as draining."""
+        with self._lock:
+            self._draining = draining
+            self._update_refusal()
+
+    def running(self) -> int:
+        """How many attempts are not settled."""
+        with self._lock:
+            return len(self._table.running())
+
+    def settled(self, timeout_s: float) -> bool:
+        """Wait until no attempt runs; False if that took longer."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._table.running(), timeout_s)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _update_refusal(self) -> None:
+        self._table.refusing = (
+            Draining("the server is about to stop") if self._draining else self._unavailable
+        )
+
+    def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
+        with self._lock:
+            if self._table.settle(attempt, record, keep=self._keeps_records):
+                self._remove([attempt.entry.client_id])
+            if self._draining:
+                self._idle.notify_all()
+            # No waiter comes after `ended`, but one may leave while we wake them.
+            waiters, attempt.waiters = attempt.waiters, []
+        for wake in waiters:
+            wake()
+
+    def _remove(self, client_ids: list[int]) -> None:
+        """Let the rows of forgotten clients go; called with the lock held."""

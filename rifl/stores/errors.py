@@ -1,0 +1,44 @@
+"""Why a store cannot be opened (DESIGN §6). Raised at start, never for a call."""
+
+from __future__ import annotations
+
+__all__ = [
+    "StoreCorrupt",
+    "StoreError",
+    "StoreLocked",
+    "StoreSchemaTooNew",
+    "StoreUnreachable",
+    "UnsupportedStore",
+    "WrongDatabase",
+]
+
+
+class StoreError(Exception):
+    """The root of the errors below; they all pickle."""
+
+
+class UnsupportedStore(StoreError, ValueError):
+    """The URL names no store we have, or its extra is not installed."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, truncated, or no database of ours."""
+
+
+class StoreLocked(StoreError):
+    """Another process, named in the message, owns the store."""
+
+
+class StoreSchemaTooNew(StoreError):
+    """A newer release wrote the store."""
+
+
+class StoreUnreachable(StoreError):
+    """The store cannot be read or written at all."""
+
+
+class WrongDatabase(StoreError):
+    """``rifl.record`` was given a transaction it must not record into.
+
+    Raised inside the handler, whose effects then roll back.
+    """

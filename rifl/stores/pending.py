@@ -1,0 +1,82 @@
+"""Something a store has yet to do, which a thread or an event loop waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+
+from rifl.core.later import Later
+
+__all__ = ["Pending"]
+
+
+class Pending(Later):
+    """Done once, by ``succeed`` or ``fail``; safe in any thread.
+
+    Lighter than a ``concurrent.futures.Future``: one is made for every commit a
+    call waits for.
+    """
+
+    __slots__ = ("_callbacks", "_done", "_lock", "error")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._done = False
+        self._callbacks: list[Callable[[Pending], object]] = []
+        self.error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it has succeeded or failed."""
+        return self._done
+
+    def succeed(self) -> None:
+        """Wake everyone who waits."""
+        self._done = True
+        self._lock.release()
+        self._run_callbacks()
+
+    def fail(self, error: Exception) -> None:
+        """Wake everyone who waits; they see ``error`` raised."""
+        self.error = error
+        self.succeed()
+
+    def wait(self) -> None:
+        """Block until it is done; raises the error it failed with."""
+        if not self._done:
+            self._lock.acquire()
+            self._lock.release()
+        if self.error is not None:
+            raise self.error
+
+    def __await__(self) -> Generator[None, None, None]:
+        """Await it on an event loop; raises the error it failed with."""
+        if not self._done:
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            self.add_callback(lambda _: loop.call_soon_threadsafe(_resolve, future))
+            yield from future.__await__()
+        if self.error is not None:
+            raise self.error
+
+    def add_callback(self, callback: Callable[[Pending], object]) -> None:
+        """Call back when it is done, in the thread that does it; now if it is."""
+        self._callbacks.append(callback)
+        if self._done:
+            self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        # Two threads may get here; each callback is popped by one of them.
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:
+                return
+            callback(self)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,99 @@
+"""One SQLite database that holds records: the store's own, or an atomic method's."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rifl.core.call import Call
+from rifl.core.record import CompletionRecord
+from rifl.stores.sqlite.journal import Journal
+from rifl.stores.sqlite.ownership import Ownership
+from rifl.stores.sqlite.schema import connect, open_database
+from rifl.wire import record_from_bytes, record_to_bytes
+
+__all__ = ["Database", "pack_ranges", "unpack_ranges"]
+
+_GET = "SELECT record FROM rifl_call WHERE client_id=? AND identity=? AND record IS NOT NULL"
+_CLOSE_INTENTS = "UPDATE rifl_call SET record=? WHERE record IS NULL"
+
+
+def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
+    """Encode inclusive ranges for a client row."""
+    numbers = [number for pair in ranges for number in pair]
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def unpack_ranges(data: bytes) -> list[tuple[int, int]]:
+    """Decode the ranges of a client row; raises ``ValueError``."""
+    try:
+        return list(struct.iter_unpack("<QQ", data))
+    except struct.error as error:
+        raise ValueError(f"acknowledged ranges of {len(data)} bytes") from error
+
+
+class Database:
+    """A file with rows of ours, owned by this process, with its journal.
+
+    ``registered`` names are the file's path as text. Reads go through one
+    connection of their own, under a lock.
+    """
+
+    def __init__(self, path: Path, store_id: str | None, lock_timeout_s: float) -> None:
+        self.path = path.resolve()
+        self.name = str(self.path)
+        self._ownership = Ownership(self.path, lock_timeout_s)
+        try:
+            self._writer, self.store_id, self.incarnation = open_database(self.path, store_id)
+        except BaseException:
+            self._ownership.release()
+            raise
+        self._reader = connect(self.path)
+        self._reader_lock = threading.Lock()
+        self.journal: Journal
+
+    def start(self, on_health: Callable[[Exception | None], None]) -> None:
+        """Start the journal: rows are written by it alone from now on."""
+        self.journal = Journal(self._writer, on_health, self.path.name)
+
+    def close_intents(self, record: CompletionRecord) -> int:
+        """Give every intent of a dead incarnation its verdict, durably; how many."""
+        return self._writer.execute(_CLOSE_INTENTS, (record_to_bytes(record),)).rowcount
+
+    def forget_others(self, client_ids: set[int]) -> None:
+        """Remove the rows of clients that the store does not know (any more)."""
+        strays = [row for row in self._writer.execute(_CLIENT_IDS) if row[0] not in client_ids]
+        self._writer.execute("BEGIN IMMEDIATE")
+        self._writer.executemany("DELETE FROM rifl_call WHERE client_id=?", strays)
+        self._writer.executemany("DELETE FROM rifl_client WHERE client_id=?", strays)
+        self._writer.execute("COMMIT")
+
+    def clients(self) -> Iterator[tuple[int, int, bytes]]:
+        """Return each client's id, first incomplete seq and packed ranges."""
+        return self._writer.execute(
+            "SELECT client_id, first_incomplete, completed FROM rifl_client"
+        )
+
+    def calls(self) -> Iterator[tuple[int, int | bytes, bytes | None, int]]:
+        """Return each call's client, identity, fingerprint and record size."""
+        return self._writer.execute(
+            "SELECT client_id, identity, fingerprint, length(record) FROM rifl_call"
+        )
+
+    def read(self, call: Call) -> CompletionRecord | None:
+        """Return the durable record of a call, None if there is none."""
+        with self._reader_lock:
+            row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
+        return None if row is None else record_from_bytes(row[0])
+
+    def close(self) -> None:
+        """Make durable what is queued and let the file go."""
+        self.journal.close()
+        with self._reader_lock:
+            self._reader.close()
+        self._ownership.release()
+
+
+_CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"

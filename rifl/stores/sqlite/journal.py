@@ -1,0 +1,244 @@
+"""Group commit: what calls have to make durable, one fsync for many (DESIGN §6)."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lease_server.log import get_logger
+from rifl.stores.pending import Pending
+
+__all__ = ["Entry", "Journal"]
+
+_log = get_logger("rifl.store")
+_FIRST_RETRY_S = 0.05
+_LAST_RETRY_S = 1.0
+# Acknowledgements ride along with other writes; this many get a commit of their own.
+_FLUSH_ACKNOWLEDGEMENTS = 256
+
+_INTENT = "INSERT INTO rifl_call VALUES (?, ?, ?, ?, NULL)"
+_RECORD = (
+    "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET record=excluded.record"
+)
+_DELETE = "DELETE FROM rifl_call WHERE client_id=? AND identity=?"
+_CLIENT = (
+    "INSERT INTO rifl_client VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "first_incomplete=excluded.first_incomplete, completed=excluded.completed"
+)
+# An empty transaction would succeed on a full disk too.
+_PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
+_DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
+_DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
+
+
+class Entry:
+    """One thing to make durable.
+
+    ``statement`` is one of the module's; ``row`` its parameters. ``patient``
+    entries are retried until they are durable, since something has happened that
+    must not be forgotten; the others fail at once. ``durable`` is called, in the
+    committer's thread and outside any lock, when it is durable; ``pending``
+    succeeds after that, or fails with ``failure(error)`` at the first failed try.
+    """
+
+    __slots__ = ("durable", "failure", "patient", "pending", "row", "statement")
+
+    def __init__(
+        self,
+        statement: str,
+        row: tuple[Any, ...],
+        *,
+        patient: bool,
+        failure: Callable[[Exception], Exception],
+        durable: Callable[[], None] | None = None,
+    ) -> None:
+        self.statement = statement
+        self.row = row
+        self.patient = patient
+        self.failure = failure
+        self.durable = durable
+        self.pending = Pending()
+
+
+@dataclass(slots=True)
+class _Acknowledged:
+    """Client rows to write, and the rows of acknowledged calls to delete with them."""
+
+    clients: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    calls: list[tuple[int, int]] = field(default_factory=list)
+    dropped: list[tuple[int]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.clients or self.calls or self.dropped)
+
+
+class Journal:
+    """Writes entries to one database, all that wait in one transaction.
+
+    Entries of a batch are written intents and records first, then deletions and
+    client rows, then removals of whole clients; that order is safe because no
+    identity has an intent and its record in one batch.
+
+    A commit that fails before its fsync is retried for patient entries; a failed
+    fsync stops the journal for good, since nobody can know what is on the disk.
+    ``on_health`` hears the error when writes begin to fail and None when they
+    work again, in the committer's thread. Thread-safe; one thread of its own.
+    """
+
+    INTENT, RECORD, DELETE = _INTENT, _RECORD, _DELETE
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        on_health: Callable[[Exception | None], None],
+        name: str,
+    ) -> None:
+        self._connection = connection
+        self._on_health = on_health
+        self._queue: list[Entry] = []
+        self._acknowledged = _Acknowledged()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._stopped: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"rifl-journal-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, entry: Entry) -> Pending:
+        """Queue an entry; what it returns is done when it is durable."""
+        with self._wake:
+            if self._stopped is None and not self._closing:
+                self._queue.append(entry)
+                self._wake.notify()
+                return entry.pending
+            error = self._stopped or sqlite3.ProgrammingError("the store is closed")
+        entry.pending.fail(entry.failure(error))
+        return entry.pending
+
+    def acknowledge(
+        self, client_id: int, first_incomplete: int, completed: bytes, released: list[int]
+    ) -> None:
+        """Note acknowledgements, to be made durable with the next commit, or soon."""
+        with self._wake:
+            noted = self._acknowledged
+            noted.clients[client_id] = (first_incomplete, completed)
+            noted.calls.extend((client_id, seq) for seq in released)
+            if len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS:
+                self._wake.notify()
+
+    def drop(self, client_ids: list[int]) -> None:
+        """Remove clients with all their rows, in one transaction, soon."""
+        with self._wake:
+            self._acknowledged.dropped.extend((client_id,) for client_id in client_ids)
+            self._wake.notify()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Make durable what is queued, if that works in time, and stop."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._connection.close()
+
+    def _due(self) -> bool:
+        noted = self._acknowledged
+        return bool(
+            self._queue
+            or self._closing
+            or noted.dropped
+            or len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS
+        )
+
+    def _run(self) -> None:
+        retry: list[Entry] = []
+        failing = False
+        delay_s = _FIRST_RETRY_S
+        while True:
+            with self._wake:
+                if failing:
+                    self._wake.wait_for(lambda: self._closing, delay_s)
+                else:
+                    self._wake.wait_for(self._due)
+                batch, self._queue = retry + self._queue, []
+                noted, self._acknowledged = self._acknowledged, _Acknowledged()
+                closing = self._closing
+            error = self._commit(batch, noted, probe=failing)
+            if error is None:
+                if failing:
+                    _log.info("store_recovered")
+                    self._on_health(None)
+                failing, retry, delay_s = False, [], _FIRST_RETRY_S
+                for entry in batch:
+                    if entry.durable is not None:
+                        entry.durable()
+                    if not entry.pending.done:
+                        entry.pending.succeed()
+            else:
+                if not failing:
+                    _log.error("store_commit_failed", error=str(error))
+                failing = True
+                self._on_health(error)
+                for entry in batch:
+                    if not entry.pending.done:
+                        entry.pending.fail(entry.failure(error))
+                retry = [entry for entry in batch if entry.patient]
+                self._put_back(noted)
+                delay_s = min(2 * delay_s, _LAST_RETRY_S)
+            if closing or self._stopped is not None:
+                return
+
+    def _put_back(self, noted: _Acknowledged) -> None:
+        with self._wake:
+            later = self._acknowledged
+            later.clients = {**noted.clients, **later.clients}
+            later.calls = noted.calls + later.calls
+            later.dropped = noted.dropped + later.dropped
+
+    def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
+        connection = self._connection
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for entry in batch:
+            rows.setdefault(entry.statement, []).append(entry.row)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in (_INTENT, _RECORD, _DELETE):
+                if statement in rows:
+                    connection.executemany(statement, rows[statement])
+            if noted:
+                self._write_acknowledged(noted)
+            if probe:
+                connection.execute(_PROBE)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if _is_fatal(error):
+                with self._wake:
+                    self._stopped = error
+                    stranded, self._queue = self._queue, []
+                _log.critical("store_stopped", error=str(error))
+                for entry in stranded:
+                    entry.pending.fail(entry.failure(error))
+            elif connection.in_transaction:
+                try:
+                    connection.execute("ROLLBACK")
+                except sqlite3.Error as rollback_error:
+                    _log.warning("store_rollback_failed", error=str(rollback_error))
+            return error
+        return None
+
+    def _write_acknowledged(self, noted: _Acknowledged) -> None:
+        execute = self._connection.executemany
+        # A deletion and the acknowledgement that allows it are one transaction:
+        # else a late duplicate looks new after a restart (DESIGN §4).
+        execute(_DELETE, noted.calls)
+        execute(_CLIENT, [(client_id, *row) for client_id, row in noted.clients.items()])
+        execute(_DROP_CALLS, noted.dropped)
+        execute(_DROP_CLIENT, noted.dropped)
+
+
+def _is_fatal(error: sqlite3.Error) -> bool:
+    """Whether nobody can know what is on the disk now."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "FSYNC" in name

@@ -1,0 +1,173 @@
+"""What the lease server needs kept, in the SQLite store's file (DESIGN §5)."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lease_server.errors import StorageUnavailable
+from lease_server.sessions import SessionRow, SessionState
+from lease_server.tokens import Secret
+from rifl.stores.sqlite.ownership import Ownership
+from rifl.stores.sqlite.schema import connect, get_meta, open_database, set_meta
+
+__all__ = ["SqliteLeaseStorage"]
+
+_SECRET_BYTES = 32
+_SECRETS_KEPT = 2
+_SESSION = "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s FROM rifl_session"
+
+
+class SqliteLeaseStorage:
+    """``lease_server.storage.LeaseStorage`` over a connection of its own.
+
+    Every write is one transaction, fsynced before its method returns. Rare: a
+    grant writes nothing, a block of ids one row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = connect(path)
+        self._lock = threading.Lock()
+        self._ownership: Ownership | None = None
+
+    @classmethod
+    def alone(cls, path: Path, lock_timeout_s: float = 5.0) -> SqliteLeaseStorage:
+        """Open the file for a lease server without a store; raises a ``StoreError``."""
+        ownership = Ownership(path, lock_timeout_s)
+        try:
+            open_database(path, None)[0].close()
+            storage = cls(path)
+        except BaseException:
+            ownership.release()
+            raise
+        storage._ownership = ownership
+        return storage
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """Reserve ``count`` ids above all earlier ones; first and last."""
+        if count < 1:
+            raise ValueError("a block holds at least one id")
+        with self._transaction() as connection:
+            first = int(get_meta(connection, "next_client_id") or 1)
+            set_meta(connection, "next_client_id", first + count)
+        return first, first + count - 1
+
+    def secrets(self) -> list[Secret]:
+        """The secrets, newest first; the first call ever makes one."""
+        with self._transaction() as connection:
+            if not connection.execute("SELECT 1 FROM rifl_secret").fetchone():
+                _add_secret(connection, 0)
+            return _secrets(connection)
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a secret and forget all but the newest two."""
+        with self._transaction() as connection:
+            (newest,) = connection.execute("SELECT max(key_id) FROM rifl_secret").fetchone()
+            _add_secret(connection, 0 if newest is None else (newest + 1) % 2**16)
+            connection.execute(
+                "DELETE FROM rifl_secret WHERE key_id NOT IN "
+                "(SELECT key_id FROM rifl_secret ORDER BY key_id DESC LIMIT ?)",
+                (_SECRETS_KEPT,),
+            )
+            return _secrets(connection)
+
+    def load_sessions(self) -> list[SessionRow]:
+        """Every session row."""
+        with self._transaction() as connection:
+            return [_session(row) for row in connection.execute(_SESSION)]
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Insert or update a session; the row that stands."""
+        with self._transaction() as connection:
+            standing = connection.execute(
+                f"{_SESSION} WHERE (peer=? AND name=?) OR client_id=?",
+                (row.peer, row.name, row.client_id),
+            ).fetchone()
+            if standing is not None:
+                current = _session(standing)
+                if current.client_id != row.client_id or current.state is not SessionState.OPEN:
+                    return current
+            connection.execute(
+                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    row.client_id,
+                    row.name,
+                    row.peer,
+                    row.state.value,
+                    row.retention_s,
+                    row.changed_at_unix_s,
+                ),
+            )
+            return row
+
+    def forget_session(self, client_id: int) -> None:
+        """Delete a session's row."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM rifl_session WHERE client_id=?", (client_id,))
+
+    def known_clients(self) -> list[int]:
+        """Ids of clients and sessions that have a row, or records."""
+        with self._transaction() as connection:
+            return [
+                row[0]
+                for row in connection.execute(
+                    "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
+                )
+            ]
+
+    def drop_client(self, client_id: int) -> None:
+        """Remove a client's row and records, for a lease server that stands alone."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM rifl_call WHERE client_id=?", (client_id,))
+            connection.execute("DELETE FROM rifl_client WHERE client_id=?", (client_id,))
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Never: ids outlive the process."""
+        return False
+
+    def close(self) -> None:
+        """Let the file go."""
+        with self._lock:
+            self._connection.close()
+        if self._ownership is not None:
+            self._ownership.release()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection
+                    self._connection.execute("COMMIT")
+                finally:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                raise StorageUnavailable(f"the store cannot be written: {error}") from error
+
+
+def _add_secret(connection: sqlite3.Connection, key_id: int) -> None:
+    value = randomness.token_bytes(_SECRET_BYTES)
+    connection.execute("INSERT INTO rifl_secret VALUES (?, ?)", (key_id, value))
+
+
+def _secrets(connection: sqlite3.Connection) -> list[Secret]:
+    rows = connection.execute("SELECT key_id, value FROM rifl_secret ORDER BY key_id DESC")
+    return [Secret(key_id, value) for key_id, value in rows]
+
+
+def _session(row: tuple[int, str, bytes, str, float, float]) -> SessionRow:
+    client_id, name, peer, state, retention_s, changed_at_unix_s = row
+    return SessionRow(
+        client_id=client_id,
+        name=name,
+        peer=peer,
+        state=SessionState(state),
+        retention_s=retention_s,
+        changed_at_unix_s=changed_at_unix_s,
+    )

@@ -1,0 +1,338 @@
+"""The SQLite store: decisions in memory, records on disk before the answer leaves."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt, ClientEntry, Kept, Leases
+from rifl.core.errors import (
+    OutcomeUnknown,
+    RecordPending,
+    RiflError,
+    StaleRpc,
+    StoreUnavailable,
+)
+from rifl.core.keyed_tracker import KeyedTracker
+from rifl.core.policy import Kind, MethodPolicies
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import refusal_record
+from rifl.core.verdict import Verdict
+from rifl.stores.embedded import EmbeddedStore
+from rifl.stores.errors import StoreCorrupt, UnsupportedStore, WrongDatabase
+from rifl.stores.pending import Pending
+from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
+from rifl.stores.sqlite.journal import Entry, Journal
+from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
+from rifl.stores.sqlite.transaction import Row, write_record, write_record_async
+from rifl.wire import record_to_bytes
+
+__all__ = ["SqliteStore", "path_of"]
+
+_log = get_logger("rifl.store")
+
+
+def path_of(url: str) -> Path:
+    """Return the file that ``sqlite:///file`` names (four slashes: from the root)."""
+    prefix = "sqlite:///"
+    if not url.startswith(prefix) or len(url) == len(prefix):
+        raise UnsupportedStore(f"{url!r} is not sqlite:///file")
+    return Path(url[len(prefix) :])
+
+
+class SqliteStore(EmbeddedStore):
+    """One process, one file, WAL, ``synchronous=FULL``, group commit.
+
+    A crash leaves: every answered call's record; an intent for every ``plain``
+    call that was running, which the next start turns into a lasting
+    OUTCOME_UNKNOWN; for ``atomic`` calls what their own transactions committed;
+    for ``idempotent`` ones nothing. Acknowledgements not yet written are
+    repeated by the client's next header.
+
+    Atomic methods may name other SQLite databases; each has tables of ours and a
+    journal. A client is registered in the store's own file before anything of it
+    is in another, and removed there first: what is only elsewhere is forgotten at
+    the next start.
+    """
+
+    supports_atomic = True
+    _keeps_records = False
+    _has_rows = True
+
+    def __init__(self, url: str, *, lock_timeout_s: float = 5.0) -> None:
+        super().__init__()
+        self._lock_timeout_s = lock_timeout_s
+        self._main = Database(path_of(url), None, lock_timeout_s)
+        self._databases = {self._main.name: self._main}
+        self._failing: dict[str, Exception] = {}
+        self.leases = SqliteLeaseStorage(self._main.path)
+        self._named: dict[str | None, Database] = {None: self._main}
+
+    def bind(
+        self,
+        leases: Leases,
+        policies: MethodPolicies,
+        *,
+        clock: Callable[[], float],
+        window: int,
+    ) -> None:
+        """Read back the trackers and give every open intent its verdict."""
+        super().bind(leases, policies, clock=clock, window=window)
+        for policy in policies:
+            if policy.database not in self._named:
+                self._open_named(str(policy.database))
+        try:
+            for database in self._databases.values():
+                self._recover(database)
+        except (sqlite3.DatabaseError, ValueError) as error:
+            raise StoreCorrupt(f"{self._main.path} is damaged: {error}") from error
+        for database in self._databases.values():
+            database.start(lambda error, name=database.name: self._health(name, error))  # type: ignore[misc]
+
+    def start(self, attempt: Attempt) -> Pending | None:
+        """Make a plain call's intent durable; register the client where need be."""
+        if attempt.policy.kind is Kind.PLAIN:
+            call = attempt.call
+            row = (call.client_id, call.identity, call.fingerprint, call.method)
+            return self._submit(
+                attempt,
+                Entry(
+                    Journal.INTENT,
+                    row,
+                    patient=False,
+                    failure=_not_started,
+                    durable=lambda: self._intended(attempt),
+                ),
+                self._main,
+            )
+        if self._database(attempt) is not self._main and not self._registered(attempt.entry):
+            raise_ = Entry(
+                Journal.DELETE, (0, 0), patient=False, failure=_not_started
+            )  # deletes nothing: it waits for the client row that goes with it
+            return self._submit(attempt, raise_, self._main)
+        return None
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | None:
+        """Return what the handler's own transaction left, None if it left nothing."""
+        if attempt.recorded is None:
+            return None
+        return self._database(attempt).read(attempt.call)
+
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """Settle with the record of the handler's own transaction."""
+        database = self._database(attempt)
+        with self._lock:
+            attempt.entry.registered.add(database.name)
+            self._note_acknowledgements(attempt.entry)
+        self._settle(attempt, record)
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
+        """Make the record durable, then settle."""
+        call = attempt.call
+        with self._lock:
+            wanted = call.key is not None or (
+                attempt.entry.tracker.peek(call.seq)  # type: ignore[arg-type]
+                is not Verdict.STALE
+            )
+        if not wanted:
+            # Acknowledged while it ran: its rows are gone, or about to go.
+            self._settle(attempt, record)
+            return None
+        row = (
+            call.client_id,
+            call.identity,
+            call.fingerprint,
+            call.method,
+            record_to_bytes(record),
+        )
+        entry = Entry(
+            Journal.RECORD,
+            row,
+            patient=True,
+            failure=_record_pending,
+            durable=lambda: self._recorded(attempt, record),
+        )
+        return self._submit(attempt, entry, self._database(attempt))
+
+    def abandon(self, attempt: Attempt) -> Pending | None:
+        """Remove the intent, if there is one, then make the call new again."""
+        if not attempt.intended:
+            self._settle(attempt, None)
+            return None
+        entry = Entry(
+            Journal.DELETE,
+            (attempt.call.client_id, attempt.call.identity),
+            patient=True,
+            failure=_record_pending,
+            durable=lambda: self._settle(attempt, None),
+        )
+        return self._submit(attempt, entry, self._main)
+
+    def fetch(self, call: Call) -> CompletionRecord | None:
+        """Read a record back."""
+        for database in self._databases.values():
+            record = database.read(call)
+            if record is not None:
+                return record
+        return None
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's sqlite3 transaction; raises to undo it."""
+        if not isinstance(transaction, sqlite3.Connection):
+            raise WrongDatabase(f"a sqlite3.Connection is wanted, not a {type(transaction)!r}")
+        write_record(transaction, self._row(attempt, record))
+        attempt.recorded = record
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection (aiosqlite)."""
+        if isinstance(transaction, sqlite3.Connection):
+            self.record_in(attempt, record, transaction)
+            return
+        if not hasattr(transaction, "in_transaction"):
+            raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(transaction)!r}")
+        await write_record_async(transaction, self._row(attempt, record))
+        attempt.recorded = record
+
+    def close(self) -> None:
+        """Make durable what is queued and let the files go."""
+        with self._lock:
+            for entry in self._table.entries():
+                self._note_acknowledgements(entry)
+        for database in self._databases.values():
+            database.close()
+        self.leases.close()
+
+    # -- under the lock ----------------------------------------------------------
+
+    def _remove(self, client_ids: list[int]) -> None:
+        self._main.journal.drop(client_ids)
+        for database in self._databases.values():
+            if database is not self._main:
+                # Its rows may go later, or at the next start: without a row in
+                # the store's own file the client is unknown.
+                database.journal.drop(client_ids)
+
+    def _note_acknowledgements(self, entry: ClientEntry) -> None:
+        released = entry.tracker.take_released()
+        if not released:
+            return
+        row = self._client_row(entry)
+        for name in entry.registered:
+            self._databases[name].journal.acknowledge(*row, released)
+
+    @staticmethod
+    def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:
+        tracker = entry.tracker
+        return entry.client_id, tracker.first_incomplete, pack_ranges(tracker.completed_ranges())
+
+    # -- from the journals' threads ----------------------------------------------
+
+    def _health(self, name: str, error: Exception | None) -> None:
+        with self._lock:
+            if error is None:
+                self._failing.pop(name, None)
+            else:
+                self._failing[name] = error
+            refusal: RiflError | None = None
+            for cause in self._failing.values():
+                refusal = StoreUnavailable(f"the store cannot be written: {cause}")
+            self._unavailable = refusal
+            self._update_refusal()
+
+    def _intended(self, attempt: Attempt) -> None:
+        attempt.intended = True
+        with self._lock:
+            attempt.entry.registered.add(self._main.name)
+
+    def _recorded(self, attempt: Attempt, record: CompletionRecord) -> None:
+        with self._lock:
+            attempt.entry.registered.add(self._database(attempt).name)
+        self._settle(attempt, record)
+
+    # ------------------------------------------------------------------------------
+
+    def _submit(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+        client = attempt.entry
+        with self._lock:
+            self._note_acknowledgements(client)
+            if database.name not in client.registered:
+                # In this batch or an earlier one, never in a later.
+                database.journal.acknowledge(*self._client_row(client), [])
+        return database.journal.submit(entry)
+
+    def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
+        """Return the row of an attempt that may still be recorded, else raise."""
+        if attempt.policy.kind is not Kind.ATOMIC:
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        database, call, entry = self._database(attempt), attempt.call, attempt.entry
+        with self._lock:
+            current = not attempt.ended
+            if current and call.key is None:
+                seq: int = call.seq  # type: ignore[assignment]
+                current = entry.tracker.peek(seq) is not Verdict.STALE
+            client = None if database.name in entry.registered else self._client_row(entry)
+        if not current:
+            raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
+        return Row(
+            database.path,
+            database.incarnation,
+            client,
+            (
+                call.client_id,
+                call.identity,
+                call.fingerprint,
+                call.method,
+                record_to_bytes(record),
+            ),
+        )
+
+    def _registered(self, entry: ClientEntry) -> bool:
+        with self._lock:
+            return self._main.name in entry.registered
+
+    def _database(self, attempt: Attempt) -> Database:
+        return self._named[attempt.policy.database]
+
+    def _open_named(self, url: str) -> None:
+        path = path_of(url).resolve()
+        database = self._databases.get(str(path))
+        if database is None:
+            database = Database(path, self._main.store_id, self._lock_timeout_s)
+            self._databases[database.name] = database
+        self._named[url] = database
+
+    def _recover(self, database: Database) -> None:
+        verdict = refusal_record(
+            OutcomeUnknown("the server stopped while the call ran; what it did is not known")
+        )
+        if lost := database.close_intents(verdict):
+            _log.warning("outcomes_unknown", calls=lost, database=database.name)
+        if database is not self._main:
+            database.forget_others({row[0] for row in self._main.clients()})
+        for client_id, first_incomplete, completed in database.clients():
+            entry = self._table.entry(client_id)
+            entry.registered.add(database.name)
+            entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
+        for client_id, identity, fingerprint, size in database.calls():
+            entry = self._table.entry(client_id)
+            kept: Kept = (fingerprint, None)
+            if isinstance(identity, int):
+                entry.tracker.restore(identity, kept)
+            else:
+                if entry.keyed is None:
+                    entry.keyed = KeyedTracker()
+                entry.keyed.restore(identity, kept, size)
+
+
+def _not_started(error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(f"the store cannot be written: {error}")
+
+
+def _record_pending(error: Exception) -> RecordPending:
+    return RecordPending(f"the call ran, but its record is not durable yet: {error}")

@@ -1,0 +1,99 @@
+"""The completion record inside a handler's own SQLite transaction (DESIGN §6)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rifl.core.errors import StaleRpc
+from rifl.stores.errors import WrongDatabase
+
+__all__ = ["Row", "write_record", "write_record_async"]
+
+# Written only if the incarnation that runs the handler still owns the store: a
+# process that lost it cannot commit.
+_RECORD = (
+    "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ? WHERE "
+    "(SELECT value FROM rifl_meta WHERE name='incarnation')=?"
+)
+_CLIENT = "INSERT INTO rifl_client VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_Statements = Generator[tuple[str, tuple[Any, ...]], Any, None]
+
+
+class Row(NamedTuple):
+    """What is written, and the file and incarnation it may be written to.
+
+    ``client`` is the client's row, None if it is durable already; ``call`` holds
+    client id, seq or key, fingerprint, method and the serialised record.
+    """
+
+    path: Path
+    incarnation: int
+    client: tuple[int, int, bytes] | None
+    call: tuple[int, int | bytes, bytes | None, str, bytes]
+
+
+def write_record(connection: sqlite3.Connection, row: Row) -> None:
+    """Write the row in the transaction open on a sqlite3 connection.
+
+    Raises ``WrongDatabase`` for a connection in autocommit or to another file,
+    and ``StaleRpc`` when a record stands already or the store has a new owner;
+    the handler's transaction then has to roll back.
+    """
+    _check(connection)
+    statements = _statements(row)
+    statement = next(statements)
+    while True:
+        try:
+            statement = statements.send(connection.execute(*statement))
+        except StopIteration:
+            return
+        except sqlite3.IntegrityError as error:
+            raise _standing(row) from error
+
+
+async def write_record_async(connection: Any, row: Row) -> None:
+    """The same for an ``aiosqlite`` connection, or one with its methods."""
+    _check(connection)
+    statements = _statements(row)
+    statement = next(statements)
+    while True:
+        try:
+            cursor = await connection.execute(*statement)
+            statement = statements.send(
+                await cursor.fetchall() if "database_list" in statement[0] else cursor
+            )
+        except StopIteration:
+            return
+        except sqlite3.IntegrityError as error:
+            raise _standing(row) from error
+
+
+def _check(connection: Any) -> None:
+    if not connection.in_transaction and (
+        connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+    ):
+        raise WrongDatabase(
+            "the connection is in autocommit mode: begin a transaction before rifl.record"
+        )
+
+
+def _statements(row: Row) -> _Statements:
+    databases = yield "PRAGMA database_list", ()
+    file = next((file for _, schema, file in databases if schema == "main"), "")
+    if not file or Path(file).resolve() != row.path:
+        raise WrongDatabase(
+            f"the method's records live in {row.path}, and the connection is to "
+            f"{file or 'memory'}: recovery could not find this one"
+        )
+    cursor = yield _RECORD, (*row.call, row.incarnation)
+    if not cursor.rowcount:
+        raise StaleRpc("another incarnation of the server owns the store")
+    if row.client is not None:
+        yield _CLIENT, row.client
+
+
+def _standing(row: Row) -> StaleRpc:
+    return StaleRpc(f"a record stands for {row.call[0]}/{row.call[1]!r} already")

@@ -1,0 +1,483 @@
+"""The gRPC service on real servers, sync and aio."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import grpc.aio
+import pytest
+import trustme
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lease_server import LeaseAuthority, MemoryLeaseStorage, add_lease_service
+from lease_server.status import read_error_info
+from lease_server.v1 import lease_server_pb2 as pb
+
+PREFIX = "/lease_server.v1.LeaseServer/"
+REPLIES = {
+    "Grant": pb.GrantReply,
+    "Renew": pb.RenewReply,
+    "Release": pb.ReleaseReply,
+    "OpenSession": pb.OpenSessionReply,
+    "CloseSession": pb.CloseSessionReply,
+}
+
+
+def call(channel, method, request=None, **options):
+    """One unary call; a request may be raw bytes."""
+    raw = request if isinstance(request, bytes) else request.SerializeToString() if request else b""
+    stub = channel.unary_unary(PREFIX + method, response_deserializer=REPLIES[method].FromString)
+    return stub(raw, timeout=20, **options)
+
+
+def keep_alive(channel):
+    return channel.stream_stream(
+        PREFIX + "KeepAlive", response_deserializer=pb.RenewReply.FromString
+    )
+
+
+def refusal(error):
+    """Code, reason and retry delay of a rich error."""
+    info = read_error_info(error.value.trailing_metadata())
+    assert info is not None, error.value
+    return error.value.code(), info.reason, info.retry_after_s
+
+
+@pytest.fixture
+def authority(storage, clock):
+    return LeaseAuthority(storage, term_s=60.0, clock=clock, wall_clock=clock)
+
+
+class AioServer:
+    """A grpc.aio server on a loop of its own, so that one test serves both kinds."""
+
+    def __init__(self, authority, credentials=None, **options):
+        self._loop = asyncio.new_event_loop()
+        self._pool = ThreadPoolExecutor(1)
+        self._running = self._pool.submit(self._loop.run_forever)
+        self.port = self._run(self._start(authority, credentials, options))
+
+    def _run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+
+    async def _start(self, authority, credentials, options):
+        self._server = grpc.aio.server()
+        add_lease_service(self._server, authority, deduplicated=["*"], **options)
+        port = bind(self._server, credentials)
+        await self._server.start()
+        return port
+
+    def stop(self):
+        self._run(self._server.stop(None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._running.result(20)
+        self._pool.shutdown()
+        self._loop.close()
+
+
+class SyncServer:
+    """A grpc.server with four threads."""
+
+    def __init__(self, authority, credentials=None, **options):
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        add_lease_service(self._server, authority, deduplicated=["*"], **options)
+        self.port = bind(self._server, credentials)
+        self._server.start()
+
+    def stop(self):
+        self._server.stop(None).wait(20)
+
+
+def bind(server, credentials):
+    if credentials is None:
+        return server.add_insecure_port("127.0.0.1:0")
+    return server.add_secure_port("127.0.0.1:0", credentials)
+
+
+@pytest.fixture(params=[SyncServer, AioServer], ids=["sync", "aio"])
+def serve(request):
+    """Starts servers of each kind; stops them after the test."""
+    started = []
+
+    def start(authority, credentials=None, **options):
+        started.append(request.param(authority, credentials, **options))
+        return f"127.0.0.1:{started[-1].port}"
+
+    start.kind = request.param
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def channel(serve, authority):
+    with grpc.insecure_channel(serve(authority)) as channel:
+        yield channel
+
+
+@pytest.fixture
+def aio_channel(authority):
+    server = AioServer(authority)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        yield channel
+    server.stop()
+
+
+def test_a_grant_says_what_the_client_needs(serve, authority):
+    """Grants carry id, token, term, patterns, window and the form of heartbeat (§5)."""
+    target = serve(authority, not_deduplicated=["/a.B/C"], window=77)
+    with grpc.insecure_channel(target) as channel:
+        grant = call(channel, "Grant")
+    assert grant.client_id > 0
+    authority.check(grant.client_id, grant.token)
+    assert (grant.term_ms, grant.window) == (60_000, 77)
+    assert (list(grant.deduplicated), list(grant.not_deduplicated)) == (["*"], ["/a.B/C"])
+    unary = serve.kind is SyncServer
+    assert grant.heartbeat == (pb.HEARTBEAT_UNARY if unary else pb.HEARTBEAT_STREAM)
+
+
+def test_renew_and_release(channel, authority, clock):
+    """The unary heartbeat renews; a release ends; both are LEASE_EXPIRED after (§3, §5)."""
+    grant = call(channel, "Grant")
+    mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token)
+    clock.advance(50)
+    reply = call(channel, "Renew", mine)
+    assert (reply.client_id, reply.term_ms, reply.token, reply.refused) == (
+        grant.client_id, 60_000, b"", "",
+    )  # fmt: skip
+    clock.advance(50)
+    assert authority.alive(grant.client_id)
+    call(channel, "Release", pb.ReleaseRequest(client_id=grant.client_id, token=grant.token))
+    with pytest.raises(grpc.RpcError) as error:
+        call(channel, "Renew", mine)
+    assert refusal(error) == (grpc.StatusCode.FAILED_PRECONDITION, "LEASE_EXPIRED", None)
+
+
+def test_sessions_over_the_wire(channel, authority):
+    """Open, join, renew, close, close again, and refusals by the table (§3, §5)."""
+    opened = call(channel, "OpenSession", pb.OpenSessionRequest(name="job", retention_ms=5000))
+    joined = call(channel, "OpenSession", pb.OpenSessionRequest(name="job"))
+    assert opened.created
+    assert not joined.created
+    assert opened.client_id == joined.client_id
+    assert opened.retention_ms == 5000
+    mine = pb.RenewRequest(client_id=opened.client_id, token=opened.token)
+    call(channel, "Renew", mine)
+    call(channel, "CloseSession", pb.CloseSessionRequest(name="job"))
+    call(channel, "CloseSession", pb.CloseSessionRequest(name="job"))
+    for method, request in (
+        ("OpenSession", pb.OpenSessionRequest(name="job")),
+        ("CloseSession", pb.CloseSessionRequest(name="other")),
+        ("Renew", mine),
+    ):
+        with pytest.raises(grpc.RpcError) as error:
+            call(channel, method, request)
+        assert refusal(error) == (grpc.StatusCode.FAILED_PRECONDITION, "SESSION_CLOSED", None)
+    with pytest.raises(grpc.RpcError) as error:
+        call(channel, "OpenSession", pb.OpenSessionRequest(name="x" * 257))
+    assert refusal(error)[1] == "BAD_HEADER"
+    huge = pb.OpenSessionRequest(name="huge", retention_ms=2**64 - 1)
+    assert call(channel, "OpenSession", huge).retention_ms == 30 * 86_400_000
+
+
+def test_wrong_tokens_and_garbage(channel, authority):
+    """Wrong tokens are NOT_YOURS, garbage BAD_HEADER, and nothing changes (§3)."""
+    grant = call(channel, "Grant")
+    stranger = call(channel, "Grant")
+    wrong = pb.RenewRequest(client_id=grant.client_id, token=stranger.token)
+    for method in ("Renew", "Release"):
+        with pytest.raises(grpc.RpcError) as error:
+            call(channel, method, wrong)
+        assert refusal(error) == (grpc.StatusCode.PERMISSION_DENIED, "NOT_YOURS", None)
+    for method in REPLIES:
+        with pytest.raises(grpc.RpcError) as error:
+            call(channel, method, b"\xff\xff\xff")
+        assert refusal(error) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_HEADER", None)
+    assert authority.expire() == []
+
+
+@pytest.mark.parametrize("kind", [SyncServer, AioServer])
+def test_an_unreachable_storage_over_the_wire(kind, open_storage, clock):
+    """A storage that is down is UNAVAILABLE with RetryInfo; heartbeats go on (§3)."""
+    storage = open_storage()
+    server = kind(LeaseAuthority(storage, id_block=1, clock=clock))
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        grant = call(channel, "Grant")
+        storage.fail = True
+        for method, request in (("Grant", None), ("OpenSession", pb.OpenSessionRequest(name="a"))):
+            with pytest.raises(grpc.RpcError) as error:
+                call(channel, method, request)
+            assert refusal(error) == (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", 1.0)
+        call(channel, "Renew", pb.RenewRequest(client_id=grant.client_id, token=grant.token))
+    server.stop()
+
+
+def test_a_slow_disk_does_not_stall_the_event_loop(open_storage, clock):
+    """On aio a grant waiting for the disk leaves heartbeats going (§4)."""
+    storage = open_storage()
+    server = AioServer(LeaseAuthority(storage, id_block=1, clock=clock))
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        grant = call(channel, "Grant")
+        storage.gate.clear()
+        storage.reserving.clear()
+        stub = channel.unary_unary(PREFIX + "Grant", response_deserializer=pb.GrantReply.FromString)
+        waiting = stub.future(b"", timeout=20)
+        assert storage.reserving.wait(10)
+        call(channel, "Renew", pb.RenewRequest(client_id=grant.client_id, token=grant.token))
+        assert not waiting.done()
+        storage.gate.set()
+        assert waiting.result().client_id > grant.client_id
+    server.stop()
+
+
+def test_keep_alive_is_unimplemented_on_a_sync_server(authority):
+    """A grpc.server takes no heartbeat streams: each would hold a thread (§5)."""
+    server = SyncServer(authority)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        with pytest.raises(grpc.RpcError) as error:
+            next(keep_alive(channel)(iter([b""]), timeout=20))
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    server.stop()
+
+
+def test_every_renewal_of_a_stream_is_answered_in_order(aio_channel, authority, clock):
+    """KeepAlive answers each renewal, good or refused, and goes on after a refusal (§5)."""
+    grants = [call(aio_channel, "Grant") for _ in range(2)]
+    first, second = (pb.RenewRequest(client_id=g.client_id, token=g.token) for g in grants)
+    crossed = pb.RenewRequest(client_id=first.client_id, token=second.token)
+    clock.advance(40)
+    sent = [
+        first.SerializeToString(),
+        crossed.SerializeToString(),
+        b"\xff",
+        b"",
+        first.SerializeToString(),
+    ]
+    replies = list(keep_alive(aio_channel)(iter(sent), timeout=20))
+    refused = [reply.refused for reply in replies]
+    assert refused == ["", "NOT_YOURS", "BAD_HEADER", "NOT_YOURS", ""]
+    assert [reply.client_id for reply in replies] == [
+        first.client_id, first.client_id, 0, 0, first.client_id,
+    ]  # fmt: skip
+    assert replies[0].term_ms == 60_000
+    clock.advance(40)
+    assert authority.alive(first.client_id)
+    assert not authority.alive(second.client_id)
+    replies = list(keep_alive(aio_channel)(iter([second.SerializeToString()]), timeout=20))
+    assert [reply.refused for reply in replies] == ["LEASE_EXPIRED"]
+
+
+def test_a_stream_of_refusals_ends(aio_channel):
+    """After 64 refusals a stream ends with TOO_MANY; the answers before it arrive (§9)."""
+    stream = keep_alive(aio_channel)(iter([b"\xff"] * 100), timeout=20)
+    seen = []
+    with pytest.raises(grpc.RpcError) as error:
+        seen.extend(reply.refused for reply in stream)
+    assert refusal(error) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY", 5.0)
+
+
+def test_streams_are_bounded_and_freed(authority):
+    """Streams beyond the bound are refused; a cancelled one makes room (§9)."""
+    server = AioServer(authority, max_streams=1)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        grant = call(channel, "Grant")
+        mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token).SerializeToString()
+
+        def open_stream():
+            send = iter_until_stopped(mine)
+            stream = keep_alive(channel)(send, timeout=20)
+            return stream, send
+
+        first, stop_first = open_stream()
+        assert next(first).refused == ""
+        second, stop_second = open_stream()
+        with pytest.raises(grpc.RpcError) as error:
+            next(second)
+        assert refusal(error)[1] == "TOO_MANY"
+        stop_second.close()
+        first.cancel()
+        stop_first.close()
+        for _ in range(1000):
+            again, stop_again = open_stream()
+            try:
+                assert next(again).refused == ""
+                break
+            except grpc.RpcError:
+                continue
+            finally:
+                again.cancel()
+                stop_again.close()
+        else:
+            pytest.fail("a cancelled stream never made room")
+    server.stop()
+
+
+class iter_until_stopped:  # noqa: N801 - reads as the function it stands for
+    """One message, then an open stream until closed."""
+
+    def __init__(self, message):
+        import threading
+
+        self._messages = [message]
+        self._closed = threading.Event()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._messages:
+            return self._messages.pop()
+        self._closed.wait(20)
+        raise StopIteration
+
+    def close(self):
+        self._closed.set()
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(messages=st.lists(st.binary(max_size=60), max_size=70))
+def test_a_stream_of_garbage_harms_nobody(messages, aio_channel, authority):
+    """Any garbage on a stream leaves the server alive and others' leases running (§3, §9)."""
+    grant = call(aio_channel, "Grant")
+    sessions_before, clients_before = len(authority._book), len(authority)
+    try:
+        for reply in keep_alive(aio_channel)(iter(messages), timeout=20):
+            assert reply.refused in ("BAD_HEADER", "NOT_YOURS", "LEASE_EXPIRED")
+    except grpc.RpcError as error:
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017 - may not raise
+        assert len(messages) >= 64
+    mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token)
+    assert call(aio_channel, "Renew", mine).client_id == grant.client_id
+    assert (len(authority._book), len(authority)) == (sessions_before, clients_before)
+
+
+def test_two_hundred_clients_on_four_threads(authority, clock):
+    """200 clients renew through a grpc.server with 4 threads, nobody starves (§5)."""
+    server = SyncServer(authority)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        grants = [call(channel, "Grant") for _ in range(200)]
+        stub = channel.unary_unary(PREFIX + "Renew", response_deserializer=pb.RenewReply.FromString)
+        for _ in range(3):
+            clock.advance(40)
+            waiting = [
+                stub.future(
+                    pb.RenewRequest(client_id=g.client_id, token=g.token).SerializeToString(),
+                    timeout=30,
+                )
+                for g in grants
+            ]
+            assert [reply.result().client_id for reply in waiting] == [g.client_id for g in grants]
+        assert authority.expire() == []
+        clock.advance(60)
+        assert len(authority.expire()) == 200
+    server.stop()
+
+
+def test_two_hundred_streams(aio_channel, authority, clock):
+    """200 heartbeat streams live on one event loop beside unary calls (§5)."""
+    grants = [call(aio_channel, "Grant") for _ in range(200)]
+    clock.advance(40)
+
+    async def beat():
+        target = aio_channel._channel.target().decode()
+        async with grpc.aio.insecure_channel(target) as channel:
+            streams = []
+            for grant in grants:
+                stream = keep_alive(channel)()
+                await stream.write(
+                    pb.RenewRequest(
+                        client_id=grant.client_id, token=grant.token
+                    ).SerializeToString()
+                )
+                streams.append(stream)
+            replies = [await stream.read() for stream in streams]
+            call_ = channel.unary_unary(PREFIX + "Grant")
+            assert await call_(b"", timeout=20)
+            for stream in streams:
+                stream.cancel()
+            return replies
+
+    replies = asyncio.run(beat())
+    assert [reply.client_id for reply in replies] == [grant.client_id for grant in grants]
+    clock.advance(40)
+    assert authority.expire() == []
+
+
+def test_only_grpc_servers_and_good_patterns(authority):
+    """Wrong servers, patterns and windows are refused when the service is added (§9)."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    with pytest.raises(TypeError):
+        add_lease_service(object(), authority, deduplicated=["*"])
+    for pattern in ("", "a.B/C", "/a.B", "/", "//x", "**"):
+        with pytest.raises(ValueError, match="pattern"):
+            add_lease_service(server, authority, deduplicated=[pattern])
+    with pytest.raises(ValueError, match="window"):
+        add_lease_service(server, authority, deduplicated=["/a.B/*"], window=0)
+
+
+@pytest.fixture(scope="module")
+def authorities():
+    return trustme.CA()
+
+
+def server_credentials(ca):
+    cert = ca.issue_cert("127.0.0.1", "localhost")
+    pair = (cert.private_key_pem.bytes(), b"".join(p.bytes() for p in cert.cert_chain_pems))
+    return grpc.ssl_server_credentials([pair], ca.cert_pem.bytes(), require_client_auth=True)
+
+
+def client_channel(ca, target, *names, common_name=None):
+    cert = ca.issue_cert(*names, common_name=common_name)
+    credentials = grpc.ssl_channel_credentials(
+        ca.cert_pem.bytes(),
+        cert.private_key_pem.bytes(),
+        b"".join(p.bytes() for p in cert.cert_chain_pems),
+    )
+    return grpc.secure_channel(target, credentials)
+
+
+def test_ids_and_names_are_bound_to_the_peer(serve, authorities):
+    """On mTLS another peer's id is NOT_YOURS and its session names are its own (§3, §5)."""
+    authority = LeaseAuthority(MemoryLeaseStorage())
+    target = serve(authority, server_credentials(authorities))
+    with (
+        client_channel(authorities, target, "alice.example") as alice,
+        client_channel(authorities, target, "alice.example") as alice_again,
+        client_channel(authorities, target, "mallory.example") as mallory,
+    ):
+        grant = call(alice, "Grant")
+        mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token)
+        call(alice_again, "Renew", mine)
+        with pytest.raises(grpc.RpcError) as error:
+            call(mallory, "Renew", mine)
+        assert refusal(error)[:2] == (grpc.StatusCode.PERMISSION_DENIED, "NOT_YOURS")
+        job = pb.OpenSessionRequest(name="job")
+        opened = call(alice, "OpenSession", job)
+        assert call(alice_again, "OpenSession", job).client_id == opened.client_id
+        assert call(mallory, "OpenSession", job).client_id != opened.client_id
+        call(mallory, "CloseSession", pb.CloseSessionRequest(name="job"))
+        assert call(alice, "OpenSession", job).client_id == opened.client_id
+        if serve.kind is AioServer:
+            replies = keep_alive(mallory)(iter([mine.SerializeToString()]), timeout=20)
+            assert [reply.refused for reply in replies] == ["NOT_YOURS"]
+
+
+def test_a_named_property_survives_other_names(serve, authorities):
+    """Bound by common name, certificates may change their other names; none is NOT_YOURS (§3)."""
+    authority = LeaseAuthority(MemoryLeaseStorage())
+    target = serve(authority, server_credentials(authorities), peer_property="x509_common_name")
+    with (
+        client_channel(authorities, target, "a1.example", common_name="alice") as before,
+        client_channel(authorities, target, "a2.example", common_name="alice") as after,
+        client_channel(authorities, target, "a2.example") as nameless,
+    ):
+        grant = call(before, "Grant")
+        mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token)
+        call(after, "Renew", mine)
+        for method in REPLIES:
+            with pytest.raises(grpc.RpcError) as error:
+                call(nameless, method, mine if method == "Renew" else None)
+            assert refusal(error)[1] == "NOT_YOURS"
