@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
-import structlog
 
+from lease_server.log import get_logger
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.answers import read_answer
 from rifl.client.errors import CallError, ForkedProcessError, Status
@@ -35,7 +35,7 @@ __all__ = [
     "make_settings",
 ]
 
-_log = structlog.get_logger("rifl.client")
+_log = get_logger("rifl.client")
 
 LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
 # One request of the lease server's; a failed one is repeated.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import grpc
-import structlog
 
+from lease_server.log import get_logger
 from rifl.client.lease_keeper import LeaseKeeper
 from rifl.client.state import ClientState, Settings
 from rifl.client.timers import Timers
 
 __all__ = ["SyncClient"]
 
-_log = structlog.get_logger("rifl.client")
+_log = get_logger("rifl.client")
 
 
 class SyncClient(ClientState):
