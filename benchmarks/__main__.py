@@ -63,7 +63,7 @@ def _server(flavor: str, store: str, kind: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         url = store.format(Path(folder) / "bench.db")
         arguments = ["--flavor", flavor, "--store", url, "--kind", kind]
-        process = subprocess.Popen(  # noqa: S603 - our own module
+        process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.server", *arguments],
             stdout=subprocess.PIPE,
             text=True,
