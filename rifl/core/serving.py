@@ -98,7 +98,10 @@ class Records(Protocol):
         """Return the record that the handler's own transaction committed."""
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
-        """Make the record durable, then settle the attempt with it."""
+        """Make the record durable, then settle the attempt with it.
+
+        A ``Later`` whose result is a record says that this one stands instead.
+        """
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle the attempt with a record that is durable already."""
@@ -153,7 +156,8 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
         if (pending := store.start(attempt)) is not None:
             yield pending
     except StoreUnavailable:
-        store.abandon(attempt)
+        if (pending := store.abandon(attempt)) is not None:
+            yield pending
         raise
     result: HandlerResult = yield attempt
     record = result.record
@@ -189,7 +193,10 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
         return Answer(record, Outcome.NOT_EXECUTED)
     record = bounded(record, attempt)
     if (pending := store.finish(attempt, record)) is not None:
-        yield pending
+        standing = yield pending
+        if standing is not None:
+            # Another replica took the call for lost meanwhile: what stands is the answer.
+            return Answer(standing, _replayed(standing))
     return Answer(record, Outcome.EXECUTED)
 
 
@@ -205,9 +212,12 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
     record = refusal_record(NotExecuted(f"{call.rpc_id} was resolved before it arrived"))
     try:
         if (pending := store.finish(admitted, record)) is not None:
-            yield pending
+            standing = yield pending
+            if standing is not None:
+                return Answer(standing, _replayed(standing))
     except StoreUnavailable:
-        store.abandon(admitted)
+        if (pending := store.abandon(admitted)) is not None:
+            yield pending
         raise
     return Answer(record, Outcome.NOT_EXECUTED)
 

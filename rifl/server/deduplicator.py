@@ -13,7 +13,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from lease_server import LeaseAuthority, add_lease_service
+from lease_server import add_lease_service, open_authority
 from lease_server.log import get_logger
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.server.engine import Engine
@@ -87,7 +87,7 @@ class Deduplicator:
         self._store = open_store(url, lock_timeout_s=lock_timeout_s)
         try:
             self._check_policies(url)
-            self._authority = LeaseAuthority(self._store.leases, term_s=term_s, clock=clock)
+            self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
             self._store.bind(self._authority, self._policies, clock=clock, window=window)
         except BaseException:
             with contextlib.suppress(Exception):

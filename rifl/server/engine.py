@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import Any
 
-from lease_server import LeaseAuthority, LeaseError
+from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
@@ -29,7 +29,7 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        authority: LeaseAuthority,
+        authority: Authority,
         policies: MethodPolicies,
         *,
         max_waiters: int,
