@@ -405,7 +405,7 @@ class SharedStore:
     # --------------------------------------------------------------------------------------
 
     def _new_attempt(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
-        token = randomness.token_bytes(_TOKEN_BYTES)
+        token = randomness.token_hex(_TOKEN_BYTES).encode()
         with self._lock:
             self._numbers += 1
             attempt = SharedAttempt(call, policy, self._numbers, token, self.owner)

@@ -1,0 +1,11 @@
+-- Count a replica's beat, take out those that stand still, and return all of them.
+-- ARGV: 5 the replica, then pairs of a dead one and the beats it stood still at
+if went_backwards() then return {'backwards', '0'} end
+local replicas = global .. 'replicas'
+redis.call('HINCRBY', replicas, ARGV[5], 1)
+for at = 6, #ARGV, 2 do
+  if redis.call('HGET', replicas, ARGV[at]) == ARGV[at + 1] then
+    redis.call('HDEL', replicas, ARGV[at])
+  end
+end
+return reply('ok', unpack(redis.call('HGETALL', replicas)))
