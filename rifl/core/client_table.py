@@ -7,7 +7,7 @@ decision and the claim, so a shell only has to make it atomic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rifl.core.call import Call
 from rifl.core.errors import (
@@ -52,26 +52,16 @@ class Attempt:
     of its own, whether or not that committed.
     """
 
-    __slots__ = (
-        "call",
-        "ended",
-        "entry",
-        "intended",
-        "number",
-        "policy",
-        "recorded",
-        "waiters",
-    )
+    ended = False
+    intended = False
+    recorded: CompletionRecord | None = None
+    waiters: list[Callable[[], None]] | None = None
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:
         self.entry = entry
         self.call = call
         self.policy = policy
         self.number = number
-        self.ended = False
-        self.intended = False
-        self.recorded: CompletionRecord | None = None
-        self.waiters: list[Callable[[], None]] = []
 
 
 class Decision(NamedTuple):
@@ -87,6 +77,8 @@ class Decision(NamedTuple):
 
 
 _STALE = Decision(Verdict.STALE)
+# Past the generated __new__, for what is made on every call.
+_decision: Any = tuple.__new__
 
 
 class ClientEntry:
@@ -204,7 +196,8 @@ class ClientTable:
         self._attempts += 1
         attempt = Attempt(entry, call, policy, self._attempts)
         entry.running[call.identity] = attempt
-        return Decision(Verdict.NEW, attempt)
+        decision: Decision = _decision(Decision, (Verdict.NEW, attempt, None))
+        return decision
 
     def settle(self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool) -> bool:
         """End an attempt with its record, or with None: then the call is new again.

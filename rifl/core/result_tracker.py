@@ -81,9 +81,10 @@ class ResultTracker:
         if completed or first_incomplete > self.first_incomplete:
             self.acknowledge(first_incomplete, completed)
         if verdict is Verdict.NEW:
-            if len(self._calls) >= self._window:
+            calls = self._calls
+            if len(calls) >= self._window:
                 raise WindowExceeded(f"{self._window} calls are unacknowledged")
-            self._calls[seq] = _IN_PROGRESS
+            calls[seq] = _IN_PROGRESS
         return verdict
 
     def peek(self, seq: int) -> Verdict:
@@ -96,8 +97,10 @@ class ResultTracker:
     def acknowledge(self, first_incomplete: int, completed: Iterable[tuple[int, int]] = ()) -> None:
         """Forget the calls that the client is done with; only moves forward."""
         calls = self._calls
-        if first_incomplete > self.first_incomplete:
-            self._release(self.first_incomplete, first_incomplete - 1)
+        before = self.first_incomplete
+        if first_incomplete > before:
+            if calls:
+                self._release(before, first_incomplete - 1)
             self.first_incomplete = first_incomplete
             self._acknowledged.advance_to(first_incomplete)
         for first, last in completed:
