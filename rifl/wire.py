@@ -130,16 +130,15 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
         header.token,
         seq,
         key,
-        first_incomplete=first_incomplete,
-        completed=completed,
-        attempt=header.attempt or 1,
-        fingerprint=fingerprint(method, request, content_hash),
-        method=method,
+        first_incomplete,
+        completed,
+        header.attempt or 1,
+        fingerprint(method, request, content_hash),
+        method,
     )
     if limit := header.max_response_bytes:
         call.max_response_bytes = limit
-    call.time_us = header.time_us
-    call.seed = header.seed
+    call.stamp = (header.time_us, header.seed)
     return call
 
 

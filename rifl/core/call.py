@@ -48,15 +48,15 @@ class Call:
     Exactly one of ``seq`` and ``key`` is set; ``identity`` is that one, unique
     within the client id. ``completed`` are inclusive ranges. ``fingerprint`` covers
     method and request; None matches any (a resolution). ``peer`` is the
-    authenticated identity a bound token was checked against.
+    authenticated identity a bound token was checked against. ``stamp`` is the
+    client's time in microseconds and its random seed.
     """
 
     # What most calls leave as it is; set on the class, not for every call.
     key: bytes | None = None
     peer: bytes = b""
     max_response_bytes: int = 0
-    time_us: int = 0
-    seed: int = 0
+    stamp: tuple[int, int] = (0, 0)
     retried_by_grpc: bool = False
 
     def __init__(
@@ -65,7 +65,6 @@ class Call:
         token: bytes,
         seq: int | None,
         key: bytes | None = None,
-        *,
         first_incomplete: int = 1,
         completed: Sequence[tuple[int, int]] = (),
         attempt: int = 1,

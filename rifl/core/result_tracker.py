@@ -78,21 +78,30 @@ class ResultTracker:
     ) -> Verdict:
         """Do what ``begin`` does for numbers that were checked before."""
         verdict = self.peek(seq)
+        if verdict is Verdict.NEW:
+            self.claim(seq, first_incomplete, completed)
+        else:
+            self.acknowledge(first_incomplete, completed)
+        return verdict
+
+    def claim(self, seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]) -> None:
+        """Begin a call that ``peek`` has found to be new; raises ``WindowExceeded``."""
         if completed or first_incomplete > self.first_incomplete:
             self.acknowledge(first_incomplete, completed)
-        if verdict is Verdict.NEW:
-            calls = self._calls
-            if len(calls) >= self._window:
-                raise WindowExceeded(f"{self._window} calls are unacknowledged")
-            calls[seq] = _IN_PROGRESS
-        return verdict
+        calls = self._calls
+        if len(calls) >= self._window:
+            raise WindowExceeded(f"{self._window} calls are unacknowledged")
+        calls[seq] = _IN_PROGRESS
 
     def peek(self, seq: int) -> Verdict:
         """Tell what ``begin`` would decide, changing nothing."""
         state = self._calls.get(seq)
         if state is not None:
             return Verdict.IN_PROGRESS if state is _IN_PROGRESS else Verdict.COMPLETED
-        return Verdict.STALE if seq in self._acknowledged else Verdict.NEW
+        acknowledged = self._acknowledged
+        if seq >= acknowledged.beyond or seq not in acknowledged:
+            return Verdict.NEW
+        return Verdict.STALE
 
     def acknowledge(self, first_incomplete: int, completed: Iterable[tuple[int, int]] = ()) -> None:
         """Forget the calls that the client is done with; only moves forward."""

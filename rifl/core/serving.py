@@ -110,14 +110,16 @@ class Records(Protocol):
 
 
 def admit(
-    store: Records, call: Call, policy: MethodPolicy
+    store: Records, call: Call, policy: MethodPolicy, first: Decision | Later | None = None
 ) -> Generator[Any, Any, Answer | Attempt]:
     """Decide about an arriving call: its answer, or the attempt to execute.
 
-    Raises a ``RiflError`` to refuse it.
+    ``first`` is the store's decision where it was asked already. Raises a
+    ``RiflError`` to refuse the call.
     """
     while True:
-        decision = store.claim(call, policy)
+        decision = store.claim(call, policy) if first is None else first
+        first = None
         if isinstance(decision, Later):
             decision = yield decision
         if decision.verdict is Verdict.NEW:
@@ -137,7 +139,10 @@ def admit(
 
 def serve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
     """Admit a call and, if it is new, execute it: for a shell that is not cancelled."""
-    admitted = yield from admit(store, call, policy)
+    first = store.claim(call, policy)
+    if isinstance(first, Decision) and first.attempt is not None and first.verdict is Verdict.NEW:
+        return (yield from execute(store, first.attempt))
+    admitted = yield from admit(store, call, policy, first)
     if isinstance(admitted, Answer):
         return admitted
     return (yield from execute(store, admitted))
