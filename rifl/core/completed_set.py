@@ -29,7 +29,8 @@ class CompletedSet:
        beyond ``first_incomplete``.
 
     ``max_ranges`` bounds the far ranges: an addition that would make one more
-    is ignored, which is safe, since an acknowledgement only frees memory.
+    is ignored. So nothing may be forgotten for an addition before it is found in
+    the set.
     Not thread-safe.
     """
 
