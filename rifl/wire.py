@@ -146,7 +146,7 @@ def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
     """Return the message that stands for a record."""
     return rifl_pb2.CompletionRecord(
         code=record.code,
-        details=record.details,
+        details=_text(record.details),
         response=record.response or b"",
         has_response=record.response is not None,
         initial_metadata=_entries(record.initial_metadata),
@@ -210,11 +210,24 @@ def read_refusal(
 
 def _entries(metadata: Metadata) -> list[rifl_pb2.MetadataEntry]:
     return [
-        rifl_pb2.MetadataEntry(
-            key=key, value=value if isinstance(value, bytes) else value.encode("ascii", "replace")
-        )
-        for key, value in metadata
+        rifl_pb2.MetadataEntry(key=_text(key), value=_value(key, value)) for key, value in metadata
     ]
+
+
+# What a handler said is recorded whatever it is: it ran. gRPC itself sends no
+# text with lone surrogates (parts of file names) and no text entry but in ASCII.
+
+
+def _text(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _value(key: str, value: str | bytes) -> bytes:
+    if isinstance(value, bytes):
+        if key.endswith("-bin") or value.isascii():
+            return value
+        value = value.decode("ascii", "replace")
+    return value.encode("ascii", "replace")
 
 
 def _record(message: rifl_pb2.CompletionRecord) -> CompletionRecord:

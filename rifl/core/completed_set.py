@@ -30,7 +30,8 @@ class CompletedSet:
     4. No seq from ``beyond`` on is in the set: the cheap answer for a new call.
 
     ``max_ranges`` bounds the far ranges: an addition that would make one more
-    is ignored, which is safe, since an acknowledgement only frees memory.
+    is ignored. So nothing may be forgotten for an addition before it is found in
+    the set.
     Not thread-safe.
     """
 
