@@ -61,9 +61,7 @@ def refuse(
     status = rich_status(
         grpc.StatusCode[cls.code], reason, f"refused: {reason}", info or {}, retry_after_s
     )
-    context.set_trailing_metadata(
-        (*status.trailing_metadata, (OUTCOME_KEY, cls.outcome.value))
-    )
+    context.set_trailing_metadata((*status.trailing_metadata, (OUTCOME_KEY, cls.outcome.value)))
     context.abort(status.code, status.details)
 
 
@@ -164,9 +162,7 @@ class ProtocolServer:
         self.note(lambda: self.renewals.append(request.client_id))
         if self.on_renew is not None:
             self.on_renew(context)
-        return lease_pb.RenewReply(
-            client_id=request.client_id, term_ms=round(self.term_s * 1000)
-        )
+        return lease_pb.RenewReply(client_id=request.client_id, term_ms=round(self.term_s * 1000))
 
     def release(self, request: Any, context: grpc.ServicerContext) -> Any:
         self.note(lambda: self.released.append(request.client_id))
@@ -182,7 +178,10 @@ class _Router(grpc.GenericRpcHandler):
         self._server = server
         self._table = {
             "/rifl.v1.Outcomes/Resolve": (
-                server.outcomes, rifl_pb2.ResolveRequest, rifl_pb2.ResolveReply),
+                server.outcomes,
+                rifl_pb2.ResolveRequest,
+                rifl_pb2.ResolveReply,
+            ),
         }
         if server._leases:
             prefix = "/lease_server.v1.LeaseServer/"
@@ -190,7 +189,10 @@ class _Router(grpc.GenericRpcHandler):
                 prefix + "Grant": (server.grant, lease_pb.GrantRequest, lease_pb.GrantReply),
                 prefix + "Renew": (server.renew, lease_pb.RenewRequest, lease_pb.RenewReply),
                 prefix + "Release": (
-                    server.release, lease_pb.ReleaseRequest, lease_pb.ReleaseReply),
+                    server.release,
+                    lease_pb.ReleaseRequest,
+                    lease_pb.ReleaseReply,
+                ),
             }
 
     def service(self, details: Any) -> Any:

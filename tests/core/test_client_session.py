@@ -59,9 +59,7 @@ class TestTable:
             ("NOT_FOUND", None, "", "UNKNOWN"),
         ],
     )
-    def test_raised_at_once(
-        self, code: str, label: str | None, reason: str, outcome: str
-    ) -> None:
+    def test_raised_at_once(self, code: str, label: str | None, reason: str, outcome: str) -> None:
         """Refusals and handlers' own errors are raised with their outcome (DESIGN §3)."""
         made = session()
         answer = Answer(code, Outcome[label] if label else None, reason)
@@ -272,9 +270,7 @@ class TestUnresolved:
             header = parse_call(encode_header(call), METHOD, b"")
             server.begin(call.seq, header.first_incomplete, header.completed)
             made.complete(call)
-        assert all(
-            server.begin(call.seq, 1, ()).name == "STALE" for call in calls[1::2]
-        )
+        assert all(server.begin(call.seq, 1, ()).name == "STALE" for call in calls[1::2])
 
 
 def test_retry_policy_is_checked_and_jitters_fully() -> None:
