@@ -136,7 +136,8 @@ class ProtocolServer:
         try:
             arrival = Arrival(method, request, context)
         except BadHeader as error:
-            self.note(lambda: self.bad_headers.append(str(error)))
+            text = str(error)
+            self.note(lambda: self.bad_headers.append(text))
             raise
         self.note(lambda: self.arrivals.append(arrival))
         return self.script(arrival, context)

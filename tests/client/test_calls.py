@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 
 from rifl.client.errors import (
     CallError,
@@ -21,6 +20,7 @@ from rifl.client.errors import (
 from rifl.core import Outcome, OutcomeUnknown, RpcId
 from rifl.core.retry import RetryPolicy
 from rifl.v1 import rifl_pb2
+from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 
 if TYPE_CHECKING:
     from tests.client.conftest import Connect
@@ -155,10 +155,10 @@ def test_an_expired_lease_on_attempt_one_is_resent_under_a_new_id(connect: Conne
     barrier = threading.Barrier(8)
 
     def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
-        if arrival.call is not None and arrival.call.client_id == 1001:
-            if arrival.request != b"first":
-                barrier.wait(20)
-                refuse(context, "LEASE_EXPIRED")
+        assert arrival.call is not None
+        if arrival.call.client_id == 1001 and arrival.request != b"first":
+            barrier.wait(20)
+            refuse(context, "LEASE_EXPIRED")
         return arrival.request
 
     with ProtocolServer(script) as server:
@@ -293,7 +293,7 @@ def test_a_cancelled_call_is_unknown_and_named(connect: Connect) -> None:
         release.set()
         assert call.cancelled()
         assert call.done()
-        with pytest.raises(BaseException) as caught:  # noqa: B017, PT011 - either
+        with pytest.raises(BaseException) as caught:  # noqa: PT011 - either
             caller.result(call)
         assert type(caught.value).__name__ in ("FutureCancelledError", "CancelledError")
         assert caller.do(call.code) is grpc.StatusCode.CANCELLED

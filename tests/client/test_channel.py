@@ -14,14 +14,14 @@ import grpc
 import pytest
 import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from tests.client.conftest import FAST, Connect
-from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label
 
 import lease_server
 import rifl.aio
 import rifl.client
 from rifl.client.errors import CallError, ForkedProcessError
 from rifl.core import Outcome
+from tests.client.conftest import FAST, Connect
+from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label
 
 
 def flaky(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
