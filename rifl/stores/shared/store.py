@@ -197,14 +197,17 @@ class SharedStore:
         with self._lock:
             if attempt.ended:
                 return False
+            if attempt.waiters is None:
+                attempt.waiters = []
             attempt.waiters.append(wake)
             return True
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         with self._lock:
-            with contextlib.suppress(ValueError):
-                attempt.waiters.remove(wake)
+            if attempt.waiters is not None:
+                with contextlib.suppress(ValueError):
+                    attempt.waiters.remove(wake)
             if not attempt.waiters and isinstance(attempt, SharedAttempt):
                 self._elsewhere.pop(attempt.token, None)
 
@@ -398,8 +401,8 @@ class SharedStore:
     def _end(self, attempt: Attempt) -> None:
         with self._lock:
             attempt.ended = True
-            waiters, attempt.waiters = attempt.waiters, []
-        for wake in waiters:
+            waiters, attempt.waiters = attempt.waiters, None
+        for wake in waiters or ():
             wake()
 
     # --------------------------------------------------------------------------------------
