@@ -51,7 +51,7 @@ class RedisServer:
         arguments = [executable(), "--port", str(self.port), "--bind", "127.0.0.1"]
         arguments += ["--dir", str(self.directory), "--daemonize", "no"]
         for name, value in self.settings.items():
-            arguments += [f"--{name}", value]
+            arguments += [f"--{name}", *value.split(" ")]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
         with self.client() as client:

@@ -1,0 +1,217 @@
+"""Three server processes over one Redis, clients hopping, one killed or suspended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from lease_server.status import read_error_info
+from lease_server.v1 import lease_server_pb2
+from rifl.v1 import rifl_pb2
+from tests.stores.redis.servers import until
+
+ROOT = Path(__file__).parents[3]
+RETRIED = {"IN_PROGRESS", "RECORD_PENDING", "STORE_UNAVAILABLE", "DRAINING", ""}
+POINTS = {
+    "plain": ["before effect", "after effect", "after record"],
+    "idempotent": ["before effect", "after effect", "after record"],
+    "atomic": ["before effect", "after record queued", "after effect"],
+}
+
+
+class Process:
+    """One server process."""
+
+    def __init__(self, url: str, effects: str, kind: str, point: str = "-") -> None:
+        command = [sys.executable, "-m", "tests.stores.redis.server_process"]
+        self.process = subprocess.Popen(
+            [*command, url, effects, kind, point],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.channel: grpc.Channel
+
+    def connect(self) -> None:
+        """Wait for the port, and connect."""
+        assert self.process.stdout is not None
+        port = int(self.process.stdout.readline())
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_retries", 0)])
+
+    def suspended(self) -> bool:
+        """Whether the process stands still."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.process.pid, number)
+
+    def close(self) -> None:
+        """Kill it."""
+        self.channel.close()
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait(10)
+
+
+@pytest.fixture(params=["sync", "aio"])
+def cluster(request, url, shared_server):
+    """Start three replicas, the first one with a point; and read what they did."""
+    started = []
+
+    def start(point):
+        points = [point, "-", "-"]
+        started.extend(Process(url, shared_server.url(), request.param, at) for at in points)
+        for process in started:
+            process.connect()
+        return started
+
+    with shared_server.client() as client:
+        for key in client.scan_iter("effects:*"):
+            client.delete(key)
+    yield start
+    for process in started:
+        process.close()
+
+
+class Hopper:
+    """A client with no SDK that sends each attempt to the next replica."""
+
+    def __init__(self, processes) -> None:
+        self.processes = processes
+        grant = processes[1].channel.unary_unary("/lease_server.v1.LeaseServer/Grant")
+        reply = lease_server_pb2.GrantReply.FromString(
+            grant(b"", timeout=20, wait_for_ready=True)
+        )
+        self.client_id, self.token = reply.client_id, reply.token
+
+    def attempt(self, process, method, seq, request, attempt=1, timeout=20.0):
+        """Send one attempt; (response, reason)."""
+        header = rifl_pb2.CallHeader(
+            client_id=self.client_id, token=self.token, seq=seq, attempt=attempt
+        )
+        try:
+            return (
+                process.channel.unary_unary(method)(
+                    request,
+                    metadata=(("rifl-bin", header.SerializeToString()),),
+                    timeout=timeout,
+                    wait_for_ready=process.process.poll() is None,
+                ),
+                "",
+            )
+        except grpc.RpcError as error:
+            info = read_error_info(tuple(error.trailing_metadata() or ()))
+            return None, info.reason if info else ""
+
+    def call(self, method, seq, request, first=0):
+        """Hop until there is a final answer: the response, or the reason of a refusal."""
+        end = time.monotonic() + 40
+        for attempt in range(1, 1000):
+            process = self.processes[(first + attempt) % 3]
+            response, reason = self.attempt(process, method, seq, request, attempt, 3.0)
+            if response is not None:
+                return response.decode()
+            if reason not in RETRIED:
+                return reason
+            assert time.monotonic() < end, f"no final answer: {reason}"
+        raise AssertionError("no final answer")
+
+
+CASES = [
+    (declared, point, fate)
+    for declared, points in POINTS.items()
+    for point in points
+    for fate in ("killed", "continued")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("declared", "point", "fate"), CASES)
+def test_one_replica_lost_at_a_named_point(cluster, shared_server, declared, point, fate):
+    """Effects and answers are counted with a replica killed, or suspended (DESIGN §1, §6)."""
+    processes = cluster(point)
+    method = f"/s/{declared.capitalize()}"
+    hopper = Hopper(processes)
+    late = []
+    first = threading.Thread(
+        target=lambda: late.append(hopper.attempt(processes[0], method, 1, b"stop"))
+    )
+    first.start()
+    until(processes[0].suspended, "the replica stops at its point")
+    if fate == "killed":
+        processes[0].signal(signal.SIGKILL)
+    with ThreadPoolExecutor(8) as pool:
+        duplicates = [pool.submit(hopper.call, method, 1, b"stop", n) for n in range(2)]
+        others = [
+            pool.submit(hopper.call, method, 10 + n, b"other%d" % n, n) for n in range(6)
+        ]
+        answers = {future.result() for future in duplicates}
+        fine = [future.result() for future in others]
+    if fate == "continued":
+        processes[0].signal(signal.SIGCONT)
+    first.join(30)
+    answers.add(hopper.call(method, 1, b"stop", 1))
+    with shared_server.client() as client:
+        effects = int(client.get("effects:stop") or 0)
+        assert [int(client.get(f"effects:other{n}")) for n in range(6)] == [1] * 6
+    assert not any(answer in RETRIED or answer.isupper() for answer in fine)
+    assert len(answers) == 1, "one answer, ever"
+    (answer,) = answers
+    response, reason = late[0]
+    if response is not None:
+        assert response.decode() == answer
+    if declared == "plain":
+        assert (answer == "OUTCOME_UNKNOWN") == (point != "after record")
+        assert effects <= 1
+        assert reason in ("", "OUTCOME_UNKNOWN")
+    elif declared == "atomic":
+        assert effects == 1
+    else:
+        assert 1 <= effects <= 2
+
+
+@pytest.mark.slow
+def test_clients_hop_between_replicas_while_one_is_suspended(cluster, shared_server):
+    """Every call of many hopping clients has one effect and one answer (DESIGN §1)."""
+    processes = cluster("-")
+    hoppers = [Hopper(processes) for _ in range(4)]
+    done = threading.Event()
+
+    def disturb():
+        while not done.is_set():
+            processes[2].signal(signal.SIGSTOP)
+            done.wait(0.9)
+            processes[2].signal(signal.SIGCONT)
+            done.wait(0.5)
+
+    def one(number, seq):
+        hopper = hoppers[number]
+        request = b"many%d-%d" % (number, seq)
+        with ThreadPoolExecutor(2) as pair:
+            twice = [pair.submit(hopper.call, "/s/Atomic", seq, request, at) for at in (0, 1)]
+            return request, {future.result() for future in twice}
+
+    trouble = threading.Thread(target=disturb)
+    trouble.start()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            calls = [pool.submit(one, n, seq) for seq in range(1, 9) for n in range(4)]
+            results = [call.result() for call in calls]
+    finally:
+        done.set()
+        trouble.join()
+    with shared_server.client() as client:
+        for request, answers in results:
+            assert len(answers) == 1
+            assert client.get(b"effects:" + request) == b"1"
