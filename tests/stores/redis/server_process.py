@@ -1,7 +1,8 @@
 """A server process over a shared Redis, which suspends itself at a named point.
 
-Arguments: store URL, URL of the effects' Redis, ``sync`` or ``aio``, the point (or
-``-``). The first call whose request starts with ``stop`` is stopped at the point.
+Arguments: store URL, URL of the effects' Redis, ``sync`` or ``aio``, and ``stops`` for
+the one that suspends itself: at the point that a request names (``stop NUMBER POINT``),
+or after the record of a call with seq 7, each once.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ import rifl.aio
 METHODS = {"/s/Plain": "plain", "/s/Idempotent": "idempotent", "/s/Atomic": "atomic"}
 
 
-def main(url: str, effects: str, kind: str, point: str) -> None:
+def main(url: str, effects: str, kind: str, stops: str) -> None:
     """Serve until killed; prints the port."""
     dedup = rifl.Deduplicator(url, methods=METHODS, term_s=30, max_wait_s=20, max_waiters=8)
-    stopped = []
+    stopped = set()
 
-    def at(name: str, request: bytes) -> None:
-        if name == point and request.startswith(b"stop") and not stopped:
-            stopped.append(name)
+    def at(point: str, request: bytes) -> None:
+        wanted = request.startswith(b"stop") and request.endswith(point.encode())
+        if wanted and stops == "stops" and request not in stopped:
+            stopped.add(request)
             os.kill(os.getpid(), signal.SIGSTOP)
 
     store: Any = dedup._store
@@ -38,7 +40,8 @@ def main(url: str, effects: str, kind: str, point: str) -> None:
 
     def settled(attempt: Any) -> None:
         # The record is durable, and nobody here has heard of it.
-        at("after record", b"stop" if attempt.call.seq == 1 else b"")
+        if attempt.call.seq == 7:
+            at("after record", b"stop %d after record" % attempt.call.client_id)
         settle(attempt)
 
     store._settle = settled
