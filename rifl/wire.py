@@ -32,6 +32,7 @@ __all__ = [
     "outcome_to_wire",
     "parse_call",
     "parse_outcome",
+    "parse_resolution",
     "read_refusal",
     "record_from_bytes",
     "record_from_message",
@@ -182,6 +183,12 @@ def parse_outcome(metadata: Iterable[tuple[str, str | bytes]] | None) -> Outcome
         if key == OUTCOME_KEY:
             return _OUTCOMES.get(value if isinstance(value, str) else "")
     return None
+
+
+def parse_resolution(reply: rifl_pb2.ResolveReply) -> tuple[Outcome, CompletionRecord | None]:
+    """Return what a ``ResolveReply`` says: an outcome, and the record if there is one."""
+    outcome = _OUTCOME_FROM_WIRE.get(reply.outcome, Outcome.UNKNOWN)
+    return outcome, _record(reply.record) if reply.HasField("record") else None
 
 
 def error_class(reason: str) -> type[RiflError] | None:

@@ -32,10 +32,7 @@ class Leases(Protocol):
     """Who is known and alive: the lease server, as the rules see it."""
 
     def renew(self, client_id: int, now: float) -> bool:
-        """Renew a live client; False for one that is unknown or expired."""
-
-    def alive(self, client_id: int, now: float) -> bool:
-        """Tell whether the client's lease, or the session, is valid."""
+        """Renew a live client or session; False for one that is unknown or over."""
 
     def is_session(self, client_id: int) -> bool:
         """Tell whether the id is, or was, a named session's."""
@@ -180,7 +177,7 @@ class ClientTable:
         """
         client_id = call.client_id
         leases = self._leases
-        alive = leases.renew(client_id, now) or leases.alive(client_id, now)
+        alive = leases.renew(client_id, now)
         entry = self._clients.get(client_id)
         if entry is not None:
             known = self._known(entry, call)

@@ -7,7 +7,8 @@
      ├─ LeaseExpired       SessionClosed      WindowExceeded    InProgress
      ├─ OutcomeUnknown     NotExecuted        NotLeader         Draining
      ├─ StoreUnavailable   Deposed            RecordPending     ResponseTooLarge
-     └─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
+     ├─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
+     └─ NotWrapped
 
 Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC
 status ``code`` and the ``outcome``: whether the call can have run. Instances
@@ -32,6 +33,7 @@ __all__ = [
     "NotExecuted",
     "NotLeader",
     "NotRecorded",
+    "NotWrapped",
     "NotYours",
     "OutcomeUnknown",
     "PayloadMismatch",
@@ -223,3 +225,14 @@ class ForkedProcess(RiflError):
     reason = "FORKED_PROCESS"
     code = "FAILED_PRECONDITION"
     outcome = Outcome.NOT_EXECUTED
+
+
+class NotWrapped(RiflError):
+    """A replica that does not deduplicate answered a later attempt of the call.
+
+    It may have run the call once more.
+    """
+
+    reason = "NOT_WRAPPED"
+    code = "UNKNOWN"
+    outcome = Outcome.UNKNOWN

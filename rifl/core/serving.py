@@ -6,8 +6,8 @@ order of the steps stands in one place for sync and aio.
 
 What they yield:
 
-- ``Pending``-like objects of the store (anything but the steps below): wait until
-  it is done; its error is thrown in.
+- a ``Later`` of the store: wait for its result and send that back; its error is
+  thrown in.
 - ``Wait``: wait, within the deadline and the bounds, for another arrival's
   attempt; send back False if that took too long.
 - ``Fetch``: read a record from the store; send back it or None.
@@ -25,11 +25,13 @@ from rifl.core.errors import (
     InProgress,
     NotExecuted,
     NotRecorded,
+    RecordPending,
     ResponseTooLarge,
     RiflError,
     StaleRpc,
     StoreUnavailable,
 )
+from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.core.record import CompletionRecord
@@ -82,26 +84,26 @@ class Answer(NamedTuple):
 class Records(Protocol):
     """Where decisions are made and records kept: a store, as the rules see it.
 
-    A method that has to wait returns an object for the shell to wait on; else it
-    returns its result, so that a store in memory costs no hand-over.
+    A method that has to wait returns a ``Later``; else it returns its result, so
+    that a store in memory costs no hand-over.
     """
 
-    def claim(self, call: Call, policy: MethodPolicy) -> Decision:
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide about a call and claim it if new: one atomic step."""
 
-    def start(self, attempt: Attempt) -> Any | None:
+    def start(self, attempt: Attempt) -> Later | None:
         """Make durable what has to be before the handler runs."""
 
-    def committed(self, attempt: Attempt) -> CompletionRecord | None:
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         """Return the record that the handler's own transaction committed."""
 
-    def finish(self, attempt: Attempt, record: CompletionRecord) -> Any | None:
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Make the record durable, then settle the attempt with it."""
 
-    def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle the attempt with a record that is durable already."""
 
-    def abandon(self, attempt: Attempt) -> Any | None:
+    def abandon(self, attempt: Attempt) -> Later | None:
         """Make the call new again, durably, and wake its waiters."""
 
 
@@ -114,6 +116,8 @@ def admit(
     """
     while True:
         decision = store.claim(call, policy)
+        if isinstance(decision, Later):
+            decision = yield decision
         if decision.verdict is Verdict.NEW:
             return decision.attempt  # type: ignore[return-value]
         if decision.verdict is Verdict.STALE:
@@ -155,9 +159,18 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     record = result.record
     if policy.kind is Kind.ATOMIC:
         # What the handler committed stands, whatever it did afterwards.
-        standing = store.committed(attempt)
+        try:
+            standing = store.committed(attempt)
+            if isinstance(standing, Later):
+                standing = yield standing
+        except RecordPending:
+            # Nobody can tell now. A later attempt that runs meets the record, if
+            # there is one, in its own transaction, and that stands.
+            store.abandon(attempt)
+            raise
         if standing is not None:
-            store.adopt(attempt, standing)
+            if (pending := store.adopt(attempt, standing)) is not None:
+                yield pending
             return Answer(standing, standing.outcome)
         if result.raised:
             if (pending := store.abandon(attempt)) is not None:

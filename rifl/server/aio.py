@@ -25,7 +25,6 @@ from rifl.server.answers import (
 )
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
 from rifl.server.engine import Engine
-from rifl.stores.pending import Pending
 
 __all__ = ["AioShell", "send", "unary_behavior"]
 
@@ -69,7 +68,7 @@ class AioShell:
                             None, self.engine.store.fetch, step.call
                         )
                     else:
-                        await _done(step)
+                        value = await step
                 except RiflError as refusal:
                     error = refusal
         except StopIteration as stop:
@@ -188,17 +187,6 @@ async def _send_metadata(context: Any, status: Status) -> None:
         await context.send_initial_metadata(status.initial_metadata)
     if status.trailing_metadata:
         context.set_trailing_metadata(status.trailing_metadata)
-
-
-async def _done(pending: Pending) -> None:
-    """Await a commit of the store; raises the error it failed with."""
-    if not pending.done:
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        pending.add_callback(lambda _: _wake(loop, future))
-        await future
-    if pending.error is not None:
-        raise pending.error
 
 
 def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

@@ -63,7 +63,7 @@ class SyncShell:
                     elif isinstance(step, Fetch):
                         value = self.engine.store.fetch(step.call)
                     else:
-                        step.wait()
+                        value = step.wait()
                 except RiflError as refusal:
                     error = refusal
         except StopIteration as stop:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+
+from rifl.core.later import Later
 
 __all__ = ["Pending"]
 
 
-class Pending:
+class Pending(Later):
     """Done once, by ``succeed`` or ``fail``; safe in any thread.
 
     Lighter than a ``concurrent.futures.Future``: one is made for every commit a
@@ -21,7 +24,7 @@ class Pending:
         self._lock = threading.Lock()
         self._lock.acquire()
         self._done = False
-        self._callbacks: list[Callable[[Pending], None]] = []
+        self._callbacks: list[Callable[[Pending], object]] = []
         self.error: Exception | None = None
 
     @property
@@ -48,7 +51,17 @@ class Pending:
         if self.error is not None:
             raise self.error
 
-    def add_callback(self, callback: Callable[[Pending], None]) -> None:
+    def __await__(self) -> Generator[None, None, None]:
+        """Await it on an event loop; raises the error it failed with."""
+        if not self._done:
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            self.add_callback(lambda _: loop.call_soon_threadsafe(_resolve, future))
+            yield from future.__await__()
+        if self.error is not None:
+            raise self.error
+
+    def add_callback(self, callback: Callable[[Pending], object]) -> None:
         """Call back when it is done, in the thread that does it; now if it is."""
         self._callbacks.append(callback)
         if self._done:
@@ -62,3 +75,8 @@ class Pending:
             except IndexError:
                 return
             callback(self)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

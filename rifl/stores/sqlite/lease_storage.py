@@ -67,7 +67,7 @@ class SqliteLeaseStorage:
         """Add a secret and forget all but the newest two."""
         with self._transaction() as connection:
             (newest,) = connection.execute("SELECT max(key_id) FROM rifl_secret").fetchone()
-            _add_secret(connection, 0 if newest is None else newest + 1)
+            _add_secret(connection, 0 if newest is None else (newest + 1) % 2**16)
             connection.execute(
                 "DELETE FROM rifl_secret WHERE key_id NOT IN "
                 "(SELECT key_id FROM rifl_secret ORDER BY key_id DESC LIMIT ?)",

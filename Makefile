@@ -1,0 +1,91 @@
+# Every target installs what it needs into .venv by itself; nothing else is touched.
+#   make demo   the main job, end to end, under faults (no server to install)
+#   make test   the whole test suite
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+# Generated code must load under the oldest protobuf we support (6.31), so its
+# compiler is pinned, in a virtual environment of its own.
+GEN := $(VENV)/gen
+GEN_PYTHON := $(GEN)/bin/python
+GEN_INSTALLED := $(GEN)/.installed-grpcio-tools-1.76.0
+PIP_FLAGS := --quiet --disable-pip-version-check
+
+# The examples keep their own protos beside their code.
+PROTOS := $(shell find proto -name '*.proto' | sort)
+EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
+
+.PHONY: help demo test lint types generate check-generated bench clean
+
+help:
+	@echo "make demo | test | lint | types | generate | check-generated | bench | clean"
+
+# python3 may be too old, and a version manager's shim may exist without its
+# Python: each candidate is asked, not looked up.
+$(INSTALLED): pyproject.toml
+	@chosen=; \
+	for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if "$$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	      >/dev/null 2>&1; then chosen="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	  echo "rifl needs Python 3.11 or newer with its venv module; none was found on PATH." >&2; \
+	  exit 1; \
+	fi; \
+	echo "Installing into $(VENV) with $$("$$chosen" --version) ..."; \
+	"$$chosen" -m venv $(VENV)
+	@$(PYTHON) -m pip install $(PIP_FLAGS) -e '.[dev]'
+	@touch $@
+
+$(GEN_INSTALLED): | $(INSTALLED)
+	@echo "Installing the protobuf compiler into $(GEN) ..."
+	@$(PYTHON) -m venv --clear $(GEN)
+	@$(GEN_PYTHON) -m pip install $(PIP_FLAGS) grpcio-tools==1.76.0 setuptools
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(PYTHON) -m examples.demo $(DEMO_FLAGS)
+
+test: $(INSTALLED)
+	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
+
+lint: $(INSTALLED)
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+
+types: $(INSTALLED)
+	@$(PYTHON) -m mypy
+
+bench: $(INSTALLED)
+	@$(PYTHON) -m benchmarks $(BENCH_FLAGS)
+
+# $(1): the directory the generated packages go into.
+define compile_protos
+$(GEN_PYTHON) -m grpc_tools.protoc -Iproto \
+  --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) $(PROTOS); \
+$(GEN_PYTHON) -m grpc_tools.protoc -I. \
+  --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) $(EXAMPLE_PROTOS)
+endef
+
+generate: $(GEN_INSTALLED)
+	@$(call compile_protos,.)
+
+# Compared both ways: a stale file, a missing one, and one whose proto is gone.
+check-generated: $(GEN_INSTALLED)
+	@fresh="$$(mktemp -d)"; trap 'rm -rf "$$fresh"' EXIT; \
+	$(call compile_protos,"$$fresh"); \
+	committed="$$(find $(wildcard rifl curp lease_server examples) \
+	  -name '*_pb2.py' -o -name '*_pb2.pyi' -o -name '*_pb2_grpc.py')"; \
+	stale=0; \
+	for file in $$( { echo "$$committed"; cd "$$fresh" && find * -type f; } | sort -u); do \
+	  diff -u "$$file" "$$fresh/$$file" || stale=1; \
+	done; \
+	if [ $$stale -ne 0 ]; then echo "Generated code is stale: run 'make generate'." >&2; exit 1; fi
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

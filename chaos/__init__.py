@@ -1,0 +1,1 @@
+"""Faults on purpose: what the demo, the fault runs and the tests break things with."""

@@ -1,0 +1,1 @@
+"""Runnable, self-verifying examples: ``python -m examples.<name>``."""

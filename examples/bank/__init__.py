@@ -1,0 +1,1 @@
+"""A small bank on SQLite, written as anyone would write it."""

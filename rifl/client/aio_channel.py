@@ -1,0 +1,277 @@
+"""The aio channel: existing stubs, with retries that are safe (DESIGN §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from rifl.client.aio_call import UnaryUnaryCall
+from rifl.client.aio_client import AioClient
+from rifl.client.aio_exchange import AioExchange, AioSender
+from rifl.client.aio_session import AioSession
+from rifl.client.errors import unserialisable
+from rifl.client.state import Settings, channel_options, make_settings
+from rifl.core.attempt import IssuedCall
+from rifl.core.client_lease import ClientLease
+from rifl.core.retry import RetryPolicy
+
+__all__ = ["AioChannel", "connect"]
+
+
+def connect(
+    target: str,
+    credentials: grpc.ChannelCredentials | None = None,
+    *,
+    options: Sequence[tuple[str, Any]] = (),
+    compression: grpc.Compression | None = None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
+    retry: RetryPolicy | None = None,
+    hedge_after: float | None = None,
+    window: int = 512,
+    unresolved_for: float = 60.0,
+    unresolved_limit: int = 64,
+    on_lease_lost: Callable[[int], None] | None = None,
+) -> AioChannel:
+    """Open an aio channel whose unary calls have their effect once.
+
+    As ``rifl.client.connect``, for ``grpc.aio``. ``interceptors`` run below: once
+    for each attempt, on serialised requests; they cost each call a task.
+    """
+    inner_options, grpc_retries, max_response_bytes = channel_options(options)
+    settings = make_settings(
+        retry=retry,
+        hedge_after=hedge_after,
+        window=window,
+        unresolved_for=unresolved_for,
+        unresolved_limit=unresolved_limit,
+        on_lease_lost=on_lease_lost,
+        grpc_retries=grpc_retries,
+        max_response_bytes=max_response_bytes,
+    )
+    around = list(interceptors)
+    if credentials is None:
+        inner = grpc.aio.insecure_channel(target, inner_options, compression, around)
+    else:
+        inner = grpc.aio.secure_channel(target, credentials, inner_options, compression, around)
+    return AioChannel(inner, settings, intercepted=bool(around))
+
+
+class AioChannel(grpc.aio.Channel):
+    """A ``grpc.aio.Channel`` over another one; built by ``rifl.aio.connect``.
+
+    As ``rifl.client.Channel``; used on its event loop only. ``close(grace)`` lets
+    calls under way go on for ``grace`` seconds, those between two attempts not.
+    """
+
+    def __init__(
+        self, inner: grpc.aio.Channel, settings: Settings, *, intercepted: bool = False
+    ) -> None:
+        self._inner = inner
+        self._client = AioClient(inner, settings)
+        self._session = AioSession(self._client)
+        self._direct = settings.hedge_after_s is None and not intercepted
+
+    @property
+    def session(self) -> AioSession:
+        """The identities of this channel's calls."""
+        return self._session
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> AioUnaryUnaryMultiCallable:
+        """See ``grpc.aio.Channel.unary_unary``."""
+        self._check_process()
+        inner: Any = self._inner.unary_unary(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return AioUnaryUnaryMultiCallable(
+            self._client,
+            inner,
+            method,
+            request_serializer,
+            response_deserializer,
+            direct=self._direct,
+        )
+
+    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.aio.Channel.unary_stream``."""
+        self._check_process()
+        return self._inner.unary_stream(*args, **kwargs)
+
+    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.aio.Channel.stream_unary``."""
+        self._check_process()
+        return self._inner.stream_unary(*args, **kwargs)
+
+    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.aio.Channel.stream_stream``."""
+        self._check_process()
+        return self._inner.stream_stream(*args, **kwargs)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """See ``grpc.aio.Channel.get_state``."""
+        self._check_process()
+        return self._inner.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """See ``grpc.aio.Channel.wait_for_state_change``."""
+        self._check_process()
+        await self._inner.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        """See ``grpc.aio.Channel.channel_ready``."""
+        self._check_process()
+        await self._inner.channel_ready()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close: cancel what is under way, give an idle client id back."""
+        if not self._client.forked:
+            await self._client.stop()
+            await self._inner.close(grace)
+
+    async def __aenter__(self) -> AioChannel:
+        self._check_process()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _check_process(self) -> None:
+        if self._client.forked:
+            self._client.check_usable()
+
+
+class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
+    """One method of a stub."""
+
+    def __init__(
+        self,
+        client: AioClient,
+        inner: Any,
+        method: str,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+        *,
+        direct: bool,
+    ) -> None:
+        self._client = client
+        self._inner = inner
+        self._method = method
+        self._serializer = serializer
+        self._deserializer = deserializer
+        # Whether the first attempt may do without an exchange.
+        self._direct = direct
+        # Whether the method is deduplicated, and the lease that says so.
+        self._lease: ClientLease | None = None
+        self._deduplicated = False
+        self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> UnaryUnaryCall:
+        client = self._client
+        lease = client.lease
+        serializer = self._serializer
+        try:
+            body = request if serializer is None else serializer(request)
+        except Exception as error:
+            raise unserialisable() from error
+        sent_at = client.now()
+        deadline = None if timeout is None else sent_at + timeout
+        issued: IssuedCall | None = None
+        if lease is not None and self._direct:
+            if lease is not self._lease:
+                self._deduplicated = self._method in lease.methods
+                self._lease = lease
+            if self._deduplicated and not client.window_waiters:
+                stamp = client.stamp()
+                with client.lock:
+                    issued = client.session.try_begin(*stamp, sent_at)
+
+        def recovery(issued: IssuedCall | None, on_end: Callable[[], None]) -> AioExchange:
+            return AioExchange(
+                client,
+                self._method,
+                self._sender(body, metadata, credentials, wait_for_ready, compression),
+                started_at=sent_at,
+                deadline=deadline,
+                call=issued,
+                context=self._deserializer,
+                on_end=on_end,
+            )
+
+        call = UnaryUnaryCall(client, deadline, recovery)
+        if issued is not None:
+            issued.context = self._deserializer
+            header = client.header(issued)
+            limit = self._attempt_timeout_s
+            if limit is not None and (timeout is None or timeout > limit):
+                timeout = limit
+            entries: Any = (header,) if metadata is None else (*metadata, header)
+        elif lease is not None and self._direct and not self._deduplicated:
+            entries = metadata
+        else:
+            client.check_usable()
+            call.run(recovery(None, call.finish))
+            return call
+        try:
+            inner = self._inner(
+                body,
+                timeout=timeout,
+                metadata=entries,
+                credentials=credentials,
+                wait_for_ready=wait_for_ready,
+                compression=compression,
+            )
+        except BaseException:
+            # Such as metadata that gRPC rejects: nothing was sent.
+            if issued is not None:
+                client.complete(issued, None)
+            raise
+        call.follow(inner, issued, sent_at)
+        return call
+
+    def _sender(
+        self,
+        body: bytes,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> AioSender:
+        given = tuple(metadata or ())
+
+        async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
+            return self._inner(
+                body,
+                timeout=timeout_s,
+                metadata=given if header is None else (*given, header),
+                credentials=credentials,
+                wait_for_ready=wait_for_ready,
+                compression=compression,
+            )
+
+        return send

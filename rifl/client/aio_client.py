@@ -1,0 +1,166 @@
+"""The aio client: its state, and the task that keeps its lease (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from lease_server.v1 import lease_server_pb2 as pb
+from rifl.client.answers import FinalStatus
+from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState, Settings
+from rifl.core.client_lease import ClientLease
+from rifl.core.client_session import LeaseStep
+
+__all__ = ["AioClient"]
+
+
+class AioClient(ClientState):
+    """One client id's owner on an aio channel; shared by all that was made of it.
+
+    Used on the channel's event loop only.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, settings: Settings) -> None:
+        super().__init__(settings)
+        self.channel = channel
+        self._keeper = _Keeper(channel)
+
+    def look_at_lease(self) -> None:
+        """Have the lease looked after now."""
+        self._keeper.look(self)
+
+    async def stop(self) -> None:
+        """End: waiting calls are cancelled, an idle client id is given back."""
+        if not self.closed and not self.forked:
+            await self._keeper.stop(self.close_waiters())
+
+
+class _Keeper:
+    """As ``LeaseKeeper``, on a task."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._grant = _stub(channel, "Grant", pb.GrantReply)
+        self._renew = _stub(channel, "Renew", pb.RenewReply)
+        self._release = _stub(channel, "Release", pb.ReleaseReply)
+        self._open_stream: Any = channel.stream_stream(
+            LEASE_SERVICE + "KeepAlive",
+            request_serializer=pb.RenewRequest.SerializeToString,
+            response_deserializer=pb.RenewReply.FromString,
+        )
+        self._stream: Any = None
+        self._wakeup = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self, state: ClientState) -> None:
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            # Collection may happen on any thread, and after the loop's end.
+            weakref.finalize(state, _wake_threadsafe, loop, self._wakeup).atexit = False
+            self._task = loop.create_task(_keep(weakref.ref(state), self, self._wakeup))
+        self._wakeup.set()
+
+    async def stop(self, release: ClientLease | None) -> None:
+        self._wakeup.set()
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            self._task.cancel()
+            await asyncio.wait((self._task,), timeout=1.0)
+        self._end_stream()
+        if release is not None:
+            request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
+            # It expires by itself.
+            with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError):
+                await self._release(request, timeout=1.0)
+
+    async def grant(self, state: ClientState) -> None:
+        sent_at = state.now()
+        try:
+            reply = await self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            state.grant_failed(error)  # type: ignore[arg-type]
+        else:
+            state.granted(reply, sent_at)
+
+    async def renew(self, state: ClientState) -> None:
+        lease = state.session.lease
+        if lease is None:
+            return
+        request = pb.RenewRequest(client_id=lease.client_id, token=lease.token)
+        timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
+        sent_at = state.now()
+        try:
+            if lease.streams:
+                reply = await self._renew_on_stream(request, timeout_s)
+            else:
+                reply = await self._renew(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            if lease.streams and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                lease.streams = False
+            state.renewal_failed(lease, error)  # type: ignore[arg-type]
+        except (TimeoutError, asyncio.InvalidStateError, EOFError) as error:
+            state.renewal_failed(
+                lease,
+                FinalStatus(grpc.StatusCode.UNAVAILABLE, f"the heartbeat stream broke: {error!r}"),
+            )
+        else:
+            state.renewed(lease, reply, sent_at)
+
+    async def _renew_on_stream(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+        if self._stream is None:
+            self._stream = self._open_stream()
+        stream = self._stream
+        try:
+            async with asyncio.timeout(timeout_s):
+                await stream.write(request)
+                reply = await stream.read()
+            if reply is grpc.aio.EOF:
+                raise EOFError
+        except BaseException:
+            self._end_stream()
+            raise
+        answer: pb.RenewReply = reply
+        return answer
+
+    def _end_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+
+async def _keep(
+    reference: weakref.ref[ClientState], keeper: _Keeper, wakeup: asyncio.Event
+) -> None:
+    while True:
+        wakeup.clear()
+        state = reference()
+        if state is None or state.closed:
+            return
+        step, at = state.lease_step()
+        if step is LeaseStep.GRANT:
+            await keeper.grant(state)
+        elif step is LeaseStep.RENEW:
+            await keeper.renew(state)
+        else:
+            timeout_s = None if at is None else max(at - state.now(), 0.0)
+            # Nothing here may keep the client alive while this task waits.
+            del state
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wakeup.wait(), timeout_s)
+
+
+def _wake_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    # RuntimeError: the loop is closed, and the task with it.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)
+
+
+def _stub(channel: grpc.aio.Channel, method: str, reply: Any) -> Any:
+    return channel.unary_unary(
+        LEASE_SERVICE + method,
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=reply.FromString,
+    )

@@ -1,0 +1,90 @@
+"""Reads what gRPC reports about an attempt into the core's ``Answer`` (DESIGN §3)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import grpc
+
+from rifl.client.errors import Status
+from rifl.core.attempt import Answer
+from rifl.wire import PUSHBACK_KEY, parse_outcome, read_refusal
+
+__all__ = ["FinalStatus", "read_answer"]
+
+_OK = Answer("OK")
+_TOO_LARGE = "larger than max"
+_UNDECODABLE = "Exception deserializing response!"
+
+
+class FinalStatus(NamedTuple):
+    """A ``Status`` of our own making."""
+
+    code_: grpc.StatusCode
+    details_: str | None = None
+    initial_metadata_: object = ()
+    trailing_metadata_: object = ()
+    debug_error_string_: str | None = None
+
+    def code(self) -> grpc.StatusCode:
+        """Return the code."""
+        return self.code_
+
+    def details(self) -> str | None:
+        """Return the text."""
+        return self.details_
+
+    def initial_metadata(self) -> object:
+        """Return the initial metadata."""
+        return self.initial_metadata_
+
+    def trailing_metadata(self) -> object:
+        """Return the trailing metadata."""
+        return self.trailing_metadata_
+
+    def debug_error_string(self) -> str | None:
+        """Return gRPC's own account."""
+        return self.debug_error_string_
+
+
+def read_answer(status: Status) -> Answer:
+    """Read the label, the ErrorInfo and the pushback of a finished attempt.
+
+    Never raises on what a peer sent. ``permanent`` is set for what this process
+    could not take in: a message over gRPC's size limits, whichever side found it
+    so, and a reply that the stub's deserialiser rejects.
+    """
+    code = status.code()
+    trailing = tuple(status.trailing_metadata() or ())
+    if not trailing and code is grpc.StatusCode.OK:
+        return _OK
+    outcome = parse_outcome(trailing)
+    if code is grpc.StatusCode.OK:
+        return Answer("OK", outcome)
+    refusal = read_refusal(trailing)
+    pushback = _pushback_s(trailing)
+    name = code.name
+    if refusal is not None:
+        reason, info, retry_after_s = refusal
+        if pushback is not None:
+            retry_after_s = pushback
+        return Answer(name, outcome, reason, info, retry_after_s)
+    details = status.details() or ""
+    permanent = (code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details) or (
+        # Made by this process: what a peer sends comes with gRPC's account of it.
+        code is grpc.StatusCode.INTERNAL
+        and details == _UNDECODABLE
+        and not getattr(status, "debug_error_string", str)()
+    )
+    return Answer(name, outcome, retry_after_s=pushback, permanent=permanent)
+
+
+def _pushback_s(trailing: tuple[tuple[str, str | bytes], ...]) -> float | None:
+    for key, value in trailing:
+        if key == PUSHBACK_KEY:
+            try:
+                return int(value) / 1000
+            except ValueError:
+                # As gRPC does it: what cannot be read means never.
+                return -1.0
+    return None

@@ -1,0 +1,67 @@
+"""Writes a call's header: ``rifl.v1.CallHeader``, by hand (DESIGN §3).
+
+One header is written for every attempt. Composed of cached parts it costs half
+of what building and serialising the message costs; protobuf's concatenation
+rule makes the result the same message.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from rifl.core.attempt import IssuedCall
+from rifl.core.call import pairs_from_ranges
+from rifl.core.client_lease import ClientLease
+from rifl.v1 import rifl_pb2
+
+__all__ = ["encode_header"]
+
+# Fields 8 and 9, both fixed64: tag, time_us, tag, seed.
+_STAMP = Struct("<BQBQ").pack
+_VARINTS = tuple(bytes((n,)) for n in range(128))
+
+
+def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
+    """Return the value of ``rifl-bin`` for the call's current attempt.
+
+    ``max_response_bytes`` is the client's receive limit, 0 for gRPC's default;
+    the same in all headers of a lease, since it is cached with it.
+    """
+    lease = call.lease
+    first = call.first_incomplete
+    seq = _varint(call.seq)
+    header = b"".join(
+        (
+            lease.encoded or _prefix(lease, max_response_bytes),
+            b"\x18",
+            seq,
+            b"\x28",
+            seq if first == call.seq else _varint(first),
+            b"\x38",
+            _varint(call.attempt),
+            _STAMP(0x41, call.time_us, 0x49, call.seed),
+        )
+    )
+    if call.completed:
+        header += rifl_pb2.CallHeader(
+            completed=pairs_from_ranges(first, call.completed)
+        ).SerializeToString()
+    return header
+
+
+def _prefix(lease: ClientLease, max_response_bytes: int) -> bytes:
+    lease.encoded = rifl_pb2.CallHeader(
+        client_id=lease.client_id, token=lease.token, max_response_bytes=max_response_bytes
+    ).SerializeToString()
+    return lease.encoded
+
+
+def _varint(number: int) -> bytes:
+    if number < 128:
+        return _VARINTS[number]
+    parts = bytearray()
+    while number >= 128:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)

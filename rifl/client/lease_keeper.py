@@ -1,0 +1,197 @@
+"""Keeps a sync client's lease: one thread that asks for it and renews it (DESIGN §5)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from typing import Any
+
+import grpc
+
+from lease_server.v1 import lease_server_pb2 as pb
+from rifl.client.answers import FinalStatus
+from rifl.client.errors import Status
+from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState
+from rifl.core.client_lease import ClientLease
+from rifl.core.client_session import LeaseStep
+
+__all__ = ["LeaseKeeper"]
+
+
+class LeaseKeeper:
+    """Grants and heartbeats of one client, on a daemon thread of its own.
+
+    The thread starts when the first call wants a lease. Many calls that want one
+    share one Grant. An idle client renews after a third of the term; calls that
+    are accepted renew too, so a busy client sends no heartbeat. The thread holds
+    the client weakly while it waits and ends with it.
+    """
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._grant = _stub(channel, "Grant", pb.GrantReply)
+        self._renew = _stub(channel, "Renew", pb.RenewReply)
+        self._release = _stub(channel, "Release", pb.ReleaseReply)
+        self._stream = _Stream(channel)
+        self._wakeup = threading.Event()
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def look(self, state: ClientState) -> None:
+        """Have the thread look at what is to be done, now. Any thread; never blocks."""
+        if self._thread is None:
+            with self._start_lock:
+                if self._thread is None:
+                    weakref.finalize(state, self._wakeup.set)
+                    self._thread = threading.Thread(
+                        target=_keep,
+                        args=(weakref.ref(state), self, self._wakeup),
+                        name="rifl-lease",
+                        daemon=True,
+                    )
+                    self._thread.start()
+        self._wakeup.set()
+
+    def stop(self, release: ClientLease | None) -> None:
+        """Stop, and give ``release`` back if the server answers within a second."""
+        self._wakeup.set()
+        self._stream.close()
+        if release is not None:
+            request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
+            try:
+                self._release(request, timeout=1.0)
+            except (grpc.RpcError, ValueError):
+                # It expires by itself; a channel closed under us raises ValueError.
+                return
+
+    def grant(self, state: ClientState) -> None:
+        """Ask for a client id."""
+        sent_at = state.now()
+        try:
+            reply = self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            state.grant_failed(error)  # type: ignore[arg-type]
+        else:
+            state.granted(reply, sent_at)
+
+    def renew(self, state: ClientState) -> None:
+        """Send a heartbeat."""
+        lease = state.session.lease
+        if lease is None:
+            return
+        request = pb.RenewRequest(client_id=lease.client_id, token=lease.token)
+        timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
+        sent_at = state.now()
+        try:
+            if lease.streams:
+                reply = self._stream.renew(request, timeout_s)
+            else:
+                reply = self._renew(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            if lease.streams and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                lease.streams = False
+            state.renewal_failed(lease, error)  # type: ignore[arg-type]
+        else:
+            state.renewed(lease, reply, sent_at)
+
+
+def _keep(
+    reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: threading.Event
+) -> None:
+    while True:
+        wakeup.clear()
+        state = reference()
+        if state is None or state.closed:
+            return
+        step, at = state.lease_step()
+        try:
+            if step is LeaseStep.GRANT:
+                keeper.grant(state)
+            elif step is LeaseStep.RENEW:
+                keeper.renew(state)
+            else:
+                timeout_s = None if at is None else max(at - state.now(), 0.0)
+                # Nothing here may keep the client alive while this thread waits.
+                state = None
+                wakeup.wait(timeout_s)
+        except ValueError:
+            # The channel was closed under us.
+            if state is not None:
+                _channel_gone(state)
+            return
+
+
+def _channel_gone(state: ClientState) -> None:
+    status: Status = FinalStatus(grpc.StatusCode.FAILED_PRECONDITION, "channel closed")
+    state.grant_failed(status)
+
+
+class _Stream:
+    """The KeepAlive stream: opened when first needed, again after it broke."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._open = channel.stream_stream(
+            LEASE_SERVICE + "KeepAlive",
+            request_serializer=pb.RenewRequest.SerializeToString,
+            response_deserializer=pb.RenewReply.FromString,
+        )
+        self._requests: queue.SimpleQueue[pb.RenewRequest | None] = queue.SimpleQueue()
+        self._call: Any = None
+
+    def renew(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+        """Send one renewal and wait for its answer; raises ``grpc.RpcError``."""
+        if self._call is None:
+            self._requests = queue.SimpleQueue()
+            self._call = self._open(iter(self._requests.get, None))
+        call = self._call
+        # A stream has no deadline for one answer: this is it.
+        timer = threading.Timer(timeout_s, call.cancel)
+        timer.daemon = True
+        timer.start()
+        self._requests.put(request)
+        try:
+            reply: pb.RenewReply = next(call)
+        except StopIteration:
+            self.close()
+            raise _StreamEnded from None
+        except grpc.RpcError:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+        return reply
+
+    def close(self) -> None:
+        """End the stream; the next renewal opens another one."""
+        call, self._call = self._call, None
+        # gRPC reads requests on a thread of its own, which waits in this queue.
+        self._requests.put(None)
+        if call is not None:
+            call.cancel()
+
+
+class _StreamEnded(grpc.RpcError):
+    """The server ended the stream: as good as unavailable."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "the heartbeat stream ended"
+
+    def initial_metadata(self) -> tuple[()]:
+        return ()
+
+    def trailing_metadata(self) -> tuple[()]:
+        return ()
+
+    def debug_error_string(self) -> str:
+        return ""
+
+
+def _stub(channel: grpc.Channel, method: str, reply: Any) -> Any:
+    return channel.unary_unary(
+        LEASE_SERVICE + method,
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=reply.FromString,
+    )

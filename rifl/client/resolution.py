@@ -1,0 +1,160 @@
+"""What became of a call whose outcome stayed unknown (DESIGN §4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from rifl.client.answers import FinalStatus, read_answer
+from rifl.client.errors import CallError, Status, call_error
+from rifl.client.state import ClientState
+from rifl.core.attempt import Answer, IssuedCall
+from rifl.core.errors import NotDeduplicated, StaleRpc
+from rifl.core.identity import RpcId
+from rifl.core.outcome import Outcome
+from rifl.v1 import rifl_pb2
+from rifl.wire import parse_resolution
+
+__all__ = ["RESOLVE_METHOD", "Resolution", "Resolver", "lease_error", "lease_timeout"]
+
+RESOLVE_METHOD = "/rifl.v1.Outcomes/Resolve"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What the server knows of a call.
+
+    EXECUTED (or REPLAYED): it ran; ``reply`` is its answer, or ``error`` if it
+    answered with an error. NOT_EXECUTED: it did not run and never will. UNKNOWN:
+    the server lost the outcome in a crash, and says so in ``error``, or does not
+    know it yet (``error`` is None).
+    """
+
+    outcome: Outcome
+    reply: Any = None
+    error: CallError | None = None
+
+
+class Resolver:
+    """One resolution: its request, its retries, the reading of its reply."""
+
+    def __init__(self, state: ClientState, rpc_id: RpcId, timeout_s: float | None) -> None:
+        state.check_usable()
+        self._state = state
+        self._rpc_id = rpc_id
+        self._call = self._find()
+        if timeout_s is None:
+            timeout_s = state.settings.retry.max_elapsed_s
+        self._deadline = None if timeout_s is None else state.now() + timeout_s
+        self._attempts = 0
+
+    def _find(self) -> IssuedCall:
+        state = self._state
+        with state.lock:
+            call = state.session.unresolved(self._rpc_id, state.now())
+        if call is None:
+            raise call_error(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "not a call of this channel whose outcome is unknown, or no longer one",
+                rpc_id=self._rpc_id,
+                outcome=Outcome.UNKNOWN,
+                reason=StaleRpc.reason,
+            )
+        return call
+
+    def request(self) -> Any:
+        """Build the request."""
+        lease = self._call.lease
+        return rifl_pb2.ResolveRequest(
+            client_id=lease.client_id, token=lease.token, seq=self._call.seq
+        )
+
+    def remaining_s(self) -> float | None:
+        """Return how long an attempt may take."""
+        return None if self._deadline is None else max(self._deadline - self._state.now(), 0.0)
+
+    def retry_after_s(self, status: Status) -> float:
+        """Return how long to wait before the next attempt; raises where there is none."""
+        state = self._state
+        answer = read_answer(status)
+        self._attempts += 1
+        delay = state.settings.retry.backoff_s(self._attempts, state.jitter())
+        if answer.retry_after_s is not None:
+            delay = answer.retry_after_s
+        left = self.remaining_s()
+        if state.closed or not answer.transient or delay < 0 or (left is not None and delay > left):
+            raise call_error(
+                status.code(),
+                status.details(),
+                rpc_id=self._rpc_id,
+                outcome=Outcome.UNKNOWN,
+                reason=answer.reason,
+                status=status,
+            )
+        return delay
+
+    def read(self, reply: Any) -> Resolution:
+        """Read the reply; a definite one acknowledges the call."""
+        outcome, record = parse_resolution(reply)
+        message: Any = None
+        error: CallError | None = None
+        if record is not None and record.code:
+            code = _CODES.get(record.code, grpc.StatusCode.UNKNOWN)
+            error = call_error(
+                code,
+                record.details,
+                rpc_id=self._rpc_id,
+                outcome=outcome,
+                reason=record.reason,
+                status=FinalStatus(
+                    code, record.details, record.initial_metadata, record.trailing_metadata
+                ),
+            )
+        elif record is not None and record.response is not None:
+            decode = self._call.context
+            message = record.response if decode is None else decode(record.response)
+        if outcome is not Outcome.UNKNOWN or record is not None:
+            state = self._state
+            with state.lock:
+                state.session.resolved(self._rpc_id)
+                waiter = state.next_waiter()
+            if waiter is not None:
+                waiter.wake()
+        return Resolution(outcome, message, error)
+
+
+def lease_error(status: Status, answer: Answer) -> Exception:
+    """Build the error of a refused Grant."""
+    if answer.code == "UNIMPLEMENTED":
+        return call_error(
+            grpc.StatusCode[NotDeduplicated.code],
+            f"the server does not host the lease service: {status.details()}",
+            rpc_id=None,
+            outcome=Outcome.NOT_EXECUTED,
+            reason=NotDeduplicated.reason,
+        )
+    return call_error(
+        status.code(),
+        status.details(),
+        rpc_id=None,
+        outcome=Outcome.NOT_EXECUTED,
+        reason=answer.reason,
+        status=status,
+    )
+
+
+def lease_timeout(state: ClientState) -> Exception:
+    """Build the error of a lease that did not come in time."""
+    status = state.lease_status
+    return call_error(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        f"no client id: {status.details() if status is not None else 'no answer'}",
+        rpc_id=None,
+        outcome=Outcome.NOT_EXECUTED,
+    )
+
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}

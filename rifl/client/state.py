@@ -1,0 +1,334 @@
+"""What a sync and an aio client share: a session, who waits for it, who is told."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import grpc
+
+from lease_server.log import get_logger
+from lease_server.v1 import lease_server_pb2 as lease_pb
+from rifl.client.answers import read_answer
+from rifl.client.errors import CallError, ForkedProcessError, Status
+from rifl.client.header import encode_header
+from rifl.core.attempt import Answer, IssuedCall
+from rifl.core.client_lease import ClientLease, Grant
+from rifl.core.client_session import LOST_REASONS, ClientSession, LeaseStep
+from rifl.core.outcome import Outcome
+from rifl.core.retry import RetryPolicy
+from rifl.wire import HEADER_KEY, MAX_RESPONSE_BYTES
+
+__all__ = [
+    "LEASE_SERVICE",
+    "LEASE_TIMEOUT_S",
+    "ClientState",
+    "Settings",
+    "Waiter",
+    "channel_options",
+    "make_settings",
+]
+
+_log = get_logger("rifl.client")
+
+LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
+# One request of the lease server's; a failed one is repeated.
+LEASE_TIMEOUT_S = 5.0
+
+_RETRIES_OPTION = "grpc.enable_retries"
+_RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
+_UNLIMITED_BYTES = 2**32 - 1
+# gRPC waits up to two minutes before it tries a lost server again: longer than
+# any of our retries.
+_RECONNECT_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A client's configuration; see ``rifl.client.connect``."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    hedge_after_s: float | None = None
+    window: int = 512
+    unresolved_s: float = 60.0
+    unresolved_limit: int = 64
+    on_lease_lost: Callable[[int], None] | None = None
+    # Whether gRPC's own retries may have sent a call before we see its answer.
+    grpc_retries: bool = False
+    max_response_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.hedge_after_s is not None and self.hedge_after_s <= 0:
+            raise ValueError("hedge_after must be positive, or None")
+
+
+def make_settings(
+    *,
+    retry: RetryPolicy | None,
+    hedge_after: float | None,
+    window: int,
+    unresolved_for: float,
+    unresolved_limit: int,
+    on_lease_lost: Callable[[int], None] | None,
+    grpc_retries: bool,
+    max_response_bytes: int,
+) -> Settings:
+    """Build settings of ``connect``'s arguments."""
+    return Settings(
+        retry=retry or RetryPolicy(),
+        hedge_after_s=hedge_after,
+        window=window,
+        unresolved_s=unresolved_for,
+        unresolved_limit=unresolved_limit,
+        on_lease_lost=on_lease_lost,
+        grpc_retries=grpc_retries,
+        max_response_bytes=max_response_bytes,
+    )
+
+
+def channel_options(
+    options: Any,
+) -> tuple[tuple[tuple[str, Any], ...], bool, int]:
+    """Return the inner channel's options, and what two of them mean to us.
+
+    That is: whether gRPC's own retries are on, and ``max_response_bytes`` of the
+    call header (0 for gRPC's default limit).
+    """
+    given = tuple(options or ())
+    values = dict(given)
+    limit = values.get(_RECEIVE_LIMIT_OPTION, MAX_RESPONSE_BYTES)
+    if limit == MAX_RESPONSE_BYTES:
+        limit = 0
+    elif limit < 0 or limit > _UNLIMITED_BYTES:
+        limit = _UNLIMITED_BYTES
+    else:
+        limit = max(limit, 1)
+    ours: tuple[tuple[str, Any], ...] = ((_RETRIES_OPTION, 0), *_RECONNECT_OPTIONS)
+    added = tuple((key, value) for key, value in ours if key not in values)
+    return given + added, bool(values.get(_RETRIES_OPTION, 0)), limit
+
+
+class Waiter(Protocol):
+    """A call that waits for a lease or for room in the window."""
+
+    def wake(self) -> None:
+        """Look again. Any thread, at any time; never blocks."""
+
+    def refuse(self, status: Status, answer: Answer) -> None:
+        """There will be no lease. Any thread; never blocks."""
+
+    def close(self) -> None:
+        """The channel was closed. Any thread; never blocks."""
+
+
+class ClientState:
+    """One client: its session under one lock, and the calls that wait for it.
+
+    ``lease`` mirrors the session's while calls may be issued; None is the hot
+    path's one sign that something else has to be looked at first. The lock is
+    held for short computations only: never while sending, waiting or calling
+    out. Any thread.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.lock = threading.Lock()
+        self.lease: ClientLease | None = None
+        self.closed = False
+        self.forked = False
+        self.session = ClientSession(
+            window=settings.window,
+            retry=settings.retry,
+            unresolved_s=settings.unresolved_s,
+            unresolved_limit=settings.unresolved_limit,
+            grpc_retries=settings.grpc_retries,
+        )
+        # Ordered sets: who came first is served first.
+        self.lease_waiters: dict[Waiter, None] = {}
+        self.window_waiters: dict[Waiter, None] = {}
+        # Why there is no lease yet, for calls that run out of time.
+        self.lease_status: Status | None = None
+        _states.add(self)
+
+    # Clock and dice, in one place.
+
+    now = staticmethod(time.monotonic)
+    jitter = staticmethod(random.random)
+
+    @staticmethod
+    def stamp() -> tuple[int, int]:
+        """Return a call's stamp: time in microseconds and a random seed."""
+        return time.time_ns() // 1000, random.getrandbits(64)
+
+    def header(self, call: IssuedCall) -> tuple[str, bytes]:
+        """Return the metadata entry of a call's current attempt."""
+        return (HEADER_KEY, encode_header(call, self.settings.max_response_bytes))
+
+    def check_usable(self) -> None:
+        """Raise ``ForkedProcessError`` in a child of the channel's process."""
+        if self.forked:
+            raise forked_error()
+        if self.closed:
+            raise ValueError("Cannot invoke RPC on closed channel!")
+
+    def complete(self, call: IssuedCall, sent_at: float | None) -> None:
+        """Acknowledge a call and let the next one in."""
+        with self.lock:
+            self.session.complete(call, sent_at)
+            waiter = self.next_waiter()
+        if waiter is not None:
+            waiter.wake()
+
+    def next_waiter(self) -> Waiter | None:
+        """Under the lock: take the call that waited longest for the window."""
+        for waiter in self.window_waiters:
+            del self.window_waiters[waiter]
+            return waiter
+        return None
+
+    def forget(self, waiter: Waiter) -> None:
+        """Under the lock: a call waits no longer."""
+        self.lease_waiters.pop(waiter, None)
+        self.window_waiters.pop(waiter, None)
+
+    # The lease.
+
+    def lease_step(self) -> tuple[LeaseStep, float | None]:
+        """Ask the session what to do for the lease."""
+        with self.lock:
+            return self.session.lease_step(self.now(), wanted=bool(self.lease_waiters))
+
+    def granted(self, reply: Any, sent_at: float) -> None:
+        """Take a ``GrantReply``; wakes all who waited for it."""
+        grant = Grant(
+            client_id=reply.client_id,
+            token=reply.token,
+            term_s=reply.term_ms / 1000,
+            deduplicated=tuple(reply.deduplicated),
+            not_deduplicated=tuple(reply.not_deduplicated),
+            window=reply.window,
+            streams=reply.heartbeat == lease_pb.HEARTBEAT_STREAM,
+        )
+        with self.lock:
+            lease = self.session.granted(grant, sent_at)
+            woken = self._lease_is_back(lease)
+        _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
+        for waiter in woken:
+            waiter.wake()
+
+    def renewed(self, lease: ClientLease, reply: Any, sent_at: float) -> None:
+        """Take a ``RenewReply``, refusals on a stream included."""
+        if reply.refused:
+            self.lease_lost(lease, reply.refused)
+            return
+        with self.lock:
+            self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
+            woken = self._lease_is_back(lease) if lease is self.session.lease else []
+        for waiter in woken:
+            waiter.wake()
+
+    def renewal_failed(self, lease: ClientLease, status: Status) -> None:
+        """Take the error of a renewal."""
+        answer = read_answer(status)
+        now = self.now()
+        # Other refusals say nothing about the lease; but past its end there is
+        # nothing to keep.
+        if answer.reason in LOST_REASONS or (not answer.transient and now >= lease.expires_at):
+            self.lease_lost(lease, answer.reason or answer.code)
+            return
+        self.lease_status = status
+        with self.lock:
+            self.session.lease_failed(now, self.jitter())
+
+    def grant_failed(self, status: Status) -> None:
+        """Take the error of a Grant: final for all who wait, or to be repeated."""
+        answer = read_answer(status)
+        self.lease_status = status
+        with self.lock:
+            self.session.lease_failed(self.now(), self.jitter())
+            refused = [] if answer.transient else list(self.lease_waiters)
+            for waiter in refused:
+                del self.lease_waiters[waiter]
+        for waiter in refused:
+            waiter.refuse(status, answer)
+
+    def lease_lost(self, lease: ClientLease, why: str) -> None:
+        """Give a lease up."""
+        with self.lock:
+            self.session.lost(lease)
+        _log.info("client_id_lost", client_id=lease.client_id, reason=why)
+        self.tell_losses()
+
+    def tell_losses(self) -> None:
+        """Tell the application of lost leases; not under the lock."""
+        with self.lock:
+            losses = self.session.take_losses()
+            if self.session.lease is None:
+                self.lease = None
+        for loss in losses:
+            _log.warning(
+                "lease_lost_with_calls_outstanding",
+                client_id=loss.client_id,
+                outstanding=loss.outstanding,
+            )
+            if self.settings.on_lease_lost is not None:
+                try:
+                    self.settings.on_lease_lost(loss.client_id)
+                except Exception:  # noqa: BLE001 - the application's own
+                    _log.exception("on_lease_lost_raised", client_id=loss.client_id)
+
+    def _lease_is_back(self, lease: ClientLease) -> list[Waiter]:
+        self.lease_status = None
+        if not self.closed and not self.forked:
+            self.lease = lease
+        # A new client id has a window of its own.
+        woken = [*self.lease_waiters, *self.window_waiters]
+        self.lease_waiters.clear()
+        self.window_waiters.clear()
+        return woken
+
+    def close_waiters(self) -> ClientLease | None:
+        """Begin to close; return the lease to release, if nothing hangs on it."""
+        with self.lock:
+            self.closed = True
+            self.lease = None
+            waiters = [*self.lease_waiters, *self.window_waiters]
+            self.lease_waiters.clear()
+            self.window_waiters.clear()
+            release = self.session.lease if self.session.idle else None
+        for waiter in waiters:
+            waiter.close()
+        return release
+
+
+def forked_error() -> CallError:
+    """Build what a forked child's use of its parent's channel raises."""
+    return ForkedProcessError(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "this channel belongs to the parent process; connect again after the fork",
+        outcome=Outcome.NOT_EXECUTED,
+        reason=ForkedProcessError.reason,
+    )
+
+
+_states: weakref.WeakSet[ClientState] = weakref.WeakSet()
+
+
+def _mark_forked() -> None:
+    # A thread of the parent may have held any lock, for ever now: take none.
+    for state in list(_states):
+        state.forked = True
+        state.lease = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_forked)

@@ -1,0 +1,46 @@
+"""The sync client: its state, the thread that keeps its lease, its timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+
+from lease_server.log import get_logger
+from rifl.client.lease_keeper import LeaseKeeper
+from rifl.client.state import ClientState, Settings
+from rifl.client.timers import Timers
+
+__all__ = ["SyncClient"]
+
+_log = get_logger("rifl.client")
+
+
+class SyncClient(ClientState):
+    """One client id's owner on a sync channel; shared by all that was made of it.
+
+    Stubs keep it alive, as gRPC's keep their channel. Any thread.
+    """
+
+    def __init__(self, channel: grpc.Channel, settings: Settings) -> None:
+        super().__init__(settings)
+        self.channel = channel
+        self.timers = Timers()
+        self._keeper = LeaseKeeper(channel)
+
+    def look_at_lease(self) -> None:
+        """Have the lease looked after now."""
+        self._keeper.look(self)
+
+    def stop(self) -> None:
+        """End: waiting calls are cancelled, an idle client id is given back."""
+        if not self.closed and not self.forked:
+            self._keeper.stop(self.close_waiters())
+
+    @staticmethod
+    def call_back(callback: Callable[[], None]) -> None:
+        """Run an application's callback; what it raises is logged, as gRPC does."""
+        try:
+            callback()
+        except Exception:  # noqa: BLE001 - the application's own
+            _log.exception("callback_raised")

@@ -1,0 +1,218 @@
+"""What one attempt of a call was answered, and what a client makes of it (DESIGN §3)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rifl.core import errors
+from rifl.core.client_lease import ClientLease
+from rifl.core.identity import RpcId
+from rifl.core.outcome import Outcome
+
+__all__ = ["Answer", "Decision", "IssuedCall", "Step", "judge"]
+
+_NO_INFO: Mapping[str, str] = MappingProxyType({})
+
+# The same identity is worth another attempt: the table of DESIGN §3.
+_RETRIED_REASONS = frozenset(
+    error.reason
+    for error in (
+        errors.InProgress,
+        errors.RecordPending,
+        errors.Deposed,
+        errors.Draining,
+        errors.StoreUnavailable,
+        errors.NotLeader,
+        # By the time of the retry its header acknowledges more.
+        errors.WindowExceeded,
+    )
+)
+# Said about the identity for all time, whatever earlier attempts met.
+_FINAL_REASONS = frozenset({errors.NotExecuted.reason, errors.OutcomeUnknown.reason})
+# The server keeps nothing under these identities: there is nothing to resolve.
+_FORGOTTEN_REASONS = frozenset(
+    {errors.LeaseExpired.reason, errors.StaleRpc.reason, errors.SessionClosed.reason}
+)
+# What transports, proxies and gRPC's own runtime answer. None of them says
+# whether the handler ran; UNAVAILABLE does not either unless it is labelled.
+_TRANSPORT_CODES = frozenset(
+    {
+        "UNAVAILABLE",
+        "INTERNAL",
+        "UNKNOWN",
+        "CANCELLED",
+        "DEADLINE_EXCEEDED",
+        "RESOURCE_EXHAUSTED",
+        "ABORTED",
+        "DATA_LOSS",
+    }
+)
+_DEFAULT_OUTCOMES = {
+    error.reason: error.outcome
+    for error in vars(errors).values()
+    if isinstance(error, type) and issubclass(error, errors.RiflError)
+}
+
+
+class Answer(NamedTuple):
+    """One attempt's answer as the rules see it.
+
+    ``code`` is a gRPC status name. ``outcome`` is the label it carried, None if
+    none; ``reason`` and ``info`` come from its ErrorInfo. ``retry_after_s`` is
+    the server's pushback: negative means never. ``permanent`` marks what this
+    process refused to receive or could not decode: it would be the same again.
+    """
+
+    code: str
+    outcome: Outcome | None = None
+    reason: str = ""
+    info: Mapping[str, str] = _NO_INFO
+    retry_after_s: float | None = None
+    permanent: bool = False
+
+    @property
+    def transient(self) -> bool:
+        """Whether asking again may help where asking twice does no harm."""
+        return self.code in _TRANSPORT_CODES and not self.permanent
+
+
+class Step(enum.Enum):
+    """What follows an attempt's answer."""
+
+    RETURN = "return"
+    RETRY = "retry"
+    RAISE = "raise"
+    NEW_IDENTITY = "new-identity"
+
+
+class Decision(NamedTuple):
+    """A step and its data.
+
+    ``after_s`` belongs to RETRY, ``outcome`` and ``reason`` to RAISE; RETRY
+    carries the outcome to raise where the retries have run out. ``final`` tells
+    that another attempt still under way cannot change it; ``resolvable`` that
+    the server may still be asked about the call.
+    """
+
+    step: Step
+    after_s: float = 0.0
+    outcome: Outcome = Outcome.UNKNOWN
+    reason: str = ""
+    final: bool = False
+    resolvable: bool = False
+
+
+class IssuedCall:
+    """A call with an identity: what all its attempts share, and its latest header.
+
+    ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
+    the first attempt whose answer did not say otherwise. ``context`` belongs to
+    the shell.
+    """
+
+    __slots__ = (
+        "attempt",
+        "completed",
+        "context",
+        "first_incomplete",
+        "lease",
+        "may_have_run",
+        "seed",
+        "seq",
+        "time_us",
+    )
+
+    def __init__(
+        self,
+        lease: ClientLease,
+        seq: int,
+        first_incomplete: int,
+        completed: Sequence[tuple[int, int]],
+        time_us: int,
+        seed: int,
+    ) -> None:
+        self.lease = lease
+        self.seq = seq
+        self.first_incomplete = first_incomplete
+        self.completed = completed
+        self.time_us = time_us
+        self.seed = seed
+        self.attempt = 1
+        self.may_have_run = False
+        self.context: Any = None
+
+    @property
+    def rpc_id(self) -> RpcId:
+        """The identity as the application sees it."""
+        return RpcId(self.lease.client_id, self.seq)
+
+
+def judge(
+    call: IssuedCall, answer: Answer, backoff_s: float, *, attempt: int, grpc_retries: bool
+) -> Decision:
+    """Apply the table of DESIGN §3 to one answer; changes only ``may_have_run``.
+
+    ``attempt`` is the number of the attempt that was answered: with a hedge under
+    way, not always the latest.
+    ``grpc_retries`` tells that gRPC's own retries are on, behind our back.
+    """
+    reason, label = answer.reason, answer.outcome
+    if label is None and reason:
+        label = _DEFAULT_OUTCOMES.get(reason, Outcome.UNKNOWN)
+    # Attempt 1 of a call that was sent once, and by nobody else.
+    sent_once = call.attempt == 1 and not grpc_retries and "previous_attempts" not in answer.info
+    if answer.code == "OK":
+        if label is None and attempt > 1:
+            call.may_have_run = True
+            return Decision(
+                Step.RAISE, reason=errors.NotWrapped.reason, final=True, resolvable=True
+            )
+        return Decision(Step.RETURN, outcome=label or Outcome.EXECUTED, final=True)
+    if label is None:
+        call.may_have_run = True
+        if answer.permanent:
+            return Decision(Step.RAISE, final=True, resolvable=True)
+        if answer.code in _TRANSPORT_CODES:
+            return _retry(answer, backoff_s, Outcome.UNKNOWN)
+        late = errors.NotWrapped.reason if attempt > 1 else ""
+        return Decision(Step.RAISE, reason=late, resolvable=True)
+    if label in (Outcome.EXECUTED, Outcome.REPLAYED):
+        return Decision(Step.RAISE, outcome=label, reason=reason, final=True)
+    if reason == errors.LeaseExpired.reason:
+        if sent_once and not call.may_have_run:
+            return Decision(Step.NEW_IDENTITY)
+        call.may_have_run = True
+        return Decision(Step.RAISE, reason=reason)
+    if label is Outcome.UNKNOWN:
+        call.may_have_run = True
+    outcome = Outcome.UNKNOWN if call.may_have_run else Outcome.NOT_EXECUTED
+    if reason in _FINAL_REASONS:
+        return Decision(
+            Step.RAISE,
+            outcome=label,
+            reason=reason,
+            final=True,
+            resolvable=label is Outcome.UNKNOWN,
+        )
+    if reason in _RETRIED_REASONS:
+        return _retry(answer, backoff_s, outcome)
+    return Decision(
+        Step.RAISE,
+        outcome=outcome,
+        reason=reason,
+        resolvable=outcome is Outcome.UNKNOWN and reason not in _FORGOTTEN_REASONS,
+    )
+
+
+def _retry(answer: Answer, backoff_s: float, outcome: Outcome) -> Decision:
+    after_s = backoff_s if answer.retry_after_s is None else answer.retry_after_s
+    return Decision(
+        Step.RAISE if after_s < 0 else Step.RETRY,
+        after_s,
+        outcome,
+        answer.reason,
+        resolvable=outcome is Outcome.UNKNOWN,
+    )

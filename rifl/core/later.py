@@ -1,0 +1,27 @@
+"""A result that is not there yet, as the rules see it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Generator
+from typing import Any
+
+__all__ = ["Later"]
+
+
+class Later(abc.ABC):
+    """Something to wait for, in whichever way the shell waits.
+
+    A rule that gets one from a store yields it; the shell waits, by ``wait`` or
+    by ``await``, and sends the result back in, or throws the error in.
+    """
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def wait(self) -> Any:
+        """Block until the result is there and return it; raises its error."""
+
+    @abc.abstractmethod
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Await the result; raises its error."""

@@ -1,0 +1,50 @@
+"""When a client tries again (exponential backoff with full jitter)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["RetryPolicy"]
+
+_MAX_EXPONENT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and for how long a call is tried; times in seconds.
+
+    Before attempt n+1 a client waits a random part of ``initial_backoff_s *
+    multiplier ** (n-1)``, at most ``max_backoff_s``, unless the server names
+    another time. ``attempt_timeout_s`` bounds one attempt (None: the caller's
+    deadline alone does). ``max_elapsed_s`` bounds the retries of calls without
+    a deadline (None: for ever); it never cuts an attempt short.
+    ``max_attempts`` bounds their number (None: no bound). Raises ``ValueError``
+    when built of numbers that make no sense together.
+    """
+
+    initial_backoff_s: float = 0.05
+    max_backoff_s: float = 2.0
+    multiplier: float = 2.0
+    attempt_timeout_s: float | None = None
+    max_elapsed_s: float | None = 60.0
+    max_attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        if not 0 < self.initial_backoff_s <= self.max_backoff_s:
+            raise ValueError("0 < initial_backoff_s <= max_backoff_s must hold")
+        if self.multiplier < 1:
+            raise ValueError("multiplier must be at least 1")
+        if self.attempt_timeout_s is not None and self.attempt_timeout_s <= 0:
+            raise ValueError("attempt_timeout_s must be positive, or None")
+        if self.max_elapsed_s is not None and self.max_elapsed_s < 0:
+            raise ValueError("max_elapsed_s must not be negative")
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise ValueError("max_attempts must be at least 1, or None")
+
+    def backoff_s(self, attempts: int, jitter: float) -> float:
+        """Seconds to wait after ``attempts`` attempts; ``jitter`` in [0, 1)."""
+        exponent = min(max(attempts - 1, 0), _MAX_EXPONENT)
+        return jitter * min(
+            self.max_backoff_s, self.initial_backoff_s * float(self.multiplier**exponent)
+        )

@@ -1,0 +1,218 @@
+"""One call's flow, by a clock of the test's (DESIGN §3)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rifl.core import Outcome
+from rifl.core.attempt import Answer
+from rifl.core.call_flow import Action, CallFlow
+from rifl.core.client_lease import Grant
+from rifl.core.client_session import ClientSession
+from rifl.core.retry import RetryPolicy
+
+METHOD = "/p.S/M"
+LOST = Answer("UNAVAILABLE")
+DRAINING = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
+REPLAYED = Answer("OK", Outcome.REPLAYED)
+
+
+def session(window: int = 512, **policy: object) -> ClientSession:
+    made = ClientSession(window=window, retry=RetryPolicy(**policy))  # type: ignore[arg-type]
+    made.granted(
+        Grant(
+            client_id=7,
+            token=b"t",
+            term_s=1000.0,
+            deduplicated=("*",),
+            not_deduplicated=("/p.S/Read",),
+        ),
+        0.0,
+    )
+    return made
+
+
+def test_retries_until_an_answer() -> None:
+    """Attempts follow each other after their backoff until one is answered (DESIGN §3)."""
+    flow = CallFlow(session(), METHOD, started_at=0.0)
+    assert flow.start(0.0) is Action.SEND
+    assert flow.answered(1, LOST, 1.0, 0.5) is Action.WAIT
+    assert flow.wake_at == 1.025
+    assert flow.woken(1.0) is Action.WAIT
+    assert flow.woken(1.025) is Action.SEND
+    assert flow.call is not None
+    assert flow.call.attempt == 2
+    assert flow.answered(2, REPLAYED, 2.0, 0.5) is Action.RETURN
+    assert flow.outcome is Outcome.REPLAYED
+
+
+def test_the_callers_deadline_ends_it_unknown_and_resolvable() -> None:
+    """At the deadline the outcome is unknown and stays resolvable (DESIGN §4)."""
+    made = session()
+    flow = CallFlow(made, METHOD, started_at=0.0, deadline=5.0)
+    assert flow.start(0.0) is Action.SEND
+    assert flow.attempt_timeout_s == 5.0
+    assert flow.answered(1, Answer("DEADLINE_EXCEEDED"), 4.999, 0.5) is Action.RAISE
+    assert (flow.outcome, flow.code) == (Outcome.UNKNOWN, "")
+    assert flow.call is not None
+    assert made.unresolved(flow.call.rpc_id, 5.0) is flow.call
+
+
+def test_a_timed_out_attempt_is_not_the_end() -> None:
+    """An attempt's own time-out is retried within the deadline (issue 2, Client)."""
+    flow = CallFlow(session(attempt_timeout_s=1.0), METHOD, started_at=0.0, deadline=5.0)
+    flow.start(0.0)
+    assert flow.attempt_timeout_s == 1.0
+    assert flow.answered(1, Answer("DEADLINE_EXCEEDED"), 1.0, 0.5) is Action.WAIT
+
+
+def test_retries_run_out() -> None:
+    """The last status is raised, not executed only if every attempt said so (DESIGN §3)."""
+    for answers, outcome in (
+        ([DRAINING, DRAINING], Outcome.NOT_EXECUTED),
+        ([LOST, DRAINING], Outcome.UNKNOWN),
+    ):
+        made = session(max_attempts=2)
+        flow = CallFlow(made, METHOD, started_at=0.0)
+        flow.start(0.0)
+        assert flow.answered(1, answers[0], 0.0, 0.0) is Action.WAIT
+        assert flow.woken(0.0) is Action.SEND
+        assert flow.answered(2, answers[1], 0.0, 0.0) is Action.RAISE
+        assert flow.outcome is outcome
+        assert made.idle == (outcome is Outcome.NOT_EXECUTED)
+
+
+def test_without_deadline_retries_are_bounded_in_time() -> None:
+    """Calls without a deadline are retried for ``max_elapsed_s`` (issue 2, Client)."""
+    flow = CallFlow(session(max_elapsed_s=10.0), METHOD, started_at=0.0)
+    flow.start(0.0)
+    assert flow.answered(1, LOST, 11.0, 0.5) is Action.RAISE
+
+
+def test_waits_for_a_lease_then_for_the_window() -> None:
+    """Nothing is sent without a lease or without room; time over means not executed."""
+    made = ClientSession(window=1)
+    flow = CallFlow(made, METHOD, started_at=0.0, deadline=5.0)
+    assert flow.start(0.0) is Action.LEASE
+    assert flow.wake_at == 5.0
+    made.granted(Grant(client_id=7, token=b"t", term_s=60.0, deduplicated=("*",)), 0.0)
+    other = made.begin(0, 0, 1.0)
+    assert other is not None
+    assert flow.woken(1.0) is Action.WINDOW
+    assert flow.woken(5.0) is Action.RAISE
+    assert (flow.outcome, flow.reason) == (Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED")
+
+
+def test_a_method_that_is_not_deduplicated_is_sent_once() -> None:
+    """No identity, no retry (DESIGN §5: the SDK retries no others)."""
+    flow = CallFlow(session(), "/p.S/Read", started_at=0.0)
+    assert flow.start(0.0) is Action.SEND
+    assert flow.call is None
+    assert flow.answered(1, LOST, 1.0, 0.5) is Action.RAISE
+    assert flow.outcome is Outcome.UNKNOWN
+
+
+def test_a_hedge_is_the_same_call_and_the_first_final_answer_wins() -> None:
+    """A hedge has the identity and a higher attempt; refusals wait for it (issue 2, Client)."""
+    flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)
+    assert flow.start(0.0) is Action.SEND
+    assert flow.wake_at == 1.0
+    assert flow.woken(1.0) is Action.SEND
+    assert flow.call is not None
+    assert flow.call.attempt == 2
+    assert flow.answered(1, DRAINING, 2.0, 0.5) is Action.WAIT
+    assert flow.attempts_under_way == [2]
+    assert flow.answered(2, REPLAYED, 2.0, 0.5) is Action.RETURN
+
+
+def test_a_hedged_call_takes_no_new_identity() -> None:
+    """A hedged call refused for its lease is raised as unknown (DESIGN §3)."""
+    flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)
+    flow.start(0.0)
+    flow.woken(1.0)
+    expired = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
+    assert flow.answered(2, expired, 2.0, 0.5) is Action.WAIT
+    assert flow.answered(1, expired, 2.0, 0.5) is Action.RAISE
+    assert (flow.outcome, flow.reason) == (Outcome.UNKNOWN, "LEASE_EXPIRED")
+
+
+def test_a_new_identity_waits_for_its_lease() -> None:
+    """After LEASE_EXPIRED on attempt 1 the call begins anew (DESIGN §3)."""
+    made = session()
+    flow = CallFlow(made, METHOD, started_at=0.0)
+    flow.start(0.0)
+    expired = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
+    assert flow.answered(1, expired, 1.0, 0.5) is Action.LEASE
+    made.granted(Grant(client_id=8, token=b"t", term_s=60.0, deduplicated=("*",)), 1.0)
+    assert flow.woken(2.0) is Action.SEND
+    assert flow.call is not None
+    assert (flow.call.rpc_id.client_id, flow.call.attempt) == (8, 1)
+
+
+ANSWERS = st.sampled_from(
+    [
+        LOST,
+        DRAINING,
+        REPLAYED,
+        Answer("OK"),
+        Answer("NOT_FOUND"),
+        Answer("NOT_FOUND", Outcome.EXECUTED),
+        Answer("DEADLINE_EXCEEDED"),
+        Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED"),
+        Answer("ABORTED", Outcome.UNKNOWN, "OUTCOME_UNKNOWN"),
+        Answer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.5),
+        Answer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED"),
+    ]
+)
+
+
+@given(
+    script=st.lists(st.tuples(st.booleans(), ANSWERS, st.floats(0.0, 2.0)), max_size=30),
+    deadline=st.none() | st.floats(0.5, 10.0),
+    hedge=st.none() | st.floats(0.1, 1.0),
+)
+@settings(max_examples=300, deadline=None)
+def test_every_flow_ends_truthfully(
+    script: list[tuple[bool, Answer, float]], deadline: float | None, hedge: float | None
+) -> None:
+    """Never NOT_EXECUTED after an attempt that may have run; identity and stamp never change
+    between attempts of one id; nothing stays outstanding (DESIGN §3)."""
+    made = session(max_elapsed_s=10.0)
+    flow = CallFlow(
+        made, METHOD, started_at=0.0, deadline=deadline, hedge_after_s=hedge, stamp=(1, 2)
+    )
+    now, may_have_run, client_id = 0.0, False, 7
+    action = flow.start(now)
+    identity = None
+    for prefer_timer, answer, step in script:
+        if action in (Action.RETURN, Action.RAISE):
+            break
+        now += step
+        if action is Action.LEASE:
+            client_id += 1
+            made.granted(
+                Grant(client_id=client_id, token=b"t", term_s=1000.0, deduplicated=("*",)), now
+            )
+            action, identity = flow.woken(now), None
+            continue
+        if flow.call is not None and identity is not None and flow.call.attempt > 1:
+            assert (flow.call.rpc_id, flow.call.time_us, flow.call.seed) == identity
+        if flow.call is not None:
+            identity = (flow.call.rpc_id, flow.call.time_us, flow.call.seed)
+        assert len(flow.attempts_under_way) <= 2
+        if flow.attempts_under_way and not (prefer_timer and flow.wake_at is not None):
+            lost_lease = answer.reason == "LEASE_EXPIRED"
+            first = flow.call is not None and flow.call.attempt == 1 and not may_have_run
+            if answer.outcome is not Outcome.NOT_EXECUTED and not (lost_lease and first):
+                may_have_run = True
+            action = flow.answered(flow.attempts_under_way[0], answer, now, 0.5)
+        else:
+            now = max(now, flow.wake_at or now)
+            action = flow.woken(now)
+    if action not in (Action.RETURN, Action.RAISE):
+        may_have_run = may_have_run or bool(flow.attempts_under_way)
+        flow.cancelled(now)
+    if flow.outcome is Outcome.NOT_EXECUTED:
+        assert not may_have_run
+    assert made.unresolved_until() is None or flow.outcome is Outcome.UNKNOWN

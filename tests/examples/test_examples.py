@@ -1,0 +1,28 @@
+"""Each example runs as a reader would run it, and verifies itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "name", ["wrap_server", "wrap_aio_server", "retries_and_hedging", "atomic_record"]
+)
+def test_example_shows_what_it_says(name: str) -> None:
+    """The example exits with 0 after at least two checks of its own (issue 2, Examples)."""
+    finished = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    checks = [line for line in finished.stdout.splitlines() if line.startswith("ok  ")]
+    assert len(checks) >= 2

@@ -1,0 +1,202 @@
+"""The house rules of DESIGN §2 and §9, held: import arrows, public names, layout, tests."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("rifl", "lease_server", "curp", "chaos", "examples", "benchmarks")
+OTHER_ENTRIES = {
+    "proto",
+    "tests",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+}
+
+# What each part may import of ours; the longest matching name counts, and a
+# part may always import itself. `rifl` and `rifl.aio` are the doors: they put
+# the parts together, and no part goes through them.
+_CODEC = {"rifl.v1", "rifl.wire", "rifl.core", "lease_server"}
+ARROWS: dict[str, set[str]] = {
+    "lease_server": set(),
+    "rifl": {"rifl", "lease_server"},
+    "rifl.v1": set(),
+    "rifl.core": set(),
+    "rifl.wire": {"rifl.core", "rifl.v1", "lease_server.status"},
+    "rifl.client": _CODEC,
+    "rifl.stores": _CODEC,
+    "rifl.server": {"rifl.stores", *_CODEC},
+    "rifl.spark": {"rifl.client", "rifl.stores", *_CODEC},
+    "curp": {"rifl", "lease_server"},
+    "chaos": {"curp", "rifl", "lease_server"},
+    "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
+    "examples": {"chaos", "curp", "rifl", "lease_server"},
+}
+DOORS = {"rifl", "rifl.aio"}
+
+
+def _files(*packages: str) -> list[Path]:
+    found = [file for package in packages for file in (ROOT / package).rglob("*.py")]
+    return sorted(file for file in found if not file.stem.endswith(("_pb2", "_pb2_grpc")))
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _exists(module: str) -> bool:
+    path = ROOT.joinpath(*module.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def _within(module: str, part: str) -> bool:
+    return module == part or module.startswith(part + ".")
+
+
+def _part(module: str) -> str:
+    """The longest name in ARROWS that the module belongs to; a door is `rifl`."""
+    return max((part for part in ARROWS if _within(module, part)), key=len)
+
+
+def _imports(file: Path) -> Iterator[str]:
+    """Every module the file imports, wherever in the file, relative names resolved."""
+    package = _module(file) if file.name == "__init__.py" else _module(file.parent / file.stem)
+    if file.name != "__init__.py":
+        package = package.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                deeper = f"{base}.{alias.name}"
+                ours = base.split(".")[0] in PACKAGES
+                yield deeper if ours and _exists(deeper) else base
+
+
+def _forbidden(file: Path) -> Iterator[str]:
+    module = _module(file)
+    part = _part(module)
+    for imported in _imports(file):
+        if imported.split(".")[0] not in (*PACKAGES, "tests"):
+            continue
+        if part == "rifl" and module in DOORS and _within(imported, "rifl"):
+            continue
+        if part.startswith("rifl.") and imported in DOORS:
+            yield f"{module} goes through the door {imported}"
+        elif not any(_within(imported, allowed) for allowed in (part, *ARROWS[part])):
+            yield f"{module} imports {imported}"
+
+
+def test_import_arrows_point_one_way() -> None:
+    """No module imports against the arrows of DESIGN §2; entry points are exempt."""
+    files = [file for file in _files(*PACKAGES) if file.name != "__main__.py"]
+    assert [error for file in files for error in _forbidden(file)] == []
+
+
+def test_every_part_of_rifl_has_an_arrow() -> None:
+    """A new package under rifl/ is put into the rules on purpose (DESIGN §2)."""
+    parts = {_module(file.parent) for file in (ROOT / "rifl").glob("*/__init__.py")}
+    parts |= {_module(file) for file in (ROOT / "rifl").glob("*.py")}
+    assert parts - set(ARROWS) - DOORS == set()
+
+
+def test_core_needs_only_the_standard_library_and_bitarray() -> None:
+    """The protocol rules do no I/O of any library (DESIGN §2, functional core)."""
+    known = sys.stdlib_module_names | {"bitarray", "rifl"}
+    outside = {
+        f"{_module(file)} imports {imported}"
+        for file in _files("rifl/core")
+        for imported in _imports(file)
+        if imported.split(".")[0] not in known
+    }
+    assert outside == set()
+
+
+def _public_modules() -> list[str]:
+    """Modules with something in them; entry points and generated code are not public."""
+    modules = []
+    for file in _files(*PACKAGES):
+        names = _module(file).split(".")
+        private = any(name.startswith("_") for name in names) or "v1" in names
+        content = ast.parse(file.read_text()).body
+        docstring_only = all(isinstance(node, ast.Expr) for node in content)
+        script = any(
+            isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in content
+        )
+        if not (private or docstring_only or script):
+            modules.append(_module(file))
+    return modules
+
+
+@pytest.mark.parametrize("name", _public_modules())
+def test_public_modules_say_what_is_public(name: str) -> None:
+    """Each public module has an `__all__`, and every name in it exists (DESIGN §9)."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if str(error.name).split(".")[0] in PACKAGES:
+            raise
+        pytest.skip(f"needs an extra: {error.name}")
+    public: list[str] = list(module.__all__)
+    assert len(public) == len(set(public))
+    assert [attribute for attribute in public if not hasattr(module, attribute)] == []
+
+
+def test_top_level_holds_only_what_the_design_lists() -> None:
+    """Nothing else lies at the top of the repository (DESIGN §2)."""
+    built = {"build", "dist", "__pycache__"}
+    entries = {
+        entry.name
+        for entry in ROOT.iterdir()
+        if not entry.name.startswith(".") and entry.suffix != ".egg-info"
+    }
+    assert entries - built - OTHER_ENTRIES - set(PACKAGES) == set()
+
+
+def test_protos_have_a_directory_of_their_own() -> None:
+    """proto/ holds .proto files only: as a package it would shadow proto-plus (DESIGN §2)."""
+    files = [file for file in (ROOT / "proto").rglob("*") if file.is_file()]
+    assert [file for file in files if file.suffix != ".proto"] == []
+
+
+def _tests() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for file in _files("tests"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+                "test_"
+            ):
+                yield file, node
+
+
+def test_every_test_states_its_property() -> None:
+    """Each test function has a docstring (DESIGN §9)."""
+    silent = [
+        f"{_module(file)}.{node.name}" for file, node in _tests() if not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
+def test_no_test_sleeps() -> None:
+    """Tests wait for conditions or use a fake clock, never `time.sleep` (DESIGN §9)."""
+    sleeping = [
+        f"{_module(file)}:{node.lineno}"
+        for file in _files("tests")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
+    ]
+    assert sleeping == []
