@@ -135,8 +135,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            return raised_result(inner, f"Unexpected {type(error)}: {error}")
-        return returned_result(inner, response, serialize)
+            return raised_result(inner, error, aio=True)
+        return returned_result(inner, response, serialize, aio=True)
 
     async def deduplicated(request: bytes, context: Any) -> Any:
         call: Call | None = None
