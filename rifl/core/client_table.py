@@ -194,7 +194,9 @@ class ClientTable:
         if self.refusing is not None:
             if entry is not None and call.key is None:
                 entry.tracker.acknowledge(call.first_incomplete, call.completed)
-            raise self.refusing
+            # A new one for each: an error that is raised again and again keeps the
+            # traceback, and so the request, of everyone it was raised to.
+            raise type(self.refusing)(*self.refusing.args)
         if entry is None:
             entry = self._new_entry(client_id)
         self._begin(entry, call)
