@@ -216,8 +216,9 @@ class ClientTable:
         The caller then calls the attempt's waiters.
         """
         entry, call = attempt.entry, attempt.call
-        if entry.running.pop(call.identity, None) is not attempt:
+        if entry.running.get(call.identity) is not attempt:
             raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
+        del entry.running[call.identity]
         attempt.ended = True
         if call.key is None:
             seq: int = call.seq  # type: ignore[assignment]
