@@ -181,7 +181,9 @@ class ClientSession:
         call.first_incomplete = call.lease.tracker.first_incomplete
         call.completed = self._ranges(call.lease)
 
-    def answered(self, call: IssuedCall, answer: Answer, sent_at: float, jitter: float) -> Decision:
+    def answered(
+        self, call: IssuedCall, attempt: int, answer: Answer, sent_at: float, jitter: float
+    ) -> Decision:
         """Judge one attempt's answer; ``sent_at`` is when that attempt was sent.
 
         The caller ends the call by ``complete`` or ``abandon``, but for
@@ -190,6 +192,7 @@ class ClientSession:
         """
         decision = judge(
             call,
+            attempt,
             answer,
             self.retry.backoff_s(call.attempt, jitter),
             grpc_retries=self._grpc_retries,
