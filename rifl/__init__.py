@@ -1,8 +1,49 @@
-"""Exactly-once RPC for Python gRPC."""
+"""Exactly-once RPC for Python gRPC: a call has its effect once, and one answer.
 
+Server::
+
+    dedup = rifl.Deduplicator("sqlite:///service.db")
+    server = grpc.server(pool, interceptors=[dedup.interceptor()])
+    dedup.add_to_server(server)
+
+Client::
+
+    with rifl.connect("localhost:50051") as channel:
+        stub = YourServiceStub(channel)
+
+For asyncio see ``rifl.aio``; the rules are in ``rifl.core``.
+"""
+
+from rifl import aio
+from rifl.client import (
+    CallError,
+    Channel,
+    ClientInterceptor,
+    Resolution,
+    RetryPolicy,
+    Session,
+    client_interceptor,
+    connect,
+)
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.server import Deduplicator, record
 
-__all__ = ["Deduplicator", "Kind", "MethodPolicy", "Outcome", "RpcId", "record"]
+__all__ = [
+    "CallError",
+    "Channel",
+    "ClientInterceptor",
+    "Deduplicator",
+    "Kind",
+    "MethodPolicy",
+    "Outcome",
+    "Resolution",
+    "RetryPolicy",
+    "RpcId",
+    "Session",
+    "aio",
+    "client_interceptor",
+    "connect",
+    "record",
+]

@@ -10,8 +10,8 @@ import weakref
 from typing import Any, Protocol
 
 import grpc
-import structlog
 
+from lease_server.log import get_logger
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.answers import read_answer
 from rifl.client.errors import CallError, ForkedProcessError, Status
@@ -30,7 +30,7 @@ __all__ = [
     "Waiter",
 ]
 
-_log = structlog.get_logger("rifl.client")
+_log = get_logger("rifl.client")
 
 _time_ns = time.time_ns
 _getrandbits = random.getrandbits

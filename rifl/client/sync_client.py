@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import grpc
-import structlog
 
+from lease_server.log import get_logger
 from rifl.client.lease_keeper import LeaseKeeper
 from rifl.client.settings import Settings
 from rifl.client.state import ClientState
@@ -14,7 +14,7 @@ from rifl.client.timers import Timers
 
 __all__ = ["SyncClient"]
 
-_log = structlog.get_logger("rifl.client")
+_log = get_logger("rifl.client")
 
 
 class SyncClient(ClientState):

@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 
-import structlog
+from lease_server.log import get_logger
 
 __all__ = ["Timer", "Timers"]
 
-_log = structlog.get_logger("rifl.client")
+_log = get_logger("rifl.client")
 
 
 class Timer:

@@ -151,12 +151,12 @@ class IssuedCall:
 
 
 def judge(
-    call: IssuedCall, attempt: int, answer: Answer, backoff_s: float, *, grpc_retries: bool
+    call: IssuedCall, answer: Answer, backoff_s: float, *, attempt: int, grpc_retries: bool
 ) -> Decision:
     """Apply the table of DESIGN §3 to one answer; changes only ``may_have_run``.
 
-    ``attempt`` is the number of the attempt that was answered: under hedging not
-    always the latest, and only the first one's answer needs no label.
+    ``attempt`` is the number of the attempt that was answered: with a hedge under
+    way, not always the latest.
     ``grpc_retries`` tells that gRPC's own retries are on, behind our back.
     """
     reason, label = answer.reason, answer.outcome

@@ -182,9 +182,14 @@ class ClientSession:
         call.completed = self._ranges(call.lease)
 
     def answered(
-        self, call: IssuedCall, attempt: int, answer: Answer, sent_at: float, jitter: float
+        self,
+        call: IssuedCall,
+        answer: Answer,
+        sent_at: float,
+        jitter: float,
+        attempt: int | None = None,
     ) -> Decision:
-        """Judge one attempt's answer; ``sent_at`` is when that attempt was sent.
+        """Judge the answer of one attempt (None: the latest), sent at ``sent_at``.
 
         The caller ends the call by ``complete`` or ``abandon``, but for
         NEW_IDENTITY, which ends the old identity here. An answer that says that
@@ -192,9 +197,9 @@ class ClientSession:
         """
         decision = judge(
             call,
-            attempt,
             answer,
             self.retry.backoff_s(call.attempt, jitter),
+            attempt=call.attempt if attempt is None else attempt,
             grpc_retries=self._grpc_retries,
         )
         if decision.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):

@@ -20,7 +20,7 @@ from rifl.server.engine import Engine
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
-from rifl.stores import StoreError, UnsupportedStore, open_store
+from rifl.stores import UnsupportedStore, open_store
 
 __all__ = ["Deduplicator"]
 
@@ -197,7 +197,8 @@ class Deduplicator:
         while not self._closed.wait(every_s):
             try:
                 self._store.drop(self._authority.expire())
-            except StoreError:
+            except Exception:  # noqa: BLE001 - logged with its traceback
+                # Nobody else would sweep: the next round may work again.
                 _log.exception("sweep_failed")
 
 

@@ -7,14 +7,18 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
-from rifl.core.errors import Draining, RiflError
+from rifl.core.errors import Draining, RiflError, StoreUnavailable
+from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
 
 __all__ = ["EmbeddedStore"]
+
+_log = get_logger("rifl.store")
 
 
 class EmbeddedStore:
@@ -37,6 +41,7 @@ class EmbeddedStore:
         self._clock: Callable[[], float]
         self._draining = False
         self._unavailable: RiflError | None = None
+        self._stopped: RiflError | None = None
 
     def bind(
         self,
@@ -54,7 +59,11 @@ class EmbeddedStore:
         """Decide about a call and claim it if it is new."""
         now = self._clock()
         with self._lock:
-            return self._table.decide(call, policy, now)
+            try:
+                return self._table.decide(call, policy, now)
+            except InvariantViolated as violation:
+                self._broken(violation)
+                raise
 
     def start(self, attempt: Attempt) -> Any | None:
         """Nothing to make durable."""
@@ -92,13 +101,16 @@ class EmbeddedStore:
         with self._lock:
             if attempt.ended:
                 return False
+            if attempt.waiters is None:
+                attempt.waiters = []
             attempt.waiters.append(wake)
             return True
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         with self._lock, contextlib.suppress(ValueError):
-            attempt.waiters.remove(wake)
+            if attempt.waiters is not None:
+                attempt.waiters.remove(wake)
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients, with their records."""
@@ -136,19 +148,33 @@ class EmbeddedStore:
 
     def _update_refusal(self) -> None:
         self._table.refusing = (
-            Draining("the server is about to stop") if self._draining else self._unavailable
+            self._stopped
+            or (Draining("the server is about to stop") if self._draining else None)
+            or self._unavailable
         )
 
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
         with self._lock:
-            if self._table.settle(attempt, record, keep=self._keeps_records):
+            try:
+                gone = self._table.settle(attempt, record, keep=self._keeps_records)
+            except InvariantViolated as violation:
+                self._broken(violation)
+                raise
+            if gone:
                 self._remove([attempt.entry.client_id])
             if self._draining:
                 self._idle.notify_all()
             # No waiter comes after `ended`, but one may leave while we wake them.
-            waiters, attempt.waiters = attempt.waiters, []
-        for wake in waiters:
-            wake()
+            waiters, attempt.waiters = attempt.waiters, None
+        if waiters is not None:
+            for wake in waiters:
+                wake()
+
+    def _broken(self, violation: InvariantViolated) -> None:
+        """Begin no new calls, for good: one of our own rules is broken (DESIGN §9)."""
+        _log.critical("invariant_violated", error=str(violation))
+        self._stopped = StoreUnavailable(f"the server broke a rule of its own: {violation}")
+        self._update_refusal()
 
     def _remove(self, client_ids: list[int]) -> None:
         """Let the rows of forgotten clients go; called with the lock held."""

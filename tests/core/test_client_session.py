@@ -63,7 +63,7 @@ class TestTable:
         """Refusals and handlers' own errors are raised with their outcome (DESIGN §3)."""
         made = session()
         answer = Answer(code, Outcome[label] if label else None, reason)
-        decision = made.answered(issue(made), 1, answer, 1.0, 0.5)
+        decision = made.answered(issue(made), answer, 1.0, 0.5)
         assert decision.step is Step.RAISE
         assert decision.outcome is Outcome[outcome]
         assert decision.reason == reason
@@ -96,7 +96,7 @@ class TestTable:
     def test_retried(self, code: str, label: Outcome | None, reason: str) -> None:
         """These are retried under the same identity, outcome as labelled (DESIGN §3)."""
         made = session()
-        decision = made.answered(issue(made), 1, Answer(code, label, reason), 1.0, 0.5)
+        decision = made.answered(issue(made), Answer(code, label, reason), 1.0, 0.5)
         assert decision.step is Step.RETRY
         assert decision.outcome is (label or Outcome.UNKNOWN)
 
@@ -105,17 +105,14 @@ class TestTable:
         made = session()
         call = issue(made)
         drained = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
-        assert made.answered(call, call.attempt, drained, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
+        assert made.answered(call, drained, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
         made.next_attempt(call)
-        assert (
-            made.answered(call, call.attempt, Answer("UNAVAILABLE"), 1.0, 0.0).outcome
-            is Outcome.UNKNOWN
-        )
+        assert made.answered(call, Answer("UNAVAILABLE"), 1.0, 0.0).outcome is Outcome.UNKNOWN
         made.next_attempt(call)
-        assert made.answered(call, call.attempt, drained, 1.0, 0.0).outcome is Outcome.UNKNOWN
+        assert made.answered(call, drained, 1.0, 0.0).outcome is Outcome.UNKNOWN
         made.next_attempt(call)
         resolved = Answer("ABORTED", Outcome.NOT_EXECUTED, "NOT_EXECUTED")
-        assert made.answered(call, call.attempt, resolved, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
+        assert made.answered(call, resolved, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
 
     def test_unlabelled_later_answers_come_from_no_wrapped_server(self) -> None:
         """A later attempt's answer without an outcome is NOT_WRAPPED (DESIGN §3)."""
@@ -123,30 +120,27 @@ class TestTable:
             made = session()
             call = issue(made)
             made.next_attempt(call)
-            decision = made.answered(call, call.attempt, answer, 1.0, 0.0)
+            decision = made.answered(call, answer, 1.0, 0.0)
             assert (decision.step, decision.outcome, decision.reason) == (
                 Step.RAISE,
                 Outcome.UNKNOWN,
                 "NOT_WRAPPED",
             )
-        assert (
-            made.answered(call, call.attempt, Answer("OK", Outcome.REPLAYED), 1.0, 0.0).step
-            is Step.RETURN
-        )
+        assert made.answered(call, Answer("OK", Outcome.REPLAYED), 1.0, 0.0).step is Step.RETURN
 
     def test_what_cannot_be_received_is_not_asked_for_again(self) -> None:
         """An answer over the local limit ends the call at once (issue 2, Client)."""
         made = session()
         answer = Answer("RESOURCE_EXHAUSTED", permanent=True)
-        assert made.answered(issue(made), 1, answer, 1.0, 0.0).step is Step.RAISE
+        assert made.answered(issue(made), answer, 1.0, 0.0).step is Step.RAISE
 
     def test_pushback_sets_the_time_or_forbids_the_retry(self) -> None:
         """The server's pushback is honoured; negative means never (DESIGN §3)."""
         made = session()
         later = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING", retry_after_s=3.0)
-        assert made.answered(issue(made), 1, later, 1.0, 0.9).after_s == 3.0
+        assert made.answered(issue(made), later, 1.0, 0.9).after_s == 3.0
         never = later._replace(retry_after_s=-1.0)
-        assert made.answered(issue(made), 1, never, 1.0, 0.9).step is Step.RAISE
+        assert made.answered(issue(made), never, 1.0, 0.9).step is Step.RAISE
 
 
 class TestLease:
@@ -158,7 +152,7 @@ class TestLease:
         """LEASE_EXPIRED on attempt 1 is resent under a new id, and only then (DESIGN §3)."""
         made = session()
         call = issue(made)
-        assert made.answered(call, call.attempt, self.EXPIRED, 1.0, 0.0).step is Step.NEW_IDENTITY
+        assert made.answered(call, self.EXPIRED, 1.0, 0.0).step is Step.NEW_IDENTITY
         assert made.lease is None
         made.granted(grant(8), 2.0)
         again = issue(made, 2.0)
@@ -174,7 +168,7 @@ class TestLease:
             made.next_attempt(call)
         if why == "previous":
             answer = answer._replace(info={"previous_attempts": "1"})
-        decision = made.answered(call, call.attempt, answer, 1.0, 0.0)
+        decision = made.answered(call, answer, 1.0, 0.0)
         assert (decision.step, decision.outcome) == (Step.RAISE, Outcome.UNKNOWN)
         assert made.lease is None
 
@@ -182,14 +176,14 @@ class TestLease:
         """Calls outstanding when the lease is lost keep id and stamp (DESIGN §4)."""
         made = session()
         old, learner = issue(made), issue(made)
-        made.answered(learner, 1, self.EXPIRED, 1.0, 0.0)
+        made.answered(learner, self.EXPIRED, 1.0, 0.0)
         assert [(loss.client_id, loss.outstanding) for loss in made.take_losses()] == [(7, 1)]
         assert made.take_losses() == []
         made.granted(grant(8), 2.0)
         made.next_attempt(old)
         header = parse_call(encode_header(old), METHOD, b"")
         assert (header.client_id, header.seq, header.attempt) == (7, 1, 2)
-        assert (header.time_us, header.seed) == (11, 22)
+        assert header.stamp == (11, 22)
         made.complete(old)
         assert made.lease is not None
         assert made.lease.tracker.incomplete == 0

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_example_shows_what_it_says(name: str) -> None:
     """The example exits with 0 after at least two checks of its own (issue 2, Examples)."""
-    finished = subprocess.run(  # noqa: S603 - our own module
+    finished = subprocess.run(
         [sys.executable, "-m", f"examples.{name}"],
         cwd=ROOT,
         capture_output=True,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rifl.core.call import Call
+from rifl.core.errors import RecordPending
+from rifl.core.invariant import InvariantViolated
 from rifl.core.record import CompletionRecord
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.ownership import Ownership
@@ -17,6 +20,7 @@ from rifl.wire import record_from_bytes, record_to_bytes
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
 
 _GET = "SELECT record FROM rifl_call WHERE client_id=? AND identity=? AND record IS NOT NULL"
+_CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
 _CLOSE_INTENTS = "UPDATE rifl_call SET record=? WHERE record IS NULL"
 
 
@@ -52,11 +56,18 @@ class Database:
             raise
         self._reader = connect(self.path)
         self._reader_lock = threading.Lock()
-        self.journal: Journal
+        self._journal: Journal | None = None
 
     def start(self, on_health: Callable[[Exception | None], None]) -> None:
         """Start the journal: rows are written by it alone from now on."""
-        self.journal = Journal(self._writer, on_health, self.path.name)
+        self._journal = Journal(self._writer, on_health, self.path.name)
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, once started."""
+        if self._journal is None:
+            raise InvariantViolated("rows are written before the journal is started")
+        return self._journal
 
     def close_intents(self, record: CompletionRecord) -> int:
         """Give every intent of a dead incarnation its verdict, durably; how many."""
@@ -83,17 +94,23 @@ class Database:
         )
 
     def read(self, call: Call) -> CompletionRecord | None:
-        """Return the durable record of a call, None if there is none."""
-        with self._reader_lock:
-            row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
-        return None if row is None else record_from_bytes(row[0])
+        """Return the durable record of a call, None if there is none.
+
+        Raises ``RecordPending`` when it cannot be read: it may be there.
+        """
+        try:
+            with self._reader_lock:
+                row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
+            return None if row is None else record_from_bytes(row[0])
+        except (sqlite3.Error, ValueError) as error:
+            raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
 
     def close(self) -> None:
         """Make durable what is queued and let the file go."""
-        self.journal.close()
+        if self._journal is None:
+            self._writer.close()
+        else:
+            self._journal.close()
         with self._reader_lock:
             self._reader.close()
         self._ownership.release()
-
-
-_CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"

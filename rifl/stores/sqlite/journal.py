@@ -166,16 +166,14 @@ class Journal:
                 noted, self._acknowledged = self._acknowledged, _Acknowledged()
                 closing = self._closing
             error = self._commit(batch, noted, probe=failing)
+            if isinstance(error, sqlite3.IntegrityError):
+                batch, error = self._commit_one_by_one(batch, noted)
             if error is None:
                 if failing:
                     _log.info("store_recovered")
                     self._on_health(None)
                 failing, retry, delay_s = False, [], _FIRST_RETRY_S
-                for entry in batch:
-                    if entry.durable is not None:
-                        entry.durable()
-                    if not entry.pending.done:
-                        entry.pending.succeed()
+                self._told(batch)
             else:
                 if not failing:
                     _log.error("store_commit_failed", error=str(error))
@@ -189,6 +187,34 @@ class Journal:
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)
             if closing or self._stopped is not None:
                 return
+
+    def _commit_one_by_one(
+        self, batch: list[Entry], noted: _Acknowledged
+    ) -> tuple[list[Entry], Exception | None]:
+        """Commit a batch that broke a constraint without the entry that did.
+
+        That is a defect of ours, which must not take the others' calls with it.
+        Returns the entries that are left to be told, and their error.
+        """
+        for at, entry in enumerate(batch):
+            error = self._commit([entry], _Acknowledged(), probe=False)
+            if isinstance(error, sqlite3.IntegrityError):
+                _log.critical("entry_refused", row=entry.row[:2], error=str(error))
+                if not entry.pending.done:
+                    entry.pending.fail(entry.failure(error))
+            elif error is not None:
+                return batch[at:], error
+            else:
+                self._told([entry])
+        return [], self._commit([], noted, probe=False)
+
+    @staticmethod
+    def _told(written: list[Entry]) -> None:
+        for entry in written:
+            if entry.durable is not None:
+                entry.durable()
+            if not entry.pending.done:
+                entry.pending.succeed()
 
     def _put_back(self, noted: _Acknowledged) -> None:
         with self._wake:

@@ -69,6 +69,7 @@ class SqliteStore(EmbeddedStore):
         self._main = Database(path_of(url), None, lock_timeout_s)
         self._databases = {self._main.name: self._main}
         self._failing: dict[str, Exception] = {}
+        self._bound = False
         self.leases = SqliteLeaseStorage(self._main.path)
         self._named: dict[str | None, Database] = {None: self._main}
 
@@ -90,6 +91,7 @@ class SqliteStore(EmbeddedStore):
                 self._recover(database)
         except (sqlite3.DatabaseError, ValueError) as error:
             raise StoreCorrupt(f"{self._main.path} is damaged: {error}") from error
+        self._bound = True
         for database in self._databases.values():
             database.start(lambda error, name=database.name: self._health(name, error))  # type: ignore[misc]
 
@@ -110,10 +112,15 @@ class SqliteStore(EmbeddedStore):
                 self._main,
             )
         if self._database(attempt) is not self._main and not self._registered(attempt.entry):
-            raise_ = Entry(
-                Journal.DELETE, (0, 0), patient=False, failure=_not_started
-            )  # deletes nothing: it waits for the client row that goes with it
-            return self._submit(attempt, raise_, self._main)
+            # Deletes nothing: it waits for the client row that goes with it.
+            registration = Entry(
+                Journal.DELETE,
+                (0, 0),
+                patient=False,
+                failure=_not_started,
+                durable=lambda: self._registered_in_main(attempt.entry),
+            )
+            return self._submit(attempt, registration, self._main)
         return None
 
     def committed(self, attempt: Attempt) -> CompletionRecord | None:
@@ -184,8 +191,10 @@ class SqliteStore(EmbeddedStore):
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
         if not isinstance(transaction, sqlite3.Connection):
             raise WrongDatabase(f"a sqlite3.Connection is wanted, not a {type(transaction)!r}")
-        write_record(transaction, self._row(attempt, record))
+        row = self._row(attempt, record)
+        # Noted first: if a record stands already, that is what will be answered.
         attempt.recorded = record
+        write_record(transaction, row)
 
     async def record_in_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
@@ -196,14 +205,16 @@ class SqliteStore(EmbeddedStore):
             return
         if not hasattr(transaction, "in_transaction"):
             raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(transaction)!r}")
-        await write_record_async(transaction, self._row(attempt, record))
+        row = self._row(attempt, record)
         attempt.recorded = record
+        await write_record_async(transaction, row)
 
     def close(self) -> None:
         """Make durable what is queued and let the files go."""
-        with self._lock:
-            for entry in self._table.entries():
-                self._note_acknowledgements(entry)
+        if self._bound:
+            with self._lock:
+                for entry in self._table.entries():
+                    self._note_acknowledgements(entry)
         for database in self._databases.values():
             database.close()
         self.leases.close()
@@ -247,8 +258,11 @@ class SqliteStore(EmbeddedStore):
 
     def _intended(self, attempt: Attempt) -> None:
         attempt.intended = True
+        self._registered_in_main(attempt.entry)
+
+    def _registered_in_main(self, entry: ClientEntry) -> None:
         with self._lock:
-            attempt.entry.registered.add(self._main.name)
+            entry.registered.add(self._main.name)
 
     def _recorded(self, attempt: Attempt, record: CompletionRecord) -> None:
         with self._lock:
