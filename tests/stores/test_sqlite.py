@@ -194,6 +194,7 @@ def test_a_record_is_fenced(files):
     files.atomic(call(client, 3, first=3), ATOMIC)
     with pytest.raises(StaleRpc):
         files.store.record_in(slow, FIRST, connection)
+    connection.rollback()
     wait(files.store.abandon(slow))
 
 
@@ -202,8 +203,10 @@ def test_an_owner_of_yesterday_cannot_commit(files):
     attempt = files.begin(call(files.client(), 1), ATOMIC)
     with sqlite3.connect(files.main) as connection:
         connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+    connection = files.connect(files.main)
     with pytest.raises(StaleRpc):
-        files.store.record_in(attempt, FIRST, files.connect(files.main))
+        files.store.record_in(attempt, FIRST, connection)
+    connection.rollback()
     wait(files.store.abandon(attempt))
 
 
