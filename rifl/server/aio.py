@@ -25,6 +25,7 @@ from rifl.server.answers import (
 )
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
 from rifl.server.engine import Engine
+from rifl.stores.pending import wake_on_loop
 
 __all__ = ["AioShell", "send", "unary_behavior"]
 
@@ -100,7 +101,7 @@ class AioShell:
         ended = loop.create_future()
 
         def wake() -> None:
-            _wake(loop, ended)
+            wake_on_loop(loop, ended)
 
         if not engine.store.wait(attempt, wake):
             return True
@@ -187,15 +188,6 @@ async def _send_metadata(context: Any, status: Status) -> None:
         await context.send_initial_metadata(status.initial_metadata)
     if status.trailing_metadata:
         context.set_trailing_metadata(status.trailing_metadata)
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    loop.call_soon_threadsafe(_set, future)
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _remaining(context: Any) -> float | None:

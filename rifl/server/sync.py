@@ -81,8 +81,9 @@ class SyncShell:
             woken = threading.Event()
             if not engine.store.wait(attempt, woken.set):
                 return True
-            # A caller that went away frees the thread.
-            if context.add_callback(woken.set):
+            # A caller that went away frees the thread. False: it is gone already;
+            # on a grpc.aio.server the answer is always None.
+            if context.add_callback(woken.set) is not False:
                 woken.wait(engine.wait_limit_s(context.time_remaining()))
             engine.store.leave(attempt, woken.set)
             return attempt.ended

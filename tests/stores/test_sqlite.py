@@ -10,11 +10,12 @@ import pytest
 
 import rifl
 from lease_server import LeaseAuthority
-from rifl.core.errors import LeaseExpired, StaleRpc
+from rifl.core.errors import LeaseExpired, RecordPending, StaleRpc, StoreUnavailable
 from rifl.core.policy import MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 from rifl.stores import StoreLocked, WrongDatabase, open_store
+from rifl.stores.pending import wake_on_loop
 from rifl.stores.sqlite.journal import Entry, Journal
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, IDEMPOTENT, OTHER, PLAIN, TERM_S, call, keyed, wait
@@ -193,6 +194,7 @@ def test_a_record_is_fenced(files):
     files.atomic(call(client, 3, first=3), ATOMIC)
     with pytest.raises(StaleRpc):
         files.store.record_in(slow, FIRST, connection)
+    connection.rollback()
     wait(files.store.abandon(slow))
 
 
@@ -201,8 +203,10 @@ def test_an_owner_of_yesterday_cannot_commit(files):
     attempt = files.begin(call(files.client(), 1), ATOMIC)
     with sqlite3.connect(files.main) as connection:
         connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+    connection = files.connect(files.main)
     with pytest.raises(StaleRpc):
-        files.store.record_in(attempt, FIRST, files.connect(files.main))
+        files.store.record_in(attempt, FIRST, connection)
+    connection.rollback()
     wait(files.store.abandon(attempt))
 
 
@@ -234,38 +238,41 @@ def test_acknowledged_rows_are_deleted(files):
     assert files.rows(files.other) == []
 
 
-@pytest.mark.parametrize("kind", ["plain", "idempotent", "atomic", "elsewhere"])
-def test_a_call_acknowledged_before_anything_is_durable_leaves_no_row(files, kind):
-    """A running call acknowledged at any moment leaves no row behind (§4)."""
-    policy = {
-        "plain": PLAIN,
-        "idempotent": IDEMPOTENT,
-        "atomic": ATOMIC,
-        "elsewhere": files.elsewhere,
-    }[kind]
+@pytest.mark.parametrize("policy", [PLAIN, IDEMPOTENT], ids=["plain", "idempotent"])
+def test_a_running_call_that_is_acknowledged_leaves_no_row(files, policy):
+    """Acknowledged before its intent, or before its record: no row stays behind (§4)."""
     client = files.client()
     early = files.store.claim(call(client, 1), policy).attempt
     running = files.begin(call(client, 2), policy)
-    connection = None
-    if policy.kind is rifl.Kind.ATOMIC:
-        connection = files.connect(files.other if kind == "elsewhere" else files.main)
-        files.store.record_in(running, FIRST, connection)
-        # The acknowledgement below must not wait for this transaction's lock.
-        acknowledging = files.store.claim(call(client, 3, first=3), policy).attempt
-        connection.commit()
-        files.store.adopt(running, files.store.committed(running))
-        wait(files.store.abandon(acknowledging))
-        wait(files.store.start(early))
-        wait(files.store.abandon(early))
-    else:
-        wait(files.store.finish(files.begin(call(client, 3, first=3), policy), FIRST))
-        wait(files.store.start(early))
-        wait(files.store.finish(early, FIRST))
-        wait(files.store.finish(running, FIRST))
-        wait(files.store.finish(files.begin(call(client, 4, first=4), policy), FIRST))
+    wait(files.store.finish(files.begin(call(client, 3, first=3), policy), FIRST))
+    wait(files.store.start(early))
+    wait(files.store.finish(early, FIRST))
+    wait(files.store.finish(running, FIRST))
+    wait(files.store.finish(files.begin(call(client, 4, first=4), policy), FIRST))
     flush(files)
-    left = set(files.rows(files.main)) | set(files.rows(files.other))
-    assert left <= {4}
+    assert files.rows(files.main) == [4]
+    for seq in (1, 2, 3):
+        assert files.store.claim(call(client, seq), policy).verdict is Verdict.STALE
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_record_committed_after_its_acknowledgement_leaves_no_row(files, elsewhere):
+    """Acknowledged between record and commit: the row goes once the call ends (§4, §6)."""
+    policy = files.elsewhere if elsewhere else ATOMIC
+    client = files.client()
+    running = files.begin(call(client, 1), policy)
+    connection = files.connect(files.other if elsewhere else files.main)
+    files.store.record_in(running, FIRST, connection)
+    acknowledging = files.store.claim(call(client, 2, first=2), PLAIN).attempt
+    intent = files.store.start(acknowledging)
+    connection.commit()
+    wait(intent)
+    wait(files.store.abandon(acknowledging))
+    files.store.adopt(running, files.store.committed(running))
+    flush(files)
+    assert files.rows(files.main) == files.rows(files.other) == []
+    files.store.close()
+    files.open()
     assert files.store.claim(call(client, 1), policy).verdict is Verdict.STALE
 
 
@@ -277,10 +284,11 @@ def test_a_client_is_dropped_in_the_stores_own_file_first(files):
     """
     client = files.client()
     files.atomic(call(client, 1), files.elsewhere)
+    files.now = TERM_S * 3
+    expired = files.authority.expire()
     holder = sqlite3.connect(files.main, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    files.now = TERM_S * 3
-    files.store.drop(files.authority.expire())
+    files.store.drop(expired)
     entry = Entry(Journal.DELETE, (0, 0), patient=False, failure=RuntimeError)
     other = next(d for d in files.store._databases.values() if d is not files.store._main)
     other.journal.submit(entry).wait()
@@ -352,7 +360,9 @@ def test_closing_twice_is_closing_once(tmp_path):
 
 def test_an_event_loop_that_is_gone_does_not_stop_the_journal(files):
     """Waking a loop that was closed meanwhile harms nobody else's commits (§6)."""
-    from rifl.server.aio import _done
+
+    async def told(pending):
+        await pending
 
     client = files.client()
     holder = sqlite3.connect(files.main, isolation_level=None)
@@ -360,7 +370,7 @@ def test_an_event_loop_that_is_gone_does_not_stop_the_journal(files):
     decision = files.store.claim(call(client, 1), PLAIN)
     pending = files.store.start(decision.attempt)
     loop = asyncio.new_event_loop()
-    waiting = loop.create_task(_done(pending))
+    waiting = loop.create_task(told(pending))
     loop.call_soon(loop.stop)
     loop.run_forever()
     loop.close()
@@ -375,13 +385,24 @@ def test_a_waiter_that_fails_does_not_stop_the_others(files):
     """One waiter's error leaves the record durable, and the others woken (§4)."""
     attempt = files.begin(keyed(files.client(), b"k"), PLAIN)
     loop = asyncio.new_event_loop()
-    from rifl.server.aio import _wake
-
     gone = loop.create_future()
-    files.store.wait(attempt, lambda: _wake(loop, gone))
+    files.store.wait(attempt, lambda: wake_on_loop(loop, gone))
     woken = []
     files.store.wait(attempt, lambda: woken.append(1))
     loop.close()
     wait(files.store.finish(attempt, CompletionRecord(response=b"x")))
     until(lambda: woken, "the second waiter is woken")
     wait(files.store.finish(files.begin(keyed(attempt.call.client_id, b"l"), PLAIN), FIRST))
+
+
+def test_a_broken_rule_stops_new_calls_and_no_others(files):
+    """One of our own rules broken: no new calls, but those running still end (§9)."""
+    client = files.client()
+    twice, running = (files.begin(call(client, seq), PLAIN) for seq in (1, 2))
+    wait(files.store.finish(twice, FIRST))
+    with pytest.raises(RecordPending):
+        wait(files.store.finish(twice, OTHER))
+    wait(files.store.finish(running, FIRST))
+    assert files.store.fetch(call(client, 2)) == FIRST
+    with pytest.raises(StoreUnavailable):
+        files.store.claim(call(client, 3), PLAIN)
