@@ -162,7 +162,7 @@ class RedisBackend:
             return FINISH, request.call.client_id, finish_arguments(request)
         if isinstance(request, Beat):
             dead = [part for entry in request.dead for part in entry]
-            return BEAT, None, [request.owner, *dead]
+            return BEAT, None, [request.owner, int(request.leaving), *dead]
         raise TypeError(f"not a request: {request!r}")
 
     def _read(self, request: Any, reply: list[Any]) -> Any:

@@ -239,8 +239,9 @@ class SharedStore:
             return self._idle.wait_for(lambda: not self._attempts, timeout_s)
 
     def close(self) -> None:
-        """Stop beating and let the connections go."""
+        """Say that this replica is gone, and let the connections go."""
         self._pulse.stop()
+        self._pulse.leave()
         self._backend.close()
 
     # -- the rules -----------------------------------------------------------------------

@@ -165,7 +165,8 @@ def test_one_replica_lost_at_a_named_point(clusters, shared_server, kind, declar
     stopping = cluster.processes[0]
     method = f"/s/{declared.capitalize()}"
     hopper = Hopper(cluster.processes)
-    request = b"stop %d %s" % (hopper.client_id, point.encode())
+    # Both clusters' effects are in one Redis, and their client ids overlap.
+    request = b"stop %s%d %s" % (kind.encode(), hopper.client_id, point.encode())
     seq = 7 if point == "after record" else 1
     other = b"other%s%d-%%d" % (kind.encode(), hopper.client_id)
     late = []
