@@ -44,7 +44,7 @@ class Deduplicator:
         add_YourServicer_to_server(YourServicer(), server)
         dedup.add_to_server(server)
 
-    ``url``: where completion records live (``memory:``, ``sqlite:///file``).
+    ``url``: where completion records live (``memory:``, ``sqlite:///file``, ``redis://...``).
     ``methods``: how methods are declared, by ``/package.Service/Method``,
     ``/package.Service/*`` or ``*``: a ``MethodPolicy``, ``"plain"``,
     ``"idempotent"``, ``"atomic"``, or None for not deduplicated. ``default`` is

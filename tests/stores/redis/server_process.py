@@ -33,7 +33,8 @@ def main(url: str, effects: str, kind: str, stops: str) -> None:
         wanted = request.startswith(b"stop") and request.endswith(point.encode())
         if wanted and stops == "stops" and request not in stopped:
             stopped.add(request)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: else it may run on a little while another one takes it.
+            signal.raise_signal(signal.SIGSTOP)
 
     store: Any = dedup._store
     settle = store._settle

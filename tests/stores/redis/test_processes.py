@@ -110,9 +110,7 @@ class Hopper:
     def __init__(self, processes) -> None:
         self.processes = processes
         grant = processes[1].channel.unary_unary("/lease_server.v1.LeaseServer/Grant")
-        reply = lease_server_pb2.GrantReply.FromString(
-            grant(b"", timeout=20, wait_for_ready=True)
-        )
+        reply = lease_server_pb2.GrantReply.FromString(grant(b"", timeout=20, wait_for_ready=True))
         self.client_id, self.token = reply.client_id, reply.token
 
     def attempt(self, process, method, seq, request, attempt=1, timeout=20.0):
@@ -149,11 +147,11 @@ class Hopper:
 
 
 CASES = [
-    (kind, declared, point, fate)
-    for kind, fates in (("sync", ("killed", "continued")), ("aio", ("continued",)))
-    for declared, points in POINTS.items()
-    for point in points
-    for fate in fates
+    *(("sync", kind, point, "continued") for kind, points in POINTS.items() for point in points),
+    *(("sync", kind, "after effect", "killed") for kind in POINTS),
+    *(("aio", kind, "after effect", "continued") for kind in POINTS),
+    ("sync", "atomic", "after record queued", "killed"),
+    ("aio", "atomic", "after record queued", "continued"),
 ]
 
 
