@@ -117,7 +117,7 @@ class HandlerContext(Noted, grpc.ServicerContext):
         """Note the metadata: it leaves with the answer."""
         self.noted_initial = _metadata(initial_metadata)
 
-    def trailing_metadata(self) -> Metadata | None:
+    def trailing_metadata(self) -> Any:
         """Return what was set, None if nothing was."""
         return self.noted_trailing or None
 

@@ -186,4 +186,3 @@ def _send_metadata(context: Any, status: Status) -> None:
 def _abort(context: Any, status: Status) -> NoReturn:
     context.abort(STATUS_CODES[status.code], status.details)
     raise InvariantViolated("gRPC's abort returned")
-

@@ -168,7 +168,16 @@ def test_the_bounds_themselves_are_accepted(echo):
 
 @pytest.mark.parametrize(
     "token",
-    [b"", b"\x00", b"\x01", b"x" * 19, b"\x00" * 20, b"x" * 20, b"x" * 21, b"\x01\x00" + b"\x00" * 18],
+    [
+        b"",
+        b"\x00",
+        b"\x01",
+        b"x" * 19,
+        b"\x00" * 20,
+        b"x" * 20,
+        b"x" * 21,
+        b"\x01\x00" + b"\x00" * 18,
+    ],
     ids=repr,
 )
 def test_no_token_but_the_right_one_is_let_in(echo, token):
@@ -226,9 +235,7 @@ def test_a_retry_by_grpc_itself_is_said_to_be_one(echo):
     from lease_server.status import read_error_info
 
     echo.clock.now += 1000.0
-    reply = echo.client.call(
-        _METHOD, b"x", 1, metadata=(("grpc-previous-rpc-attempts", "1"),)
-    )
+    reply = echo.client.call(_METHOD, b"x", 1, metadata=(("grpc-previous-rpc-attempts", "1"),))
     assert reply.refusal == _EXPIRED
     assert read_error_info(reply.trailing).metadata == {"previous_attempts": "true"}
 
@@ -343,9 +350,7 @@ def fuzzed(request):
 def test_any_numbers_get_a_typed_answer(fuzzed, seq, first, pairs, attempt):
     """Whatever the numbers of a header, the answer is one of the table's (§3)."""
     client = fuzzed.client
-    reply = client.call(
-        _METHOD, b"x", seq, first=first, completed=tuple(pairs), attempt=attempt
-    )
+    reply = client.call(_METHOD, b"x", seq, first=first, completed=tuple(pairs), attempt=attempt)
     assert reply.ok or reply.reason in ("BAD_HEADER", "STALE_RPC", "WINDOW_EXCEEDED")
     if reply.reason == "WINDOW_EXCEEDED":
         client.grant()

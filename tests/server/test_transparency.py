@@ -187,7 +187,9 @@ def test_our_contexts_have_every_method_of_grpcs(ours, theirs):
     missing = [
         name
         for name in _public(theirs)
-        if not any(name in cls.__dict__ for cls in ours.__mro__ if cls.__module__.startswith("rifl"))
+        if not any(
+            name in cls.__dict__ for cls in ours.__mro__ if cls.__module__.startswith("rifl")
+        )
     ]
     assert missing == []
 
