@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets as randomness
 import threading
 from collections import OrderedDict
@@ -197,17 +196,13 @@ class SharedStore:
         with self._lock:
             if attempt.ended:
                 return False
-            if attempt.waiters is None:
-                attempt.waiters = []
-            attempt.waiters.append(wake)
+            attempt.waiters = [*attempt.waiters, wake]
             return True
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         with self._lock:
-            if attempt.waiters is not None:
-                with contextlib.suppress(ValueError):
-                    attempt.waiters.remove(wake)
+            attempt.waiters = [other for other in attempt.waiters if other != wake]
             if not attempt.waiters and isinstance(attempt, SharedAttempt):
                 self._elsewhere.pop(attempt.token, None)
 
@@ -402,8 +397,8 @@ class SharedStore:
     def _end(self, attempt: Attempt) -> None:
         with self._lock:
             attempt.ended = True
-            waiters, attempt.waiters = attempt.waiters, None
-        for wake in waiters or ():
+            waiters, attempt.waiters = attempt.waiters, ()
+        for wake in waiters:
             wake()
 
     # --------------------------------------------------------------------------------------
