@@ -10,7 +10,6 @@ import asyncio
 
 import grpc
 import grpc.aio
-import rifl.aio
 
 import rifl
 from chaos.faulty_path import FaultyPath
