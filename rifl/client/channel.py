@@ -16,6 +16,7 @@ from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
+from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.retry import RetryPolicy
 
@@ -35,6 +36,7 @@ def connect(
     unresolved_for: float = 60.0,
     unresolved_limit: int = 64,
     on_lease_lost: Callable[[int], None] | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -50,6 +52,7 @@ def connect(
     unknown can be resolved for ``unresolved_for`` seconds, the latest
     ``unresolved_limit`` of them. ``on_lease_lost`` is called with the client id
     when it expired with calls outstanding; it must not block.
+    ``observer``, one or several, is told of each call that ends.
     ``interceptors`` run below: once for each attempt, on serialised requests.
     Those that are to see each call once go around the channel, by
     ``grpc.intercept_channel``.
@@ -67,6 +70,7 @@ def connect(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        observer=observer,
     )
     if credentials is None:
         inner = grpc.insecure_channel(target, inner_options, compression)
@@ -240,6 +244,9 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         client = self._client
         client.check_usable()
         now = client.now()
+        begun = None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
         send = self._sender(
             self._serialise(request), metadata, credentials, wait_for_ready, compression
         )
@@ -250,6 +257,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             context=self._deserializer,
+            begun=begun,
         )
         future.begin()
         return future
@@ -271,6 +279,10 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             body = request if serializer is None else serializer(request)
         except Exception as error:
             raise unserialisable() from error
+        begun = None
+        observer = client.observer
+        if observer is not None:
+            metadata, begun = observer.call_begins(self._method, metadata)
         sent_at = client.now()
         call = None
         if lease is not None:
@@ -290,7 +302,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         if call is None:
             return self._call_slowly(
                 None, None, invoke, body, sent_at, timeout, metadata, credentials,
-                wait_for_ready, compression,
+                wait_for_ready, compression, begun,
             )  # fmt: skip
         header = client.header(call)
         limit = self._attempt_timeout_s
@@ -307,15 +319,19 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             call.context = self._deserializer
             return self._call_slowly(
                 call, error, invoke, body, sent_at, timeout, metadata, credentials,
-                wait_for_ready, compression,
+                wait_for_ready, compression, begun,
             )  # fmt: skip
         except BaseException:
             # Interrupted: the call may have run.
             call.context = self._deserializer
             with client.lock:
                 client.session.abandon(call, client.now())
+            if observer is not None:
+                client.tell_first(self._method, call, sent_at, "CANCELLED", begun)
             raise
         client.complete(call, sent_at)
+        if observer is not None:
+            client.tell_first(self._method, call, sent_at, "OK", begun)
         return reply
 
     def _call_slowly(
@@ -330,6 +346,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         credentials: grpc.CallCredentials | None,
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
+        begun: Any,
     ) -> Any:
         if call is None:
             self._client.check_usable()
@@ -341,6 +358,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             deadline=None if timeout is None else started_at + timeout,
             call=call,
             context=self._deserializer,
+            begun=begun,
         )
         if call is None:
             exchange.begin()

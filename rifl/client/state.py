@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from rifl.client.header import encode_header
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.client_lease import ClientLease, Grant
 from rifl.core.client_session import LOST_REASONS, ClientSession, LeaseStep
+from rifl.core.observer import EndedCall, Observer, Observers
 from rifl.core.outcome import Outcome
 from rifl.core.retry import RetryPolicy
 from rifl.wire import HEADER_KEY, MAX_RESPONSE_BYTES
@@ -65,6 +66,7 @@ class Settings:
     # Whether gRPC's own retries may have sent a call before we see its answer.
     grpc_retries: bool = False
     max_response_bytes: int = 0
+    observer: Observer | Sequence[Observer] | None = None
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
@@ -81,6 +83,7 @@ def make_settings(
     on_lease_lost: Callable[[int], None] | None,
     grpc_retries: bool,
     max_response_bytes: int,
+    observer: Observer | Sequence[Observer] | None,
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
     return Settings(
@@ -92,6 +95,7 @@ def make_settings(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        observer=observer,
     )
 
 
@@ -141,6 +145,7 @@ class ClientState:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.observer = Observers.of(settings.observer, _observer_failed)
         self.lock = threading.Lock()
         self.lease: ClientLease | None = None
         self.closed = False
@@ -179,6 +184,14 @@ class ClientState:
             raise forked_error()
         if self.closed:
             raise ValueError("Cannot invoke RPC on closed channel!")
+
+    def tell_first(
+        self, method: str, call: IssuedCall, sent_at: float, code: str, begun: Any
+    ) -> None:
+        """Tell the observer, of which there is one, of a call that took one attempt."""
+        outcome = Outcome.EXECUTED if code == "OK" else Outcome.UNKNOWN
+        ended = EndedCall(method, call.rpc_id, 1, outcome, "", code, self.now() - sent_at)
+        self.observer.call_ended(ended, begun)  # type: ignore[union-attr]
 
     def complete(self, call: IssuedCall, sent_at: float | None) -> None:
         """Acknowledge a call and let the next one in."""
@@ -308,6 +321,10 @@ class ClientState:
         for waiter in waiters:
             waiter.close()
         return release
+
+
+def _observer_failed(method: str, error: Exception) -> None:
+    _log.error("observer_failed", method=method, error=repr(error))
 
 
 def forked_error() -> CallError:

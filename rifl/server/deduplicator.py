@@ -195,7 +195,8 @@ class Deduplicator:
     def close(self, drain_s: float | None = None) -> None:
         """Wait for running calls, and let the store go. Idempotent.
 
-        At most ``drain_s`` seconds; None means the constructor's. On an event loop use ``aclose``: this would block the handlers it waits for.
+        At most ``drain_s`` seconds; None means the constructor's. On an event loop
+        use ``aclose``: this would block the handlers it waits for.
         """
         if self._closed.is_set():
             return

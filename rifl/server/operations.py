@@ -21,6 +21,7 @@ _log = get_logger("rifl.server")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # For answers that are ready to leave their sockets.
 _LAST_S = 1.0
+_STEP_S = 0.1
 
 
 def serve_until_signal(
@@ -56,7 +57,7 @@ def serve_until_signal(
         left = dedup.drained(0)
         while left and not hurry.is_set() and time.monotonic() < deadline:
             # In short steps, so that the second signal is seen.
-            left = dedup.drained(min(0.1, max(0.0, deadline - time.monotonic())))
+            left = dedup.drained(min(_STEP_S, max(0.0, deadline - time.monotonic())))
         server.stop(_LAST_S).wait()
         dedup.close(0.0 if left else None)
         _log.info("stopped", calls_left=left)
@@ -92,12 +93,13 @@ async def serve_until_signal_async(
         finally:
             _log.info("draining", grace_s=grace)
             dedup.drain()
-            # A thread of its own waits: the loop has calls to finish.
-            settled = asyncio.ensure_future(asyncio.to_thread(dedup.drained, grace))
-            hurried = asyncio.ensure_future(hurry.wait())
-            await asyncio.wait((settled, hurried), return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
-            left = settled.result() if settled.done() else dedup.drained(0)
+            deadline = time.monotonic() + grace
+            left = dedup.drained(0)
+            while left and not hurry.is_set() and time.monotonic() < deadline:
+                # A thread waits, since the loop has calls to finish; in short
+                # steps, so that the second signal is seen and no thread stays.
+                step_s = min(_STEP_S, max(0.0, deadline - time.monotonic()))
+                left = await asyncio.to_thread(dedup.drained, step_s)
             await server.stop(_LAST_S)
             await dedup.aclose(0.0 if left else None)
             _log.info("stopped", calls_left=left)

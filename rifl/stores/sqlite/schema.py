@@ -38,7 +38,7 @@ CREATE TABLE rifl_client (
 );
 -- identity is the seq (an integer) or the key (a blob). record is NULL while
 -- the call is an intent: begun, and not known to have ended. The time is that of
--- the intent, then of the record; NULL in rows that schema 1 wrote.
+-- the intent, then of the record, and NULL in rows that schema 1 wrote.
 CREATE TABLE rifl_call (
     client_id INTEGER NOT NULL,
     identity NOT NULL,
