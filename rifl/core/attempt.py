@@ -150,9 +150,13 @@ class IssuedCall:
         return RpcId(self.lease.client_id, self.seq)
 
 
-def judge(call: IssuedCall, answer: Answer, backoff_s: float, *, grpc_retries: bool) -> Decision:
+def judge(
+    call: IssuedCall, answer: Answer, backoff_s: float, *, attempt: int, grpc_retries: bool
+) -> Decision:
     """Apply the table of DESIGN §3 to one answer; changes only ``may_have_run``.
 
+    ``attempt`` is the number of the attempt that was answered: with a hedge under
+    way, not always the latest.
     ``grpc_retries`` tells that gRPC's own retries are on, behind our back.
     """
     reason, label = answer.reason, answer.outcome
@@ -161,7 +165,7 @@ def judge(call: IssuedCall, answer: Answer, backoff_s: float, *, grpc_retries: b
     # Attempt 1 of a call that was sent once, and by nobody else.
     sent_once = call.attempt == 1 and not grpc_retries and "previous_attempts" not in answer.info
     if answer.code == "OK":
-        if label is None and call.attempt > 1:
+        if label is None and attempt > 1:
             call.may_have_run = True
             return Decision(
                 Step.RAISE, reason=errors.NotWrapped.reason, final=True, resolvable=True
@@ -173,7 +177,7 @@ def judge(call: IssuedCall, answer: Answer, backoff_s: float, *, grpc_retries: b
             return Decision(Step.RAISE, final=True, resolvable=True)
         if answer.code in _TRANSPORT_CODES:
             return _retry(answer, backoff_s, Outcome.UNKNOWN)
-        late = errors.NotWrapped.reason if call.attempt > 1 else ""
+        late = errors.NotWrapped.reason if attempt > 1 else ""
         return Decision(Step.RAISE, reason=late, resolvable=True)
     if label in (Outcome.EXECUTED, Outcome.REPLAYED):
         return Decision(Step.RAISE, outcome=label, reason=reason, final=True)

@@ -122,7 +122,7 @@ class CallFlow:
         if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and to_deadline:
             # The caller's own deadline; our clock may be a tick behind gRPC's.
             return self._out_of_time(answer.code, now, own_status=True)
-        decision = self._session.answered(self.call, answer, sent_at, jitter)
+        decision = self._session.answered(self.call, answer, sent_at, jitter, attempt)
         if decision.step is Step.RETURN:
             self._session.complete(self.call)
             return self._end(Action.RETURN, decision.outcome, "")

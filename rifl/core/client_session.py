@@ -174,8 +174,15 @@ class ClientSession:
         call.first_incomplete = call.lease.tracker.first_incomplete
         call.completed = self._ranges(call.lease)
 
-    def answered(self, call: IssuedCall, answer: Answer, sent_at: float, jitter: float) -> Decision:
-        """Judge one attempt's answer; ``sent_at`` is when that attempt was sent.
+    def answered(
+        self,
+        call: IssuedCall,
+        answer: Answer,
+        sent_at: float,
+        jitter: float,
+        attempt: int | None = None,
+    ) -> Decision:
+        """Judge the answer of one attempt (None: the latest), sent at ``sent_at``.
 
         The caller ends the call by ``complete`` or ``abandon``, but for
         NEW_IDENTITY, which ends the old identity here. An answer that says that
@@ -185,6 +192,7 @@ class ClientSession:
             call,
             answer,
             self.retry.backoff_s(call.attempt, jitter),
+            attempt=call.attempt if attempt is None else attempt,
             grpc_retries=self._grpc_retries,
         )
         if decision.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
