@@ -59,6 +59,7 @@ class ClientLease:
         "streams",
         "term_s",
         "token",
+        "token_at",
         "tracker",
     )
 
@@ -70,6 +71,8 @@ class ClientLease:
         self.methods = MethodPatterns(grant.deduplicated, grant.not_deduplicated)
         self.tracker = RequestTracker(window)
         self.renewed_at = sent_at
+        # When the server was last asked for the token to use.
+        self.token_at = sent_at
         self.expires_at = sent_at + grant.term_s
         self.range_cursor = 0
         self.encoded = b""

@@ -79,7 +79,11 @@ class Engine:
         """Check that the token is for this id and, if it is bound, this peer."""
         token = call.token
         bound = peer_bound(token)
-        if not bound and hmac.compare_digest(token, self.store.token(call.client_id) or b"\x00"):
+        if (
+            not bound
+            and hmac.compare_digest(token, self.store.token(call.client_id) or b"\x00")
+            and self.authority.still_signed(token)
+        ):
             return
         try:
             if bound:
