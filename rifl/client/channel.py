@@ -8,16 +8,18 @@ from typing import Any
 
 import grpc
 
-from rifl.client.answers import FinalStatus
-from rifl.client.errors import CallError, call_error, plain_error, unserialisable
+from rifl.client.multicallable import UnaryUnaryMultiCallable
 from rifl.client.session import Session
-from rifl.client.state import Settings, channel_options, make_settings
+from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.client.sync_client import SyncClient
+<<<<<<< HEAD
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
 from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
+=======
+>>>>>>> main
 from rifl.core.retry import RetryPolicy
 
 __all__ = ["Channel", "connect"]
@@ -168,6 +170,7 @@ class Channel(grpc.Channel):
     def _check_process(self) -> None:
         if self._client.forked:
             self._client.check_usable()
+<<<<<<< HEAD
 
 
 class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
@@ -409,3 +412,5 @@ def closed_call() -> CallError:
     return call_error(
         status.code(), status.details(), rpc_id=None, outcome=Outcome.NOT_EXECUTED, status=status
     )
+=======
+>>>>>>> main

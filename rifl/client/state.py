@@ -7,8 +7,11 @@ import random
 import threading
 import time
 import weakref
+<<<<<<< HEAD
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+=======
+>>>>>>> main
 from typing import Any, Protocol
 
 import grpc
@@ -18,30 +21,31 @@ from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.answers import read_answer
 from rifl.client.errors import CallError, ForkedProcessError, Status
 from rifl.client.header import encode_header
+from rifl.client.settings import Settings
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.client_lease import ClientLease, Grant
 from rifl.core.client_session import LOST_REASONS, ClientSession, LeaseStep
 from rifl.core.observer import EndedCall, Observer, Observers
 from rifl.core.outcome import Outcome
-from rifl.core.retry import RetryPolicy
-from rifl.wire import HEADER_KEY, MAX_RESPONSE_BYTES
+from rifl.wire import HEADER_KEY
 
 __all__ = [
     "LEASE_SERVICE",
     "LEASE_TIMEOUT_S",
     "ClientState",
-    "Settings",
     "Waiter",
-    "channel_options",
-    "make_settings",
 ]
 
 _log = get_logger("rifl.client")
+
+_time_ns = time.time_ns
+_getrandbits = random.getrandbits
 
 LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
 
+<<<<<<< HEAD
 _RETRIES_OPTION = "grpc.enable_retries"
 _RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
 _UNLIMITED_BYTES = 2**32 - 1
@@ -120,6 +124,8 @@ def channel_options(
     added = tuple((key, value) for key, value in ours if key not in values)
     return given + added, bool(values.get(_RETRIES_OPTION, 0)), limit
 
+=======
+>>>>>>> main
 
 class Waiter(Protocol):
     """A call that waits for a lease or for room in the window."""
@@ -145,7 +151,11 @@ class ClientState:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+<<<<<<< HEAD
         self.observer = Observers.of(settings.observer, _observer_failed)
+=======
+        self._max_response_bytes = settings.max_response_bytes
+>>>>>>> main
         self.lock = threading.Lock()
         self.lease: ClientLease | None = None
         self.closed = False
@@ -172,11 +182,11 @@ class ClientState:
     @staticmethod
     def stamp() -> tuple[int, int]:
         """Return a call's stamp: time in microseconds and a random seed."""
-        return time.time_ns() // 1000, random.getrandbits(64)
+        return _time_ns() // 1000, _getrandbits(64)
 
     def header(self, call: IssuedCall) -> tuple[str, bytes]:
         """Return the metadata entry of a call's current attempt."""
-        return (HEADER_KEY, encode_header(call, self.settings.max_response_bytes))
+        return (HEADER_KEY, encode_header(call, self._max_response_bytes))
 
     def check_usable(self) -> None:
         """Raise ``ForkedProcessError`` in a child of the channel's process."""

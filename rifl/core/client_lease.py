@@ -61,6 +61,7 @@ class ClientLease:
         "token",
         "token_at",
         "tracker",
+        "window",
     )
 
     def __init__(self, grant: Grant, window: int, sent_at: float) -> None:
@@ -69,6 +70,7 @@ class ClientLease:
         self.term_s = grant.term_s
         self.streams = grant.streams
         self.methods = MethodPatterns(grant.deduplicated, grant.not_deduplicated)
+        self.window = window
         self.tracker = RequestTracker(window)
         self.renewed_at = sent_at
         # When the server was last asked for the token to use.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 __all__ = ["Kind", "MethodPolicies", "MethodPolicy"]
 
 _DEFAULT_MAX_RESPONSE_BYTES = 4 << 20
+_LAST_CODE = 16
 
 
 class Kind(enum.Enum):
@@ -42,6 +43,11 @@ class MethodPolicy:
     database: str | None = None
 
     def __post_init__(self) -> None:
+        # A word that is not made a Kind would be no kind at all: no intent, no fence.
+        object.__setattr__(self, "kind", Kind(self.kind))
+        object.__setattr__(self, "unrecorded", frozenset(self.unrecorded))
+        if not all(type(code) is int and 0 <= code <= _LAST_CODE for code in self.unrecorded):
+            raise ValueError("unrecorded holds numbers of gRPC codes, such as 14 for UNAVAILABLE")
         if self.database is not None and self.kind is not Kind.ATOMIC:
             raise ValueError("only an atomic method names a database")
         if 0 in self.unrecorded:

@@ -35,19 +35,20 @@ class _Wrapping:
         if handler is None:
             return None
         method: str = details.method
+        identified = find_header(details.invocation_metadata or ()) is not None
+        # Most servers have one handler object a method; interceptors inside ours
+        # may make a new one each time.
+        known = self._wrapped.get(method)
+        if identified and known is not None and known[0] is handler:
+            return known[1]
         policy = self._policies.find(method)
         if policy is None:
             return handler
         unary = not handler.request_streaming and not handler.response_streaming
         if not unary:
             return handler
-        if find_header(details.invocation_metadata or ()) is None:
+        if not identified:
             return self._refuse(method, policy, handler) if policy.required else handler
-        # Most servers have one handler object a method; interceptors inside ours
-        # may make a new one each time.
-        known = self._wrapped.get(method)
-        if known is not None and known[0] is handler:
-            return known[1]
         wrapped = self._wrap(method, policy, handler)
         if len(self._wrapped) >= _MAX_WRAPPED:
             self._wrapped.clear()
