@@ -79,9 +79,11 @@ class Engine:
         """Check that the token is for this id and, if it is bound, this peer."""
         token = call.token
         bound = peer_bound(token)
+        verified = self.store.token(call.client_id)
         if (
-            not bound
-            and hmac.compare_digest(token, self.store.token(call.client_id) or b"\x00")
+            verified
+            and not bound
+            and hmac.compare_digest(token, verified)
             and self.authority.still_signed(token)
         ):
             return
