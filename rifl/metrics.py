@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from rifl.core.errors import RiflError
 from rifl.core.observer import EndedCall, Observer, ServedCall, Statistics
+from rifl.core.outcome import Outcome
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -66,6 +67,8 @@ class PrometheusObserver(Observer):
         self._served = counter(
             "rifl_server_calls", "Arrivals answered.", "method", "outcome", "reason"
         )
+        # Prometheus looks its labels up at some length, for every call.
+        self._by_answer: dict[tuple[str, Outcome, str], tuple[Counter, Histogram]] = {}
         self._serving_time = seconds(
             "rifl_server_call_seconds", "From arrival to answer.", "method", "outcome"
         )
@@ -102,9 +105,16 @@ class PrometheusObserver(Observer):
 
     def call_served(self, served: ServedCall) -> None:
         """Count an arrival."""
-        outcome = served.outcome.value
-        self._served.labels(served.method, outcome, served.reason).inc()
-        self._serving_time.labels(served.method, outcome).observe(served.seconds)
+        key = (served.method, served.outcome, served.reason)
+        found = self._by_answer.get(key)
+        if found is None:
+            method, outcome = served.method, served.outcome.value
+            found = self._by_answer[key] = (
+                self._served.labels(method, outcome, served.reason),
+                self._serving_time.labels(method, outcome),
+            )
+        found[0].inc()
+        found[1].observe(served.seconds)
 
     def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
         """Count a commit."""

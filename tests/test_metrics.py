@@ -158,3 +158,65 @@ def test_a_cancelled_aio_call_is_counted() -> None:
     asyncio.run(run())
     labels = {"method": METHOD, "reason": "", "outcome": "unknown", "code": "CANCELLED"}
     assert _value(registry, "rifl_client_calls_total", **labels) == 1
+
+
+def test_the_interceptor_alone_counts_too() -> None:
+    """A channel built by somebody else reports through the interceptor (DESIGN §9)."""
+    registry = CollectorRegistry()
+    with (
+        rifl.Deduplicator("memory:") as dedup,
+        served(dedup, around=[lose_answers(1)]) as target,
+        grpc.insecure_channel(target, options=[("grpc.enable_retries", 0)]) as plain,
+    ):
+        interceptor = rifl.client_interceptor(
+            plain, grpc_retries=False, observer=PrometheusObserver(registry)
+        )
+        call: Any = grpc.intercept_channel(plain, interceptor).unary_unary(METHOD)
+        assert call(b"one", timeout=10) == b"one"
+        assert call.future(b"two", timeout=10).result() == b"two"
+        interceptor.close()
+    labels = {"method": METHOD, "reason": "", "code": "OK"}
+    assert _value(registry, "rifl_client_calls_total", outcome="replayed", **labels) == 1
+    assert _value(registry, "rifl_client_calls_total", outcome="executed", **labels) == 1
+    assert _value(registry, "rifl_client_attempts_total", method=METHOD) == 3
+
+
+async def test_the_aio_interceptor_alone_counts_too() -> None:
+    """The same on an event loop (DESIGN §9, thin shells)."""
+    registry = CollectorRegistry()
+    async with (
+        rifl.Deduplicator("memory:") as dedup,
+        aio_served(dedup) as target,
+        grpc.aio.insecure_channel(target) as plain,
+    ):
+        interceptor = rifl.aio.client_interceptor(plain, observer=PrometheusObserver(registry))
+        async with grpc.aio.insecure_channel(target, interceptors=[interceptor]) as channel:
+            call: Any = channel.unary_unary(METHOD)
+            assert await call(b"one", timeout=10) == b"one"
+        await interceptor.close()
+    assert _value(registry, "rifl_client_attempts_total", method=METHOD) == 1
+
+
+def test_an_observer_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Calls go on, on both sides, whatever an observer does; the log hears once (DESIGN §9)."""
+
+    class Broken(rifl.Observer):
+        def call_served(self, served: Any) -> None:
+            raise RuntimeError("server's")
+
+        def call_begins(self, method: str, metadata: Any) -> Any:
+            raise RuntimeError("client's")
+
+        def call_ended(self, ended: Any, begun: Any) -> None:
+            raise RuntimeError("client's")
+
+    with (
+        rifl.Deduplicator("memory:", observer=Broken()) as dedup,
+        served(dedup) as target,
+        rifl.connect(target, observer=Broken()) as channel,
+    ):
+        call = channel.unary_unary(METHOD)
+        for number in (b"1", b"2", b"3"):
+            assert call(number, timeout=10) == number
+    told = [record for record in caplog.records if "observer_failed" in record.getMessage()]
+    assert len(told) == 3
