@@ -95,13 +95,13 @@ def lose_answers(count: int) -> Any:
                 return handler
             inner = handler.unary_unary
 
-            def lossy(request: bytes, context: Any) -> bytes:
-                answer: bytes = inner(request, context)
+            def lossy(request: bytes, context: Any) -> Any:
+                answer = inner(request, context)
                 if self.left:
                     self.left -= 1
                     context.abort(grpc.StatusCode.UNAVAILABLE, "lost on the way")
                 return answer
 
-            return grpc.unary_unary_rpc_method_handler(lossy)
+            return handler._replace(unary_unary=lossy)
 
     return Losing()

@@ -33,12 +33,11 @@ def _spanning(tracer: Any) -> Any:
                 return handler
             inner = handler.unary_unary
 
-            def spanned(request: bytes, context: Any) -> bytes:
+            def spanned(request: bytes, context: Any) -> Any:
                 with tracer.start_as_current_span("served", context=caller_context(context)):
-                    answer: bytes = inner(request, context)
-                    return answer
+                    return inner(request, context)
 
-            return grpc.unary_unary_rpc_method_handler(spanned)
+            return handler._replace(unary_unary=spanned)
 
     return Spanning()
 
