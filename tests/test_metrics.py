@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -220,3 +221,23 @@ def test_an_observer_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture
             assert call(number, timeout=10) == number
     told = [record for record in caplog.records if "observer_failed" in record.getMessage()]
     assert len(told) == 3
+
+
+def test_without_an_observer_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody watches, so no clock is read and nothing is built for it (DESIGN §9, no cost)."""
+
+    def forbidden(*_: Any) -> Any:
+        raise AssertionError("measured, and nobody asked")
+
+    monkeypatch.setattr("rifl.server.sync.time", SimpleNamespace(perf_counter=forbidden))
+    monkeypatch.setattr("rifl.server.engine.ServedCall", forbidden)
+    monkeypatch.setattr("rifl.client.state.EndedCall", forbidden)
+    monkeypatch.setattr("rifl.client.exchange.EndedCall", forbidden)
+    with (
+        rifl.Deduplicator("memory:") as dedup,
+        served(dedup, around=[lose_answers(1)]) as target,
+        rifl.connect(target) as channel,
+    ):
+        call = channel.unary_unary(METHOD)
+        assert call(b"one", timeout=10) == b"one"
+        assert call(b"two", timeout=10) == b"two"

@@ -30,7 +30,7 @@ _Status = health_pb2.HealthCheckResponse
 _SERVER = """
 import sys, threading
 import grpc, rifl
-from tests.echo import make_aio_server, make_server
+from tests.echo import make_server
 
 go_on = threading.Event()
 

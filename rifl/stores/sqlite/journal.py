@@ -178,9 +178,11 @@ class Journal:
                 batch, self._queue = retry + self._queue, []
                 noted, self._acknowledged = self._acknowledged, _Acknowledged()
                 closing = self._closing
-            began = time.perf_counter()
-            error = self._commit(batch, noted, probe=failing)
-            if self._on_commit is not None:
+            if self._on_commit is None:
+                error = self._commit(batch, noted, probe=failing)
+            else:
+                began = time.perf_counter()
+                error = self._commit(batch, noted, probe=failing)
                 self._on_commit(len(batch), time.perf_counter() - began, error)
             if isinstance(error, sqlite3.IntegrityError):
                 batch, error = self._commit_one_by_one(batch, noted)
