@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 import rifl
+import rifl.aio
 from chaos.faulty_path import FaultyPath
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect
