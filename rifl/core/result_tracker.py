@@ -83,27 +83,39 @@ class ResultTracker:
     ) -> Verdict:
         """Do what ``begin`` does for numbers that were checked before."""
         verdict = self.peek(seq)
+        if verdict is Verdict.NEW:
+            self.claim(seq, first_incomplete, completed)
+        else:
+            self.acknowledge(first_incomplete, completed)
+        return verdict
+
+    def claim(self, seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]) -> None:
+        """Begin a call that ``peek`` has found to be new; raises ``WindowExceeded``."""
         if completed or first_incomplete > self.first_incomplete:
             self.acknowledge(first_incomplete, completed)
-        if verdict is Verdict.NEW:
-            if len(self._calls) >= self._window:
-                raise WindowExceeded(f"{self._window} calls are unacknowledged")
-            self._calls[seq] = _IN_PROGRESS
-        return verdict
+        calls = self._calls
+        if len(calls) >= self._window:
+            raise WindowExceeded(f"{self._window} calls are unacknowledged")
+        calls[seq] = _IN_PROGRESS
 
     def peek(self, seq: int) -> Verdict:
         """Tell what ``begin`` would decide, changing nothing."""
         state = self._calls.get(seq)
         if state is not None:
             return Verdict.IN_PROGRESS if state is _IN_PROGRESS else Verdict.COMPLETED
-        return Verdict.STALE if seq in self._acknowledged else Verdict.NEW
+        acknowledged = self._acknowledged
+        if seq >= acknowledged.beyond or seq not in acknowledged:
+            return Verdict.NEW
+        return Verdict.STALE
 
     def acknowledge(self, first_incomplete: int, completed: Iterable[tuple[int, int]] = ()) -> None:
         """Forget the calls that the client is done with; only moves forward."""
         calls = self._calls
-        if first_incomplete > self.first_incomplete:
+        before = self.first_incomplete
+        if first_incomplete > before:
             self._acknowledged.advance_to(first_incomplete)
-            self._release(self.first_incomplete, first_incomplete - 1)
+            if calls:
+                self._release(before, first_incomplete - 1)
             self.first_incomplete = first_incomplete
         for first, last in completed:
             self._acknowledged.add(first, last)
@@ -155,6 +167,7 @@ class ResultTracker:
 
     def _release(self, first: int, last: int) -> None:
         calls, noted, acknowledged = self._calls, self._released, self._acknowledged
+        certain = last < acknowledged.first_incomplete
         seqs: Iterable[int]
         if last - first < len(calls):
             seqs = range(first, last + 1)
@@ -162,7 +175,7 @@ class ResultTracker:
             seqs = [seq for seq in calls if first <= seq <= last]
         for seq in seqs:
             # A full set ignores far ranges; to forget such a call were to run it again.
-            if seq in calls and seq in acknowledged:
+            if seq in calls and (certain or seq in acknowledged):
                 del calls[seq]
                 if noted is not None:
                     noted.append(seq)

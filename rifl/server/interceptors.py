@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from lease_server.raw import RawAnswer, raw_handler
 from rifl.core.errors import BadHeader
 from rifl.core.policy import MethodPolicy
 from rifl.server import aio, sync
@@ -35,19 +36,20 @@ class _Wrapping:
         if handler is None:
             return None
         method: str = details.method
+        identified = find_header(details.invocation_metadata or ()) is not None
+        # Most servers have one handler object a method; interceptors inside ours
+        # may make a new one each time.
+        known = self._wrapped.get(method)
+        if identified and known is not None and known[0] is handler:
+            return known[1]
         policy = self._policies.find(method)
         if policy is None:
             return handler
         unary = not handler.request_streaming and not handler.response_streaming
         if not unary:
             return handler
-        if find_header(details.invocation_metadata or ()) is None:
+        if not identified:
             return self._refuse(method, policy, handler) if policy.required else handler
-        # Most servers have one handler object a method; interceptors inside ours
-        # may make a new one each time.
-        known = self._wrapped.get(method)
-        if known is not None and known[0] is handler:
-            return known[1]
         wrapped = self._wrap(method, policy, handler)
         if len(self._wrapped) >= _MAX_WRAPPED:
             self._wrapped.clear()
@@ -82,7 +84,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, engine: Engine) -> None:
         self.shell = aio.AioShell(engine)
-        wrap_function = _sync_wrap(sync.SyncShell(engine))
+        wrap_function = _sync_wrap(sync.SyncShell(engine), aio=True)
 
         def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
             if not _is_coroutine(handler.unary_unary):
@@ -99,23 +101,23 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapping(handler_call_details, await continuation(handler_call_details))
 
 
-def _sync_wrap(shell: sync.SyncShell) -> _Wrap:
+def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
     def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
-        behavior = sync.unary_behavior(shell, method, policy, handler)
+        behavior = sync.unary_behavior(shell, method, policy, handler, aio=aio)
         # gRPC's own hint for handlers that want a pool of their own.
         pool = getattr(handler.unary_unary, "experimental_thread_pool", None)
         if pool is not None:
             behavior.experimental_thread_pool = pool  # type: ignore[attr-defined]
-        return grpc.unary_unary_rpc_method_handler(behavior)
+        return raw_handler(behavior)
 
     return wrap
 
 
 def _sync_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:
-    def refuse(request: bytes, context: Any) -> bytes:
-        return sync.send(context, refusal_status(_needs_identity(method), None))
+    def refuse(request: bytes, context: Any) -> RawAnswer:
+        return RawAnswer(sync.send(context, refusal_status(_needs_identity(method), None)))
 
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    return raw_handler(refuse)
 
 
 def _aio_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -101,13 +100,13 @@ class EmbeddedStore:
         with self._lock:
             if attempt.ended:
                 return False
-            attempt.waiters.append(wake)
+            attempt.waiters = [*attempt.waiters, wake]
             return True
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
-        with self._lock, contextlib.suppress(ValueError):
-            attempt.waiters.remove(wake)
+        with self._lock:
+            attempt.waiters = [other for other in attempt.waiters if other != wake]
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients, with their records."""
@@ -162,7 +161,7 @@ class EmbeddedStore:
             if self._draining:
                 self._idle.notify_all()
             # No waiter comes after `ended`, but one may leave while we wake them.
-            waiters, attempt.waiters = attempt.waiters, []
+            waiters, attempt.waiters = attempt.waiters, ()
         for wake in waiters:
             wake()
 
