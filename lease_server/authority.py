@@ -58,6 +58,9 @@ class LeaseAuthority:
     Raises StorageUnavailable if the storage cannot be read at start.
     """
 
+    # Heartbeats and releases never wait for the storage.
+    blocks = False
+
     def __init__(
         self,
         storage: LeaseStorage,

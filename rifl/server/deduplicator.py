@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from lease_server import SERVICE_NAME as LEASES
-from lease_server import LeaseAuthority, add_lease_service
+from lease_server import add_lease_service, open_authority
 from lease_server.log import get_logger
 from rifl.core.errors import RiflError
 from rifl.core.observer import Observer, Observers, Statistics
@@ -49,7 +49,7 @@ class Deduplicator:
         add_YourServicer_to_server(YourServicer(), server)
         dedup.add_to_server(server)
 
-    ``url``: where completion records live (``memory:``, ``sqlite:///file``).
+    ``url``: where completion records live (``memory:``, ``sqlite:///file``, ``redis://...``).
     ``methods``: how methods are declared, by ``/package.Service/Method``,
     ``/package.Service/*`` or ``*``: a ``MethodPolicy``, ``"plain"``,
     ``"idempotent"``, ``"atomic"``, or None for not deduplicated. ``default`` is
@@ -98,7 +98,7 @@ class Deduplicator:
         self._store.on_refusal = self._refusal_changed
         try:
             self._check_policies(url)
-            self._authority = LeaseAuthority(self._store.leases, term_s=term_s, clock=clock)
+            self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
             self._store.bind(self._authority, self._policies, clock=clock, window=window)
         except BaseException:
             with contextlib.suppress(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from lease_server import LeaseAuthority, LeaseError
+from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
@@ -37,7 +37,7 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        authority: LeaseAuthority,
+        authority: Authority,
         policies: MethodPolicies,
         *,
         max_waiters: int,
