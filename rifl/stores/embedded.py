@@ -11,6 +11,7 @@ from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
 from rifl.core.errors import Draining, RiflError, StoreUnavailable
 from rifl.core.invariant import InvariantViolated
+from rifl.core.observer import Observer
 from rifl.core.policy import MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
@@ -34,6 +35,11 @@ class EmbeddedStore:
     _has_rows = False
 
     def __init__(self) -> None:
+        # Both are set before ``bind``, if at all.
+        self.observer: Observer | None = None
+        self.on_refusal: Callable[[RiflError | None], None] | None = None
+        self._told: RiflError | None = None
+        self._tell_lock = threading.Lock()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._table: ClientTable
@@ -128,11 +134,24 @@ class EmbeddedStore:
         with self._lock:
             self._draining = draining
             self._update_refusal()
+        self._tell_refusal()
 
     def running(self) -> int:
         """How many attempts are not settled."""
         with self._lock:
             return len(self._table.running())
+
+    def statistics(self) -> tuple[int, int, int]:
+        """Clients with state, calls not acknowledged, and of these the ones running."""
+        with self._lock:
+            entries = self._table.entries()
+        # Counted without the lock, which every call takes: each number is one that
+        # was true a moment ago.
+        calls = sum(
+            len(entry.tracker) + (0 if entry.keyed is None else len(entry.keyed))
+            for entry in entries
+        )
+        return len(entries), calls, sum(len(entry.running) for entry in entries)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
@@ -148,6 +167,17 @@ class EmbeddedStore:
             or (Draining("the server is about to stop") if self._draining else None)
             or self._unavailable
         )
+
+    def _tell_refusal(self) -> None:
+        """Say whether new calls are refused; the lock is not held."""
+        if self.on_refusal is None:
+            return
+        # One at a time, so that the last to be told is what holds.
+        with self._tell_lock:
+            refusal = self._table.refusing
+            if type(refusal) is not type(self._told):
+                self.on_refusal(refusal)
+            self._told = refusal
 
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
         with self._lock:
@@ -170,6 +200,8 @@ class EmbeddedStore:
         _log.critical("invariant_violated", error=str(violation))
         self._stopped = StoreUnavailable(f"the server broke a rule of its own: {violation}")
         self._update_refusal()
+        # The lock is held here, and nobody may be told under it.
+        threading.Thread(target=self._tell_refusal, name="rifl-refusal", daemon=True).start()
 
     def _remove(self, client_ids: list[int]) -> None:
         """Let the rows of forgotten clients go; called with the lock held."""

@@ -25,6 +25,7 @@ from rifl.core.errors import (
 )
 from rifl.core.invariant import invariant
 from rifl.core.later import Later
+from rifl.core.observer import Observer
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
@@ -102,6 +103,8 @@ class SharedStore:
     ) -> None:
         if not 0 < 3 * beat_s <= dead_after_s:
             raise ValueError("dead_after_s must be at least three times beat_s")
+        self.observer: Observer | None = None
+        self.on_refusal: Callable[[RiflError | None], None] | None = None
         self.leases = leases
         self.owner = randomness.token_hex(_OWNER_BYTES)
         self._backend = backend
@@ -192,10 +195,17 @@ class SharedStore:
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
         self._draining = draining
+        if self.on_refusal is not None:
+            self.on_refusal(Draining("the server is about to stop") if draining else None)
 
     def running(self) -> int:
         """How many attempts of this replica are not settled."""
         return len(self._attempts)
+
+    def statistics(self) -> tuple[int, int, int]:
+        """Only what this replica knows: clients and records are the store's."""
+        with self._lock:
+            return 0, len(self._attempts), len(self._attempts)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
