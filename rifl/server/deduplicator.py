@@ -13,14 +13,14 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from lease_server import LeaseAuthority, add_lease_service
+from lease_server import LeaseAuthority, StorageUnavailable, add_lease_service
 from lease_server.log import get_logger
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.server.engine import Engine
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
-from rifl.stores import UnsupportedStore, open_store
+from rifl.stores import StoreUnreachable, UnsupportedStore, open_store
 
 __all__ = ["Deduplicator"]
 
@@ -89,9 +89,11 @@ class Deduplicator:
             self._check_policies(url)
             self._authority = LeaseAuthority(self._store.leases, term_s=term_s, clock=clock)
             self._store.bind(self._authority, self._policies, clock=clock, window=window)
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(Exception):
                 self._store.close()
+            if isinstance(error, StorageUnavailable):
+                raise StoreUnreachable(f"cannot open {url}: {error}") from error
             raise
         self._engine = Engine(
             self._store,
