@@ -107,6 +107,7 @@ class Deduplicator:
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
         self._closed = threading.Event()
+        self._closing = threading.Lock()
         self._sweeper = threading.Thread(
             target=self._sweep, args=(term_s / _SWEEPS_PER_TERM,), name="rifl-sweeper", daemon=True
         )
@@ -147,17 +148,8 @@ class Deduplicator:
 
         On an event loop use ``aclose``: this would block the handlers it waits for.
         """
-        if self._closed.is_set():
-            return
-        self.drain()
-        if _on_event_loop():
-            if self._store.running():
-                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
-        elif not self._store.settled(self._drain_s):
-            _log.warning("closed_with_calls_running", calls=self._store.running())
-        self._closed.set()
-        self._sweeper.join()
-        self._store.close()
+        with self._closing:
+            self._close()
 
     async def aclose(self) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
@@ -188,6 +180,19 @@ class Deduplicator:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    def _close(self) -> None:
+        if self._closed.is_set():
+            return
+        self.drain()
+        if _on_event_loop():
+            if self._store.running():
+                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
+        elif not self._store.settled(self._drain_s):
+            _log.warning("closed_with_calls_running", calls=self._store.running())
+        self._closed.set()
+        self._sweeper.join()
+        self._store.close()
 
     def _check_policies(self, url: str) -> None:
         if not self._store.supports_atomic and any(

@@ -60,7 +60,7 @@ class Database:
 
     def start(self, on_health: Callable[[Exception | None], None]) -> None:
         """Start the journal: rows are written by it alone from now on."""
-        self._journal = Journal(self._writer, on_health, self.path.name)
+        self._journal = Journal(self._writer, on_health, self.path.name, self.incarnation)
 
     @property
     def journal(self) -> Journal:

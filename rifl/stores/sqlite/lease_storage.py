@@ -34,6 +34,7 @@ class SqliteLeaseStorage:
         self._connection = connect(path)
         self._lock = threading.Lock()
         self._ownership: Ownership | None = None
+        self._stopped: sqlite3.Error | None = None
 
     @classmethod
     def alone(cls, path: Path, lock_timeout_s: float = 5.0) -> SqliteLeaseStorage:
@@ -140,6 +141,8 @@ class SqliteLeaseStorage:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            if self._stopped is not None:
+                raise StorageUnavailable(f"the store has stopped: {self._stopped}")
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -149,6 +152,9 @@ class SqliteLeaseStorage:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
             except sqlite3.Error as error:
+                if "FSYNC" in (getattr(error, "sqlite_errorname", "") or ""):
+                    # Never retried: nobody can know what is on the disk (DESIGN §6).
+                    self._stopped = error
                 raise StorageUnavailable(f"the store cannot be written: {error}") from error
             except (ValueError, TypeError) as error:
                 raise StoreCorrupt(f"the store is damaged: {error}") from error
