@@ -147,18 +147,37 @@ def test_grants_on_a_full_disk(machine):
     server.control(_FULL)
     grants = []
 
-    def granted():
-        reply = server.client.call("/lease_server.v1.LeaseServer/Grant", b"", bare=True)
-        grants.append(reply)
-        return not reply.ok
+    def grant():
+        grants.append(server.client.call("/lease_server.v1.LeaseServer/Grant", b"", bare=True))
+        return grants[-1].ok
 
-    until(granted, "the block of ids is used up")
+    while grant():
+        assert len(grants) < 5000, "a block of ids has an end"
     assert grants[-1].code.name == "UNAVAILABLE"
     assert grants[-1].reason == "STORE_UNAVAILABLE"
     server.control(_SPACE)
-    until(lambda: not granted(), "and again")
+    until(grant, "there is room again")
     ids = {reply.response for reply in grants if reply.ok}
     assert len(ids) == sum(reply.ok for reply in grants)
+
+
+def test_a_failed_fsync_of_the_lease_storage_is_not_retried(machine):
+    """After a failed fsync no id block is reserved until the next start (§6)."""
+    server = machine("sync")
+    server.control(b"fail-fsync")
+    grant = "/lease_server.v1.LeaseServer/Grant"
+    replies = [server.client.call(grant, b"", bare=True)]
+    while replies[-1].ok:
+        assert len(replies) < 5000, "a block of ids has an end"
+        replies.append(server.client.call(grant, b"", bare=True))
+    again = server.client.call(grant, b"", bare=True)
+    assert (again.code.name, again.reason) == ("UNAVAILABLE", "STORE_UNAVAILABLE")
+    assert "stopped" in again.details
+    server.server.kill()
+    server.start()
+    last = server.client.call(grant, b"", bare=True)
+    assert last.ok
+    assert last.response not in {reply.response for reply in replies}
 
 
 @pytest.mark.parametrize("kind", _KINDS)
