@@ -21,12 +21,20 @@ from lease_server.peer import peer_of
 from lease_server.service import SERVICE_NAME, add_lease_service
 from lease_server.sessionbook import OpenedSession
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
+from lease_server.shared import (
+    Authority,
+    SharedAuthority,
+    SharedLeaseStorage,
+    Standing,
+    open_authority,
+)
 from lease_server.storage import LeaseStorage, MemoryLeaseStorage
 from lease_server.table import BlockExhausted, LeaseTable
 from lease_server.tokens import Secret, make_token, peer_bound, verify
 
 __all__ = [
     "SERVICE_NAME",
+    "Authority",
     "BadRequest",
     "BlockExhausted",
     "Grant",
@@ -43,12 +51,16 @@ __all__ = [
     "SessionPolicy",
     "SessionRow",
     "SessionState",
+    "SharedAuthority",
+    "SharedLeaseStorage",
+    "Standing",
     "StorageUnavailable",
     "TooManyClients",
     "TooManyRefusals",
     "TooManySessions",
     "add_lease_service",
     "make_token",
+    "open_authority",
     "peer_bound",
     "peer_of",
     "verify",

@@ -16,11 +16,11 @@ from typing import cast
 import grpc.aio
 import structlog
 
-from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError
 from lease_server.log import get_logger
 from lease_server.requests import Terms
 from lease_server.service import add_lease_service
+from lease_server.shared import Authority, open_authority
 from lease_server.storage import LeaseStorage, MemoryLeaseStorage
 from lease_server.sweeper import Sweeper
 
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         storage = _open_storage(arguments.store)
-        authority = LeaseAuthority(storage, term_s=arguments.term_s)
+        authority = open_authority(storage, term_s=arguments.term_s)
     except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
         return _failed(error)
     try:
@@ -90,7 +90,7 @@ def _open_storage(url: str) -> LeaseStorage:
 
 
 async def _serve(
-    arguments: argparse.Namespace, authority: LeaseAuthority, storage: LeaseStorage
+    arguments: argparse.Namespace, authority: Authority, storage: LeaseStorage
 ) -> None:
     server = grpc.aio.server()
     add_lease_service(server, authority, deduplicated=arguments.deduplicated)

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from lease_server.authority import LeaseAuthority
 from lease_server.errors import BadRequest, LeaseError
+from lease_server.shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 
 __all__ = ["RequestDesk", "Terms"]
@@ -51,13 +51,14 @@ class Terms:
 class RequestDesk:
     """Answers one request at a time; any thread. ``peer`` is what ``peer_of`` says.
 
-    ``renew``, ``keep_alive`` and ``release`` never block on the storage.
+    ``renew``, ``keep_alive`` and ``release`` block on the storage only if ``blocks``.
     """
 
-    def __init__(self, authority: LeaseAuthority, terms: Terms) -> None:
+    def __init__(self, authority: Authority, terms: Terms) -> None:
         """Answer from ``authority``; grants say ``terms``."""
         self._authority = authority
         self._terms = terms
+        self.blocks = authority.blocks
 
     def grant(self, raw: bytes, peer: bytes) -> bytes:
         """GrantRequest to GrantReply. May block on the storage."""

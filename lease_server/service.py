@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError, TooManyRefusals
 from lease_server.log import get_logger
 from lease_server.peer import peer_of
 from lease_server.raw import RawAnswer, raw_handler
 from lease_server.requests import RequestDesk, Terms
+from lease_server.shared import Authority
 from lease_server.status import rich_status
 from lease_server.v1 import lease_server_pb2 as pb
 
@@ -34,7 +34,7 @@ _AioContext = grpc.aio.ServicerContext[bytes, bytes]
 
 def add_lease_service(
     server: grpc.Server | grpc.aio.Server,
-    authority: LeaseAuthority,
+    authority: Authority,
     *,
     deduplicated: Sequence[str],
     not_deduplicated: Sequence[str] = (),
@@ -112,9 +112,9 @@ class _AioShell:
         desk = self._desk
         return {
             "Grant": self._unary(desk.grant, blocking=True),
-            "Renew": self._unary(desk.renew),
+            "Renew": self._unary(desk.renew, blocking=desk.blocks),
             "KeepAlive": grpc.stream_stream_rpc_method_handler(self._keep_alive),
-            "Release": self._unary(desk.release),
+            "Release": self._unary(desk.release, blocking=desk.blocks),
             "OpenSession": self._unary(desk.open_session, blocking=True),
             "CloseSession": self._unary(desk.close_session, blocking=True),
         }
@@ -140,7 +140,12 @@ class _AioShell:
             peer = peer_of(context, self._peer_property)
             refusals = 0
             async for raw in requests:
-                reply, refused = self._desk.keep_alive(raw, peer)
+                if self._desk.blocks:
+                    reply, refused = await asyncio.get_running_loop().run_in_executor(
+                        self._executor, self._desk.keep_alive, raw, peer
+                    )
+                else:
+                    reply, refused = self._desk.keep_alive(raw, peer)
                 await context.write(reply)
                 refusals += refused
                 if refusals >= _MAX_REFUSALS_PER_STREAM:

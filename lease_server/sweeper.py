@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lease_server.authority import LeaseAuthority
 from lease_server.errors import StorageUnavailable
 from lease_server.log import get_logger
+from lease_server.shared import Authority
 from lease_server.storage import LeaseStorage
 
 __all__ = ["Sweeper"]
@@ -19,7 +19,7 @@ class Sweeper:
     full term at the next start and is dropped after it.
     """
 
-    def __init__(self, authority: LeaseAuthority, storage: LeaseStorage) -> None:
+    def __init__(self, authority: Authority, storage: LeaseStorage) -> None:
         """Sweep ``storage``, the one ``authority`` uses."""
         self._authority = authority
         self._storage = storage

@@ -26,9 +26,10 @@ from rifl.client import (
     connect,
 )
 from rifl.core.identity import RpcId
+from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
-from rifl.server import Deduplicator, record
+from rifl.server import Deduplicator, record, serve_until_signal
 
 __all__ = [
     "CallError",
@@ -37,6 +38,7 @@ __all__ = [
     "Deduplicator",
     "Kind",
     "MethodPolicy",
+    "Observer",
     "Outcome",
     "Resolution",
     "RetryPolicy",
@@ -46,4 +48,5 @@ __all__ = [
     "client_interceptor",
     "connect",
     "record",
+    "serve_until_signal",
 ]

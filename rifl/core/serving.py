@@ -100,7 +100,10 @@ class Records(Protocol):
         """Return the record that the handler's own transaction committed."""
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
-        """Make the record durable, then settle the attempt with it."""
+        """Make the record durable, then settle the attempt with it.
+
+        A ``Later`` whose result is a record says that this one stands instead.
+        """
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle the attempt with a record that is durable already."""
@@ -162,7 +165,8 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
             yield pending
     except Exception:
         # Whatever it is, nothing ran; a claim left behind would never end.
-        store.abandon(attempt)
+        if (pending := store.abandon(attempt)) is not None:
+            yield pending
         raise
     result: HandlerResult = yield attempt
     record = result.record
@@ -198,7 +202,10 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
         return Answer(record, Outcome.NOT_EXECUTED)
     record = bounded(record, attempt)
     if (pending := store.finish(attempt, record)) is not None:
-        yield pending
+        standing = yield pending
+        if standing is not None:
+            # Another replica took the call for lost meanwhile: what stands is the answer.
+            return Answer(standing, _replayed(standing))
     answer: Answer = _tuple(Answer, (record, Outcome.EXECUTED))
     return answer
 
@@ -215,9 +222,12 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
     record = refusal_record(NotExecuted(f"{call.rpc_id} was resolved before it arrived"))
     try:
         if (pending := store.finish(admitted, record)) is not None:
-            yield pending
+            standing = yield pending
+            if standing is not None:
+                return Answer(standing, _replayed(standing))
     except StoreUnavailable:
-        store.abandon(admitted)
+        if (pending := store.abandon(admitted)) is not None:
+            yield pending
         raise
     return Answer(record, Outcome.NOT_EXECUTED)
 

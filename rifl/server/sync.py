@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 import grpc
 
-from lease_server.log import get_logger
 from lease_server.raw import RawAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
@@ -30,7 +30,6 @@ from rifl.server.engine import Engine
 
 __all__ = ["SyncShell", "send", "unary_behavior"]
 
-_log = get_logger("rifl.server")
 _Handler = Callable[[Any, Any], Any]
 _UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
 
@@ -42,6 +41,7 @@ class SyncShell:
         self.engine = engine
         self._waiting = 0
         self._lock = threading.Lock()
+        engine.waiting.append(lambda: self._waiting)
 
     def drive(
         self,
@@ -107,6 +107,7 @@ def unary_behavior(
     serialize = handler.response_serializer
 
     serving = Serving(store, serialize)
+    observer = engine.observer
 
     def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
@@ -138,6 +139,7 @@ def unary_behavior(
     def deduplicated(request: bytes, context: Any) -> Any:
         call: Call | None = None
         raised: list[BaseException] = []
+        began = 0.0 if observer is None else time.perf_counter()
         try:
             call = engine.arrive(method, request, context)
             answer = shell.drive(
@@ -146,8 +148,12 @@ def unary_behavior(
                 lambda attempt: run(request, context, attempt, raised),
             )
         except RiflError as error:
-            _log.debug("refused", method=method, reason=error.reason)
+            engine.refusals.refused(method, call, error)
+            if observer is not None:
+                engine.served(method, call, error, began)
             return RawAnswer(send(context, refusal_status(error, call)))
+        if observer is not None:
+            engine.served(method, call, answer, began)
         if not raised and is_bare(answer, call.attempt):
             return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
         status = answer_status(answer, call.attempt)

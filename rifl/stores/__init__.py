@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from lease_server.storage import LeaseStorage
 from rifl.stores.base import Store
 from rifl.stores.errors import (
     StoreCorrupt,
     StoreError,
     StoreLocked,
+    StoreNotDurable,
     StoreSchemaTooNew,
     StoreUnreachable,
     UnsupportedStore,
@@ -23,6 +26,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
+    "StoreNotDurable",
     "StoreSchemaTooNew",
     "StoreUnreachable",
     "UnsupportedStore",
@@ -33,7 +37,7 @@ __all__ = [
 
 
 def open_store(url: str, *, lock_timeout_s: float = 5.0) -> Store:
-    """Open ``memory:`` or ``sqlite:///file``.
+    """Open ``memory:``, ``sqlite:///file``, or a Redis (see ``RedisAddress``).
 
     ``lock_timeout_s``: how long to wait for another process that owns the store.
     Raises a ``StoreError``, ``UnsupportedStore`` for a URL we do not know.
@@ -44,14 +48,38 @@ def open_store(url: str, *, lock_timeout_s: float = 5.0) -> Store:
         from rifl.stores.sqlite import SqliteStore
 
         return SqliteStore(url, lock_timeout_s=lock_timeout_s)
-    raise UnsupportedStore(f"{url!r} is none of memory:, sqlite:///file")
+    if _is_redis(url):
+        store: Store = _redis().RedisStore(url)
+        return store
+    raise UnsupportedStore(f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host")
 
 
 def open_lease_storage(url: str) -> LeaseStorage:
     """Open only what a lease server that stands alone needs; raises a ``StoreError``."""
     if url == "memory:":
         return MemoryStore().leases
+    if _is_redis(url):
+        module = _redis()
+        storage: LeaseStorage = module.RedisLeaseStorage.alone(url)
+        return storage
     from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
     from rifl.stores.sqlite.store import path_of
 
     return SqliteLeaseStorage.alone(path_of(url))
+
+
+def _is_redis(url: str) -> bool:
+    return _scheme(url).partition("+")[0] in ("redis", "rediss", "unix")
+
+
+def _scheme(url: str) -> str:
+    # A URL may hold a password: no more of it than this goes into a message.
+    return url.partition(":")[0]
+
+
+def _redis() -> ModuleType:
+    try:
+        import rifl.stores.redis
+    except ModuleNotFoundError as error:
+        raise UnsupportedStore(f"redis:// needs the extra rifl[redis]: {error}") from error
+    return rifl.stores.redis

@@ -6,6 +6,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
+    "StoreNotDurable",
     "StoreSchemaTooNew",
     "StoreUnreachable",
     "UnsupportedStore",
@@ -31,6 +32,10 @@ class StoreLocked(StoreError):
 
 class StoreSchemaTooNew(StoreError):
     """A newer release wrote the store."""
+
+
+class StoreNotDurable(StoreError):
+    """The store's settings allow it to forget what it acknowledged."""
 
 
 class StoreUnreachable(StoreError):

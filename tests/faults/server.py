@@ -253,9 +253,7 @@ def main(options: argparse.Namespace) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if kind == "sync":
-        server = grpc.server(
-            ThreadPoolExecutor(_THREADS), interceptors=[dedup.interceptor()]
-        )
+        server = grpc.server(ThreadPoolExecutor(_THREADS), interceptors=[dedup.interceptor()])
         server.add_generic_rpc_handlers((_generic(methods),))
         dedup.add_to_server(server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -268,9 +266,7 @@ def main(options: argparse.Namespace) -> None:
         asyncio.run(_aio(dedup, methods, points, stop))
 
 
-async def _aio(
-    dedup: Any, methods: dict[str, Any], points: Points, stop: threading.Event
-) -> None:
+async def _aio(dedup: Any, methods: dict[str, Any], points: Points, stop: threading.Event) -> None:
     pool = ThreadPoolExecutor(_THREADS)
     server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
     server.add_generic_rpc_handlers(

@@ -106,15 +106,11 @@ def test_the_promise_is_kept_at_every_point(story, kind, point):
     if kind == "plain" and caught:
         # Lasting, through any number of retries and restarts.
         assert effects == (0 if point == "before" else 1)
-        assert {reply.refusal for reply in replies} == {
-            ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
-        }
+        assert {reply.refusal for reply in replies} == {("ABORTED", "OUTCOME_UNKNOWN", "unknown")}
         return
     runs_again = kind == "idempotent" or (kind in _ATOMIC and point != "effect")
     assert effects == (2 if kind == "idempotent" and point == "effect" else 1)
-    assert {(reply.ok, reply.response) for reply in replies} == {
-        (True, b"done " + _request(*case))
-    }
+    assert {(reply.ok, reply.response) for reply in replies} == {(True, b"done " + _request(*case))}
     outcomes = [reply.outcome for reply in replies]
     assert outcomes == ["executed" if caught and runs_again else "replayed"] + ["replayed"] * 3
     if point == "reply":
@@ -153,9 +149,7 @@ def test_an_expired_client_after_a_restart(tmp_path):
                 assert reply.refusal == expired
         server.kill()
         server = stack.enter_context(started(module, *arguments, log=log))
-        last = stack.enter_context(
-            RawClient(f"127.0.0.1:{server.line().split()[1]}", grant=False)
-        )
+        last = stack.enter_context(RawClient(f"127.0.0.1:{server.line().split()[1]}", grant=False))
         last.client_id, last.token = client.client_id, client.token
         assert last.call(METHODS["plain"], b"plain@:x", 1, attempt=4).refusal == expired
         assert last.call(METHODS["second"], b"second@:x", 2, attempt=4).refusal == expired

@@ -80,9 +80,7 @@ def test_closing_waits_for_handlers_whose_callers_are_gone(held, kind):
         server.served.stop(None)
         assert read(running).code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         if kind == "aio":
-            closing = threading.Thread(
-                target=server.served.loop.run, args=(server.dedup.aclose(),)
-            )
+            closing = threading.Thread(target=server.served.loop.run, args=(server.dedup.aclose(),))
         else:
             closing = threading.Thread(target=server.dedup.close)
         closing.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -16,7 +17,6 @@ from rifl.core.errors import RecordPending
 from rifl.core.record import CompletionRecord
 from rifl.stores import (
     StoreCorrupt,
-    StoreError,
     StoreLocked,
     StoreSchemaTooNew,
     StoreUnreachable,
@@ -70,10 +70,8 @@ def test_random_bytes_are_typed_or_harmless(copy, seed):
         file.seek(chance.randrange(0, size - count))
         file.write(chance.randbytes(count))
     for _ in range(2):
-        try:
+        with contextlib.suppress(StoreCorrupt):
             _open(copy)
-        except StoreError as error:
-            assert isinstance(error, StoreCorrupt)
 
 
 @pytest.mark.parametrize("offset", [16, 100, 4096, 8192])
@@ -96,7 +94,9 @@ def test_a_truncated_file_is_corrupt(copy, left):
 
 
 @pytest.mark.parametrize(
-    "content", [b"not a database, just text\n" * 50, b"\x00" * 5000, b"SQLite format 3\x00"], ids=repr
+    "content",
+    [b"not a database, just text\n" * 50, b"\x00" * 5000, b"SQLite format 3\x00"],
+    ids=repr,
 )
 def test_no_database_is_corrupt(tmp_path, content):
     """A file that is no database is StoreCorrupt, and is left as it was (§6)."""
@@ -162,9 +162,9 @@ def test_an_unreadable_record_is_not_run_again(copy):
 def test_a_newer_schema_is_refused(copy):
     """A store of a newer release is StoreSchemaTooNew, and is not touched (§6)."""
     with sqlite3.connect(copy) as connection:
-        connection.execute("UPDATE rifl_meta SET value=2 WHERE name='schema_version'")
+        connection.execute("UPDATE rifl_meta SET value=99 WHERE name='schema_version'")
     connection.close()
-    with pytest.raises(StoreSchemaTooNew, match="2"):
+    with pytest.raises(StoreSchemaTooNew, match="99"):
         _open(copy)
     with sqlite3.connect(copy) as connection:
         assert connection.execute("SELECT count(*) FROM rifl_call").fetchone()[0] > 30

@@ -1,0 +1,144 @@
+"""The redis-py clients of one store: one for threads, one for each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.backoff
+import redis.cluster
+import redis.retry
+import redis.sentinel
+
+from rifl.stores.redis.address import RedisAddress, Topology
+
+__all__ = ["Clients"]
+
+_RETRIES = 2
+
+
+class Clients:
+    """Makes and keeps clients. Safe in any thread.
+
+    Pools are bounded and block: a burst of calls waits for a connection instead of
+    opening thousands.
+    """
+
+    def __init__(self, address: RedisAddress) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self.blocking: Any = self._make_blocking()
+        self._awaiting: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def awaiting(self) -> Any:
+        """Return the client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        client = self._awaiting.get(loop)
+        if client is None:
+            with self._lock:
+                client = self._awaiting[loop] = self._make_awaiting()
+        return client
+
+    def close(self) -> None:
+        """Close what can be closed from here: other loops' clients on their loops."""
+        self.blocking.close()
+        with self._lock:
+            clients, self._awaiting = list(self._awaiting.items()), weakref.WeakKeyDictionary()
+        for loop, client in clients:
+            if not loop.is_closed():
+                # A loop that no longer runs never gets to it, and keeps no socket either.
+                loop.call_soon_threadsafe(_close, client)
+
+    def _common(self, retry: Any) -> dict[str, Any]:
+        address = self._address
+        return {
+            "socket_timeout": address.timeout_s,
+            "socket_connect_timeout": address.timeout_s,
+            "socket_keepalive": True,
+            "retry": retry,
+            "retry_on_timeout": False,
+            "health_check_interval": 0,
+        }
+
+    def _make_blocking(self) -> Any:
+        address = self._address
+        retry = redis.retry.Retry(redis.backoff.ExponentialBackoff(0.2, 0.01), _RETRIES)
+        if address.topology is Topology.SERVER:
+            pool = redis.BlockingConnectionPool.from_url(
+                address.url,
+                max_connections=address.max_connections,
+                timeout=address.timeout_s,
+                **self._common(retry),
+            )
+            return redis.Redis(connection_pool=pool)
+        if address.topology is Topology.SENTINEL:
+            sentinel = redis.sentinel.Sentinel(
+                address.hosts,
+                sentinel_kwargs={"socket_timeout": address.timeout_s},
+                **self._named(retry),
+            )
+            return sentinel.master_for(
+                address.primary, db=address.db, max_connections=address.max_connections
+            )
+        options = self._named(retry)
+        del options["retry_on_timeout"]
+        return redis.cluster.RedisCluster(
+            startup_nodes=[redis.cluster.ClusterNode(*host) for host in address.hosts],
+            max_connections=address.max_connections,
+            **options,
+        )
+
+    def _make_awaiting(self) -> Any:
+        address = self._address
+        retry = redis.asyncio.retry.Retry(redis.backoff.ExponentialBackoff(0.2, 0.01), _RETRIES)
+        if address.topology is Topology.SERVER:
+            pool = redis.asyncio.BlockingConnectionPool.from_url(
+                address.url,
+                max_connections=address.max_connections,
+                timeout=address.timeout_s,
+                **self._common(retry),
+            )
+            return redis.asyncio.Redis(connection_pool=pool)
+        if address.topology is Topology.SENTINEL:
+            sentinel = redis.asyncio.sentinel.Sentinel(
+                list(address.hosts),
+                sentinel_kwargs={"socket_timeout": address.timeout_s},
+                **self._named(retry),
+            )
+            return sentinel.master_for(
+                address.primary, db=address.db, max_connections=address.max_connections
+            )
+        options = self._named(retry)
+        del options["retry_on_timeout"]
+        return redis.asyncio.RedisCluster(
+            startup_nodes=[redis.asyncio.cluster.ClusterNode(*host) for host in address.hosts],
+            max_connections=address.max_connections,
+            **options,
+        )
+
+    def _named(self, retry: Any) -> dict[str, Any]:
+        """Return the options of clients that are not made from a URL."""
+        address = self._address
+        options = {**self._common(retry), **address.options}
+        options["username"], options["password"] = address.username, address.password
+        if address.tls:
+            options["ssl"] = True
+        return options
+
+
+def _close(client: Any) -> None:
+    closing = asyncio.ensure_future(client.aclose())
+    _CLOSING.add(closing)
+    closing.add_done_callback(_CLOSING.discard)
+
+
+# A task that nobody holds may be collected before it is done.
+_CLOSING: set[Any] = set()

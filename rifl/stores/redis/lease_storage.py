@@ -1,0 +1,314 @@
+"""What the lease server needs kept, in Redis (DESIGN §5)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets as randomness
+import time
+from dataclasses import replace
+from typing import Any
+
+import redis
+
+from lease_server.errors import (
+    SessionClosed,
+    StorageUnavailable,
+    TooManyClients,
+    TooManySessions,
+)
+from lease_server.log import get_logger
+from lease_server.sessions import SessionPolicy, SessionRow, SessionState
+from lease_server.shared import Standing
+from lease_server.tokens import Secret
+from rifl.stores.redis.address import RedisAddress
+from rifl.stores.redis.backend import RedisBackend
+from rifl.stores.redis.opening import open_backend
+from rifl.stores.redis.scripts import LEASE, LEASES, SESSION
+from rifl.stores.shared.backend import BackendError
+from rifl.stores.shared.watch import Watch
+
+__all__ = ["RedisLeaseStorage"]
+
+_log = get_logger("lease_server")
+_SECRET_BYTES = 32
+_SWEPT_AT_ONCE = 200
+# How long a refused name waits for its next look, and one whose calls still run.
+_BUSY_MS = 1000
+
+
+class RedisLeaseStorage:
+    """``SharedLeaseStorage`` over scripts. Any thread; every method blocks.
+
+    The row of a client is its lease; the ``due`` index only says whom to look at:
+    an entry is never later than its row says, and a row never without an entry. A
+    session that ended leaves its row, so that it is refused as closed, until its
+    name is forgotten.
+    """
+
+    def __init__(self, backend: RedisBackend) -> None:
+        self._backend = backend
+        self._watch = Watch(time.monotonic)
+
+    @classmethod
+    def alone(cls, url: str) -> RedisLeaseStorage:
+        """Open what a lease server without a store needs; raises a ``StoreError``."""
+        return cls(open_backend(RedisAddress.parse(url)))
+
+    def close(self) -> None:
+        """Close the connections, of a lease server that stands alone."""
+        self._backend.close()
+
+    # -- leases ---------------------------------------------------------------------------
+
+    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
+        """Make the id known on every server. Index first: no row is ever overlooked."""
+        length_ms = _ms(term_s)
+        if self._leases("index", client_id, length_ms, max_clients)[0] == b"full":
+            raise TooManyClients(f"the store holds {max_clients} leases already")
+        self._lease(client_id, "grant", length_ms, b"")
+
+    def renew(self, client_id: int) -> Standing:
+        """Give the lease, or the session's retention, its full length again."""
+        return Standing(self._lease(client_id, "renew")[0].decode())
+
+    def release(self, client_id: int) -> None:
+        """Have the lease end at the next sweep."""
+        if self._lease(client_id, "release")[0] != b"gone":
+            self._leases("refile", client_id, 0)
+
+    def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
+        """End what is due; see ``SharedLeaseStorage``."""
+        try:
+            watched = self._watch.saw(self._server_run(), term_s)
+            dropped = 0
+            reply = self._leases("due", _SWEPT_AT_ONCE, 0 if watched else 1)
+            living = self._replicas()
+            for member in reply[2:]:
+                dropped += self._retire(int(member), int(reply[1]), living, refuse_for_s, unix_s)
+            return dropped
+        except StorageUnavailable:
+            self._watch.lost()
+            raise
+
+    def known_clients(self) -> list[int]:
+        """Ids with a row, ended sessions left out."""
+        members = [int(member) for member in self._command("zrange", self._key("due"), 0, -1)]
+        with self._backend.clients.blocking.pipeline(transaction=False) as pipe:
+            for client_id in members:
+                pipe.hmget(self._backend.base(client_id) + "client", "store", "state", "due")
+            rows = self._checked(pipe.execute)
+        # A closed session that is swept has its row only to be refused by.
+        return [
+            client_id
+            for client_id, (store, state, due) in zip(members, rows, strict=True)
+            if store is not None and not (state == b"closed" and due is None)
+        ]
+
+    def drop_client(self, client_id: int) -> None:
+        """Remove a client's row and records now, whoever runs a call of it."""
+        self._lease(client_id, "release")
+        self._lease(client_id, "retire")
+        self._leases("unfile", client_id)
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Never: ids outlive every process."""
+        return False
+
+    # -- ids and secrets ------------------------------------------------------------------
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """Reserve ids above all earlier ones; first and last."""
+        if count < 1:
+            raise ValueError("a block holds at least one id")
+        last = int(self._leases("ids", count)[1])
+        return last - count + 1, last
+
+    def secrets(self) -> list[Secret]:
+        """The secrets, newest first; the first call ever makes one."""
+        return self._secrets(0)
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a secret and forget all but the newest two."""
+        return self._secrets(1)
+
+    def _secrets(self, rotate: int) -> list[Secret]:
+        fresh = base64.b64encode(randomness.token_bytes(_SECRET_BYTES))
+        found = []
+        for entry in self._leases("secrets", fresh, rotate)[1:]:
+            key_id, _, value = entry.partition(b":")
+            found.append(Secret(int(key_id), base64.b64decode(value)))
+        return found
+
+    # -- sessions -------------------------------------------------------------------------
+
+    def open_session(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+        """Insert the session, or the row that stands; its client row comes first."""
+        standing = self._find(row.name, row.peer)
+        if standing is None:
+            self._leases("index", row.client_id, _ms(row.retention_s), 2**53)
+            self._lease(row.client_id, "grant", _ms(row.retention_s), _field(row))
+            try:
+                standing = self._put(row, policy)
+            except TooManySessions:
+                self.drop_client(row.client_id)
+                raise
+            if standing.client_id == row.client_id:
+                return standing
+            self.drop_client(row.client_id)
+        if standing.state is SessionState.OPEN and row.retention_s > standing.retention_s:
+            standing = self._put(replace(standing, retention_s=row.retention_s), policy)
+            self._lease(standing.client_id, "grant", _ms(standing.retention_s), _field(standing))
+        elif standing.state is SessionState.OPEN and self.renew(standing.client_id) not in (
+            Standing.SESSION,
+        ):
+            # Its retention ended, and the sweep that found so has yet to say it here.
+            return replace(standing, state=SessionState.EXPIRED)
+        return standing
+
+    def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
+        """Close for ever: the name first, so that it is never open without its row."""
+        row = self._find(name, peer)
+        if row is None:
+            raise SessionClosed(f"no session {name!r} is known here")
+        was_open = row.state is SessionState.OPEN
+        if was_open:
+            row = self.put_session(
+                replace(row, state=SessionState.CLOSED, changed_at_unix_s=unix_s)
+            )
+            self._lease(row.client_id, "close")
+            self._leases("refile", row.client_id, 0)
+        return row, was_open
+
+    def load_sessions(self) -> list[SessionRow]:
+        """Every session row."""
+        rows = self._command("hgetall", self._key("sessions"))
+        return [_session(field, value) for field, value in rows.items()]
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Insert or update a session; the row that stands."""
+        return self._put(row, SessionPolicy())
+
+    def forget_session(self, client_id: int) -> None:
+        """Delete a session's row; its name may be opened anew."""
+        self.drop_client(client_id)
+        self._leases("forget", client_id)
+        self._command("delete", self._backend.base(client_id) + "client")
+
+    def _put(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+        reply = self._run(
+            SESSION,
+            None,
+            _field(row),
+            row.client_id,
+            _value(row),
+            policy.max_names,
+            policy.max_open_per_peer,
+            row.peer.hex(),
+        )
+        if reply[0] == b"full":
+            raise TooManySessions("too many named sessions; close some")
+        return _session(reply[1], reply[2])
+
+    def _find(self, name: str, peer: bytes) -> SessionRow | None:
+        field = f"{peer.hex()}|{name}".encode()
+        value = self._command("hget", self._key("sessions"), field)
+        return None if value is None else _session(field, value)
+
+    # -- sweeping -------------------------------------------------------------------------
+
+    def _retire(
+        self, client_id: int, now_ms: int, living: list[bytes], refuse_for_s: float, unix_s: float
+    ) -> int:
+        reply = self._lease(client_id, "retire", *living)
+        what = reply[0]
+        if what == b"alive":
+            self._leases("refile", client_id, reply[1])
+        elif what == b"busy":
+            self._leases("refile", client_id, now_ms + _BUSY_MS)
+        elif what == b"tombstone":
+            field = reply[1]
+            value = self._command("hget", self._key("sessions"), field)
+            row = None if value is None else _session(field, value)
+            if row is None or row.client_id != client_id:
+                self.forget_session(client_id)
+                return 1
+            if row.state is SessionState.OPEN:
+                row = self.put_session(
+                    replace(row, state=SessionState.EXPIRED, changed_at_unix_s=unix_s)
+                )
+                _log.info("session_expired", client_id=client_id, name=row.name)
+            left_s = row.changed_at_unix_s + refuse_for_s - unix_s
+            if left_s <= 0:
+                self.forget_session(client_id)
+            else:
+                # The name is refused until then, by the wall clock of whoever looks.
+                self._leases("refile", client_id, now_ms + _ms(min(left_s, refuse_for_s)))
+        else:
+            self._leases("unfile", client_id)
+        return int(what in (b"dropped", b"tombstone"))
+
+    def _server_run(self) -> bytes:
+        """Return what changes when the server restarts or another takes over."""
+        if self._backend.clustered:
+            return b""
+        info: Any = self._command("info", "server")
+        return str(info.get("run_id", "")).encode()
+
+    def _replicas(self) -> list[bytes]:
+        replicas: list[bytes] = self._command("hkeys", self._key("replicas"))
+        return replicas
+
+    # -------------------------------------------------------------------------------------
+
+    def _key(self, name: str) -> str:
+        return self._backend.key(name)
+
+    def _lease(self, client_id: int, *arguments: Any) -> list[Any]:
+        return self._run(LEASE, client_id, *arguments)
+
+    def _leases(self, *arguments: Any) -> list[Any]:
+        return self._run(LEASES, None, *arguments)
+
+    def _run(self, script: Any, client_id: int | None, *arguments: Any) -> list[Any]:
+        try:
+            return self._backend.run(script, client_id, list(arguments))
+        except BackendError as error:
+            raise StorageUnavailable(f"the store cannot be written: {error}") from error
+
+    def _command(self, name: str, *arguments: Any) -> Any:
+        return self._checked(getattr(self._backend.clients.blocking, name), *arguments)
+
+    @staticmethod
+    def _checked(command: Any, *arguments: Any) -> Any:
+        try:
+            return command(*arguments)
+        except (redis.RedisError, OSError) as error:
+            raise StorageUnavailable(f"the store cannot be read: {error}") from error
+
+
+def _ms(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
+
+
+def _field(row: SessionRow) -> bytes:
+    return f"{row.peer.hex()}|{row.name}".encode()
+
+
+def _value(row: SessionRow) -> str:
+    rest = json.dumps([row.retention_s, row.changed_at_unix_s])
+    return f"{row.client_id}|{row.state.value}|{rest}"
+
+
+def _session(field: bytes, value: bytes) -> SessionRow:
+    peer, _, name = field.decode().partition("|")
+    client_id, state, rest = value.decode().split("|", 2)
+    retention_s, changed_at_unix_s = json.loads(rest)
+    return SessionRow(
+        int(client_id),
+        name,
+        bytes.fromhex(peer),
+        SessionState(state),
+        retention_s,
+        changed_at_unix_s,
+    )

@@ -1,0 +1,31 @@
+"""The Lua scripts of the Redis store: each protocol rule once, beside this module."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+
+__all__ = ["BEAT", "CLAIM", "FINISH", "LEASE", "LEASES", "SESSION", "Script"]
+
+_DIRECTORY = files("rifl.stores.redis") / "scripts"
+
+
+class Script:
+    """A script's text, the prelude before it, and the name Redis keeps it under."""
+
+    __slots__ = ("name", "sha", "text")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.text = "\n".join(
+            (_DIRECTORY / f"{part}.lua").read_text("utf-8") for part in ("prelude", name)
+        )
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+CLAIM = Script("claim")
+FINISH = Script("finish")
+LEASE = Script("lease")
+LEASES = Script("leases")
+BEAT = Script("beat")
+SESSION = Script("session")

@@ -1,0 +1,125 @@
+-- Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
+--
+-- ARGV: 5 member, 6 first incomplete, 7 completed ranges, 8 fingerprint, 9 kind,
+-- 10 token, 11 owner, 12 refusing, 13 window, 14 max keys, 15 max key bytes,
+-- 16 token to take over, 17 record of a lost call, 18 method
+local member, first, ranges, fingerprint, kind = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local token, owner, take_over, lost = ARGV[10], ARGV[11], ARGV[16], ARGV[17]
+if went_backwards() then return {'backwards', '0'} end
+
+local row = redis.call('HMGET', ROW, 'store', 'first', 'acks', 'state', 'length', 'keys', 'bytes')
+local state, old_first, old_ranges = row[4], row[2], row[3] or ''
+local alive = row[1] and (not state or state == 'session')
+
+local function forget(from, to)
+  for _, known in ipairs(redis.call('ZRANGEBYLEX', SEQS, '[s' .. from, '(s' .. to)) do
+    local attempt = running(known)
+    if attempt then ended(known, attempt) end
+    redis.call('HDEL', DONE, known)
+    redis.call('ZREM', SEQS, known)
+  end
+end
+
+-- Unites two lists of ranges, leaving out what lies below first.
+local function united(one, other)
+  local all = {}
+  for _, list in ipairs({one, other}) do
+    for at = 1, #list, 32 do
+      local to = string.sub(list, at + 16, at + 31)
+      if to > first then table.insert(all, {string.sub(list, at, at + 15), to}) end
+    end
+  end
+  table.sort(all, function(a, b) return a[1] < b[1] end)
+  local merged = {}
+  for _, range in ipairs(all) do
+    local last = merged[#merged]
+    if last and range[1] <= last[2] then
+      if range[2] > last[2] then last[2] = range[2] end
+    else
+      table.insert(merged, range)
+    end
+  end
+  local parts = {}
+  for _, range in ipairs(merged) do table.insert(parts, range[1] .. range[2]) end
+  return table.concat(parts), #merged
+end
+
+-- Acknowledgements only move forward; what they free goes in this very step.
+local function acknowledge()
+  if is_key(member) then return end
+  if old_first and first < old_first then first = old_first end
+  if first ~= (old_first or '0000000000000001') then
+    forget(old_first or '0000000000000001', first)
+    redis.call('HSET', ROW, 'first', first)
+  end
+  if ranges == '' and old_ranges == '' then return end
+  local new_ranges, count = united(old_ranges, ranges)
+  -- Beyond the bound the records stay: then nothing may be called acknowledged.
+  if count > MAX_RANGES then return end
+  if new_ranges ~= old_ranges then
+    for at = 1, #ranges, 32 do
+      forget(string.sub(ranges, at, at + 15), string.sub(ranges, at + 16, at + 31))
+    end
+    if new_ranges == '' then
+      redis.call('HDEL', ROW, 'acks')
+    else
+      redis.call('HSET', ROW, 'acks', new_ranges)
+    end
+  end
+end
+
+local function differs(known) return fingerprint ~= '' and known ~= '' and known ~= fingerprint end
+
+local function claim()
+  redis.call('HSET', RUN, member, cmsgpack.pack(
+    {t = token, o = owner, k = kind, f = fingerprint, m = ARGV[18], w = {}}))
+  -- What a transaction of the handler's watches.
+  if kind == 'atomic' then redis.call('SET', base .. 'try:' .. member, token) end
+  return reply('new')
+end
+
+local attempt = running(member)
+if attempt then
+  if differs(attempt.f) then return tell('mismatch') end
+  if alive then renew(row[5]) acknowledge() end
+  if attempt.t == token then return reply('new') end
+  if attempt.t == take_over then
+    ended(member, attempt)
+    if lost == '' then return claim() end
+    complete(member, attempt.f, lost)
+    return reply('completed', lost)
+  end
+  local noted = false
+  for _, waiting in ipairs(attempt.w) do noted = noted or waiting == owner end
+  if not noted and attempt.o ~= owner then
+    table.insert(attempt.w, owner)
+    redis.call('HSET', RUN, member, cmsgpack.pack(attempt))
+  end
+  return reply('running', attempt.t, attempt.o, attempt.k)
+end
+
+local known, record = completed(member)
+if known then
+  if differs(known) then return tell('mismatch') end
+  if alive then renew(row[5]) acknowledge() end
+  return reply('completed', record)
+end
+
+if state == 'closed' then return tell('closed') end
+if not row[1] or state == 'over' then return tell('unknown-client') end
+if is_key(member) then
+  renew(row[5])
+  if ARGV[12] == '1' then return reply('refusing') end
+  if tonumber(row[6] or '0') >= tonumber(ARGV[14]) or tonumber(row[7] or '0') >= tonumber(ARGV[15])
+  then return reply('window') end
+  count_key(1, #member - 1)
+  return claim()
+end
+if state == 'session' then return tell('needs-key') end
+if is_stale(member, old_first, old_ranges) then return tell('stale') end
+renew(row[5])
+acknowledge()
+if ARGV[12] == '1' then return reply('refusing') end
+if redis.call('ZCARD', SEQS) >= tonumber(ARGV[13]) then return reply('window') end
+redis.call('ZADD', SEQS, 0, member)
+return claim()

@@ -1,0 +1,39 @@
+-- End an attempt: record the answer, or (ARGV[8] is 'abandon') make the call new
+-- again, or ('look') only read what stands. Conditional on the attempt token.
+--
+-- ARGV: 5 member, 6 token, 7 record, 8 what to do
+local member, token, record, what = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+if went_backwards() then return {'backwards', '0'} end
+
+local attempt = running(member)
+if attempt then
+  if attempt.t ~= token then return tell('fenced') end
+  if what == 'look' then return tell('done') end
+  ended(member, attempt)
+  if what == 'finish' then
+    complete(member, attempt.f, record)
+  elseif is_key(member) then
+    count_key(-1, 1 - #member)
+  else
+    redis.call('ZREM', SEQS, member)
+  end
+  -- A client that ended while it ran a call goes with the last one. A session's row
+  -- stays: it is what its calls are refused by.
+  local state = redis.call('HGET', ROW, 'state')
+  if (state == 'over' or state == 'closed') and redis.call('HLEN', RUN) == 0 then
+    redis.call('UNLINK', SEQS, DONE)
+    if state == 'over' then redis.call('DEL', ROW) end
+  end
+  return reply('done')
+end
+local known, standing = completed(member)
+if known then
+  -- The same attempt's, by a request whose reply was lost?
+  if what == 'finish' and standing == record then return tell('done') end
+  return tell('stands', standing)
+end
+if what ~= 'finish' then return tell('done') end
+local row = redis.call('HMGET', ROW, 'store', 'first', 'acks', 'state')
+if not row[1] or row[4] == 'over' or row[4] == 'closed' then return tell('gone') end
+if not is_key(member) and is_stale(member, row[2], row[3]) then return tell('acknowledged') end
+return tell('fenced')

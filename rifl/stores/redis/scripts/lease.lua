@@ -1,0 +1,47 @@
+-- The row of a client, which is its lease. ARGV: 5 what to do, 6.. as it says
+local what = ARGV[5]
+if went_backwards() then return {'backwards', '0'} end
+local row = redis.call('HMGET', ROW, 'store', 'state', 'length', 'due', 'name')
+local state = row[2] or ''
+
+if what == 'grant' then
+  -- 6 length in ms, 7 name of the session's field, empty for a client
+  redis.call('HSET', ROW, 'store', store, 'length', ARGV[6])
+  if ARGV[7] ~= '' then redis.call('HSET', ROW, 'state', 'session', 'name', ARGV[7]) end
+  renew(ARGV[6])
+  return reply(redis.call('HGET', ROW, 'due'))
+end
+
+if what == 'renew' then
+  if not row[1] or state == 'over' then return tell('unknown') end
+  if state == 'closed' then return reply('closed') end
+  renew(row[3])
+  return reply(state == 'session' and 'session' or 'alive')
+end
+
+if what == 'release' or what == 'close' then
+  if not row[1] then return tell('gone') end
+  redis.call('HSET', ROW, 'due', '0')
+  if what == 'close' then redis.call('HSET', ROW, 'state', 'closed') end
+  return reply('done')
+end
+
+-- Retire what is due: refuse new calls, and drop all of it as soon as no living
+-- replica (6..) runs a call of it. A session leaves its row, to be refused by.
+if not row[1] then return tell('gone') end
+if state == 'closed' and not row[4] then return reply('tombstone', row[5]) end
+if tonumber(row[4]) > now_ms() then return tell('alive', row[4]) end
+local session = state == 'session' or state == 'closed'
+redis.call('HSET', ROW, 'state', session and 'closed' or 'over')
+local attempts = redis.call('HGETALL', RUN)
+local living = {}
+for at = 6, #ARGV do living[ARGV[at]] = true end
+for at = 2, #attempts, 2 do
+  if living[cmsgpack.unpack(attempts[at]).o] then return reply('busy') end
+end
+for at = 1, #attempts, 2 do ended(attempts[at], cmsgpack.unpack(attempts[at + 1])) end
+redis.call('DEL', ROW, SEQS, RUN)
+redis.call('UNLINK', DONE)
+if not session then return reply('dropped') end
+redis.call('HSET', ROW, 'store', store, 'state', 'closed', 'name', row[5])
+return reply('tombstone', row[5])

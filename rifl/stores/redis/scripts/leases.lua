@@ -1,0 +1,57 @@
+-- What the lease server keeps beside the rows. ARGV: 5 what to do, 6.. as it says
+local what = ARGV[5]
+if went_backwards() then return {'backwards', '0'} end
+local due, secrets, sessions = global .. 'due', global .. 'secrets', global .. 'sessions'
+
+if what == 'ids' then
+  -- Not computed in Lua: a number there holds 53 bits.
+  redis.call('INCRBY', global .. 'ids', ARGV[6])
+  return reply('ok', redis.call('GET', global .. 'ids'))
+end
+
+if what == 'secrets' then
+  -- 6 a fresh value, 7 whether it is to be added to those that are there
+  local newest = redis.call('LINDEX', secrets, 0)
+  if not newest or ARGV[7] == '1' then
+    local id = newest and (tonumber(string.match(newest, '^%d+')) + 1) % 65536 or 0
+    redis.call('LPUSH', secrets, id .. ':' .. ARGV[6])
+    redis.call('LTRIM', secrets, 0, 1)
+  end
+  return reply('ok', unpack(redis.call('LRANGE', secrets, 0, -1)))
+end
+
+if what == 'index' then
+  -- 6 id, 7 length in ms, 8 how many clients there may be
+  if redis.call('ZCARD', due) >= tonumber(ARGV[8]) then return tell('full') end
+  redis.call('ZADD', due, string.format('%.0f', now_ms() + tonumber(ARGV[7])), ARGV[6])
+  return reply('ok')
+end
+
+if what == 'due' then
+  -- 6 how many, 7 whether only those that were given up
+  local limit = ARGV[7] == '1' and '0' or string.format('%.0f', now_ms())
+  return tell('ok', string.format('%.0f', now_ms()),
+    unpack(redis.call('ZRANGEBYSCORE', due, '-inf', limit, 'LIMIT', 0, ARGV[6])))
+end
+
+if what == 'refile' then
+  -- 6 id, 7 when it is due
+  redis.call('ZADD', due, ARGV[7], ARGV[6])
+  return reply('ok')
+end
+
+if what == 'forget' then
+  -- 6 id of a session: its name may be opened anew
+  local field = redis.call('HGET', global .. 'session-ids', ARGV[6])
+  if field then
+    local row = redis.call('HGET', sessions, field)
+    if row and string.match(row, '^(%d+)|') == ARGV[6] then redis.call('HDEL', sessions, field) end
+    redis.call('HDEL', global .. 'session-ids', ARGV[6])
+  end
+  redis.call('ZREM', due, ARGV[6])
+  return reply('ok')
+end
+
+-- unfile: 6 id
+redis.call('ZREM', due, ARGV[6])
+return reply('ok')

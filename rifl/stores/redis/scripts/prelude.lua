@@ -1,0 +1,96 @@
+-- What every script of ours begins with.
+--
+-- KEYS[1] is the row of a client, or another key of the slot; on a single server
+-- KEYS[2] is the store's meta hash. Keys of one client share its hash tag, so their
+-- names are made from ARGV[1].
+--
+-- ARGV: 1 prefix of the client's keys, 2 prefix of the store's keys, 3 the store's
+-- id, 4 the highest position this replica has seen (-1: not kept here).
+local base, global, store, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local ROW, SEQS, RUN, DONE = base .. 'client', base .. 'seqs', base .. 'run', base .. 'done'
+local MAX_RANGES = 1024
+local position = 0
+
+-- A store that has lost what it acknowledged says so once and for all: another id
+-- (it restarted empty), or a position below one that was seen (it is stale).
+local function went_backwards()
+  if seen < 0 then
+    local id = redis.call('HGET', ROW, 'store')
+    return id and id ~= store
+  end
+  local meta = redis.call('HMGET', KEYS[2], 'store', 'position', 'stopped')
+  position = tonumber(meta[2] or '0')
+  if meta[1] == store and not meta[3] and position >= seen then return false end
+  if meta[1] == store then redis.call('HSET', KEYS[2], 'stopped', '1') end
+  return true
+end
+
+-- The reply of a script that wrote nothing: status, position, and what follows.
+local function tell(status, ...) return {status, tostring(position), ...} end
+
+-- And of one that may have written.
+local function reply(status, ...)
+  if seen >= 0 then position = redis.call('HINCRBY', KEYS[2], 'position', 1) end
+  return tell(status, ...)
+end
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function renew(row_length)
+  if row_length then
+    redis.call('HSET', ROW, 'due', string.format('%.0f', now_ms() + tonumber(row_length)))
+  end
+end
+
+-- A call's attempt is over: nobody may write under its token any more, and the
+-- replicas that wait for it hear of it.
+local function ended(member, attempt)
+  redis.call('HDEL', RUN, member)
+  redis.call('DEL', base .. 'try:' .. member)
+  for _, owner in ipairs(attempt.w) do
+    redis.call('PUBLISH', global .. 'wake:' .. owner, attempt.t)
+  end
+end
+
+local function running(member)
+  local packed = redis.call('HGET', RUN, member)
+  return packed and cmsgpack.unpack(packed)
+end
+
+-- A record is kept behind its fingerprint.
+local function completed(member)
+  local kept = redis.call('HGET', DONE, member)
+  if not kept then return nil end
+  local length = string.byte(kept, 1)
+  return string.sub(kept, 2, length + 1), string.sub(kept, length + 2)
+end
+
+local function is_key(member) return string.sub(member, 1, 1) == 'k' end
+
+local function count_key(keys, bytes)
+  redis.call('HINCRBY', ROW, 'keys', keys)
+  redis.call('HINCRBY', ROW, 'bytes', bytes)
+end
+
+local function complete(member, fingerprint, record)
+  redis.call('HSET', DONE, member, string.char(#fingerprint) .. fingerprint .. record)
+  if is_key(member) then redis.call('HINCRBY', ROW, 'bytes', #record) end
+end
+
+-- Seqs are 16 hexadecimal digits: a Lua number holds 53 bits. Ranges are half open,
+-- pairs of seqs in one string, sorted and disjoint.
+local function within(seq, ranges)
+  for at = 1, #ranges, 32 do
+    if seq < string.sub(ranges, at, at + 15) then return false end
+    if seq < string.sub(ranges, at + 16, at + 31) then return true end
+  end
+  return false
+end
+
+local function is_stale(member, first, ranges)
+  local seq = string.sub(member, 2)
+  return (first and seq < first) or (ranges and within(seq, ranges))
+end

@@ -1,0 +1,29 @@
+-- Insert or update a named session; the row that stands. A row is "id|state|rest",
+-- opaque but for that. ARGV: 5 field, 6 id, 7 row, 8 max names, 9 max open of the
+-- peer, 10 the peer
+if went_backwards() then return {'backwards', '0'} end
+local sessions, ids, open = global .. 'sessions', global .. 'session-ids', global .. 'open-of'
+local field = ARGV[5]
+local standing = redis.call('HGET', sessions, field)
+if not standing then
+  local other = redis.call('HGET', ids, ARGV[6])
+  standing = other and redis.call('HGET', sessions, other)
+  if standing then field = other end
+end
+local peer_open = 0
+if standing then
+  local id, state = string.match(standing, '^(%d+)|(%a+)|')
+  if id ~= ARGV[6] or state ~= 'open' then return reply('row', field, standing) end
+  peer_open = -1
+else
+  if redis.call('HLEN', sessions) >= tonumber(ARGV[8])
+    or tonumber(redis.call('HGET', open, ARGV[10]) or '0') >= tonumber(ARGV[9])
+  then return reply('full') end
+end
+if string.match(ARGV[7], '^%d+|open|') then peer_open = peer_open + 1 end
+if peer_open ~= 0 and redis.call('HINCRBY', open, ARGV[10], peer_open) <= 0 then
+  redis.call('HDEL', open, ARGV[10])
+end
+redis.call('HSET', sessions, field, ARGV[7])
+redis.call('HSET', ids, ARGV[6], field)
+return reply('row', field, ARGV[7])

@@ -1,0 +1,60 @@
+"""``redis://`` and its kin: one Redis, many server replicas (DESIGN §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rifl.core.client_table import Attempt
+from rifl.core.policy import Kind
+from rifl.core.record import CompletionRecord
+from rifl.stores.errors import WrongDatabase
+from rifl.stores.redis.address import RedisAddress
+from rifl.stores.redis.lease_storage import RedisLeaseStorage
+from rifl.stores.redis.opening import open_backend
+from rifl.stores.redis.transaction import write_record, write_record_async
+from rifl.stores.shared.requests import Finish
+from rifl.stores.shared.store import SharedAttempt, SharedStore
+from rifl.wire import record_to_bytes
+
+__all__ = ["RedisStore"]
+
+
+class RedisStore(SharedStore):
+    """Completion records in Redis; see ``RedisAddress`` for the URL.
+
+    What is acknowledged survives what Redis' settings make it survive: they are
+    checked when the store is opened, which raises ``StoreNotDurable``,
+    ``StoreUnreachable``, ``StoreCorrupt`` or ``UnsupportedStore``. An asynchronous
+    failover may lose acknowledged writes whatever the settings: replicas notice a
+    store that is behind what they saw, and stop.
+    """
+
+    leases: RedisLeaseStorage
+
+    def __init__(self, url: str) -> None:
+        address = RedisAddress.parse(url)
+        self._redis = open_backend(address)
+        super().__init__(
+            self._redis,
+            RedisLeaseStorage(self._redis),
+            beat_s=address.beat_s,
+            dead_after_s=address.dead_after_s,
+        )
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Queue the record first in a redis-py pipeline, fenced; raises to stop it."""
+        write_record(transaction, self._redis, self._finish_of(attempt, record))
+        attempt.recorded = record
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for a pipeline of ``redis.asyncio``."""
+        await write_record_async(transaction, self._redis, self._finish_of(attempt, record))
+        attempt.recorded = record
+
+    @staticmethod
+    def _finish_of(attempt: Attempt, record: CompletionRecord) -> Finish:
+        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        return Finish(attempt.call, attempt.token, record_to_bytes(record))

@@ -1,0 +1,143 @@
+"""What is asked of a shared store, each request one atomic step there."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from rifl.core.call import Call
+from rifl.core.policy import Kind
+
+__all__ = [
+    "Abandon",
+    "Beat",
+    "Claim",
+    "Claimed",
+    "Ending",
+    "Finish",
+    "Finished",
+    "Found",
+    "Look",
+]
+
+
+class Claim(NamedTuple):
+    """Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
+
+    In this order: a known call's fingerprint must match (``MISMATCH``), then it
+    is ``COMPLETED`` or ``RUNNING``; a seq that was acknowledged is ``STALE``; a
+    client without a row is ``UNKNOWN_CLIENT``, a session's id whose session ended
+    ``CLOSED``; a seq for a session is ``NEEDS_KEY``. For known and new calls of a
+    client that is alive its lease is renewed and the acknowledgements are applied,
+    their records deleted in the same step; only then ``refusing`` is looked at
+    (``REFUSING``), and the window, or the bounds on keys (``WINDOW``).
+
+    A new call is in progress from then on under ``token``, run by ``owner``. The
+    claim is the intent, too: durable before the reply. A request that is repeated
+    because its reply was lost, with the same token, is ``NEW`` again.
+
+    ``take_over`` names the attempt, found ``RUNNING`` before, that may be replaced:
+    if it still runs, ``lost`` says what becomes of the call. Empty: the call is
+    claimed under the new token, and every write of the old one is refused from
+    then on. Else ``lost`` is the record it gets, and the call is ``COMPLETED``.
+    ``owner`` is noted as waiting where the call is ``RUNNING``, and is woken with
+    the attempt's token when that ends.
+    """
+
+    call: Call
+    kind: Kind
+    token: bytes
+    owner: str
+    refusing: bool
+    window: int
+    max_keys: int
+    max_key_bytes: int
+    take_over: bytes = b""
+    lost: bytes = b""
+
+
+class Found(enum.Enum):
+    """What a claim found; the value is what scripts and statements say."""
+
+    NEW = "new"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STALE = "stale"
+    MISMATCH = "mismatch"
+    UNKNOWN_CLIENT = "unknown-client"
+    CLOSED = "closed"
+    NEEDS_KEY = "needs-key"
+    REFUSING = "refusing"
+    WINDOW = "window"
+
+
+class Claimed(NamedTuple):
+    """The reply to a claim.
+
+    ``RUNNING`` comes with the attempt's token, owner and kind, ``COMPLETED`` with
+    the serialised record.
+    """
+
+    found: Found
+    token: bytes = b""
+    owner: str = ""
+    kind: Kind = Kind.PLAIN
+    record: bytes = b""
+
+
+class Finish(NamedTuple):
+    """Record a call's answer if the attempt is current, and wake who waits for it."""
+
+    call: Call
+    token: bytes
+    record: bytes
+
+
+class Ending(enum.Enum):
+    """What became of a record, or of an abandoned attempt."""
+
+    # Written now, or by the same attempt before (the reply was lost).
+    DONE = "done"
+    # Another record stands.
+    STANDS = "stands"
+    # Another attempt has taken the call over, and runs.
+    FENCED = "fenced"
+    # The client acknowledged the call meanwhile: nothing is kept.
+    ACKNOWLEDGED = "acknowledged"
+    # The client is gone.
+    GONE = "gone"
+
+
+class Finished(NamedTuple):
+    """The reply to ``Finish``, ``Abandon`` and ``Look``; the record that stands, if any."""
+
+    ending: Ending
+    record: bytes = b""
+
+
+class Abandon(NamedTuple):
+    """Make a call new again if the attempt is current, and wake who waits for it."""
+
+    call: Call
+    token: bytes
+
+
+class Look(NamedTuple):
+    """Read the record that stands: ``STANDS``; else ``FENCED`` or ``DONE`` (it runs)."""
+
+    call: Call
+    token: bytes
+
+
+class Beat(NamedTuple):
+    """Count this replica's beat, remove the entries of dead ones, and read all.
+
+    ``leaving``: remove its own instead; what it still runs is lost from then on.
+
+    ``dead`` are incarnations with the beats they stood still at. The reply is a
+    dictionary of beats by incarnation.
+    """
+
+    owner: str
+    dead: tuple[tuple[str, int], ...] = ()
+    leaving: bool = False

@@ -1,0 +1,430 @@
+"""A store that several server replicas share: the rules on this replica's side."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from lease_server.log import get_logger
+from lease_server.storage import LeaseStorage
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt, ClientEntry, Decision, Leases
+from rifl.core.errors import (
+    BadHeader,
+    Draining,
+    InProgress,
+    LeaseExpired,
+    OutcomeUnknown,
+    PayloadMismatch,
+    RecordPending,
+    RiflError,
+    SessionClosed,
+    StoreUnavailable,
+    WindowExceeded,
+)
+from rifl.core.later import Later
+from rifl.core.observer import Observer
+from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import refusal_record
+from rifl.core.verdict import Verdict
+from rifl.stores.shared.backend import Backend, BackendError, Steps
+from rifl.stores.shared.pulse import Pulse
+from rifl.stores.shared.requests import (
+    Abandon,
+    Claim,
+    Claimed,
+    Ending,
+    Finish,
+    Finished,
+    Found,
+    Look,
+)
+from rifl.wire import record_from_bytes, record_to_bytes
+
+__all__ = ["SharedAttempt", "SharedStore"]
+
+_log = get_logger("rifl.store")
+_Rule = Generator[Any, Any, Any]
+_TOKEN_BYTES = 16
+_WAKES_REMEMBERED = 4096
+_NO_ENTRY = ClientEntry(0, 1)
+_LOST = record_to_bytes(
+    refusal_record(
+        OutcomeUnknown("the replica that ran the call is gone; what it did is not known")
+    )
+)
+_REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
+    Found.MISMATCH: lambda call: PayloadMismatch(
+        f"{call.rpc_id} is the identity of a call with another payload"
+    ),
+    Found.UNKNOWN_CLIENT: lambda call: LeaseExpired(
+        f"client id {call.client_id} is unknown or expired"
+    ),
+    Found.CLOSED: lambda call: SessionClosed("the session is closed, or its retention is over"),
+    Found.NEEDS_KEY: lambda call: BadHeader("a named session takes keyed calls only"),
+    Found.REFUSING: lambda call: Draining("the server is about to stop"),
+    Found.WINDOW: lambda call: WindowExceeded("too many calls of the client are unacknowledged"),
+}
+
+
+class SharedAttempt(Attempt):
+    """An attempt with its token; on a stand-in for one on another replica, that one's."""
+
+    __slots__ = ("owner", "token")
+
+    def __init__(
+        self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
+    ) -> None:
+        super().__init__(_NO_ENTRY, call, policy, number)
+        self.token = token
+        self.owner = owner
+
+
+class SharedStore:
+    """``Store`` over a ``Backend``: attempts of this replica, and waiting for others'.
+
+    The decision is the store's own, in one step; here is what follows from it. A
+    replica has an incarnation (``owner``) that is never used again.
+
+    Invariants:
+
+    1. Every attempt that the store says this incarnation runs is in ``_attempts``,
+       from before it was claimed until the store has settled it; another such entry
+       was claimed by a request whose reply was lost, and never ran.
+    2. A call whose owner is dead is taken over only by a request conditional on
+       the attempt token that was seen.
+    3. What a handler did is recorded, or retried in the background, until the
+       store says what stands.
+
+    ``beat_s``: how often this replica says that it lives. ``dead_after_s``: how
+    long another's beats stand still before its calls are taken over.
+    """
+
+    supports_atomic = True
+
+    def __init__(
+        self,
+        backend: Backend,
+        leases: LeaseStorage,
+        *,
+        beat_s: float = 0.5,
+        dead_after_s: float = 5.0,
+        max_keys: int = 100_000,
+        max_key_bytes: int = 64 << 20,
+    ) -> None:
+        if not 0 < 3 * beat_s <= dead_after_s:
+            raise ValueError("dead_after_s must be at least three times beat_s")
+        self.observer: Observer | None = None
+        self.on_refusal: Callable[[RiflError | None], None] | None = None
+        self.leases = leases
+        self.owner = randomness.token_hex(_TOKEN_BYTES // 2)
+        self._backend = backend
+        self._max_keys = max_keys
+        self._max_key_bytes = max_key_bytes
+        self._window = 512
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._numbers = 0
+        self._attempts: dict[bytes, SharedAttempt] = {}
+        # Stand-ins for attempts on other replicas that somebody here waits for.
+        self._elsewhere: dict[bytes, SharedAttempt] = {}
+        # Attempts that ended elsewhere a moment ago: a waiter may come after its wake.
+        self._woken: OrderedDict[bytes, None] = OrderedDict()
+        self._missed_wakes = 0
+        self._draining = False
+        self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after)
+
+    def bind(
+        self,
+        leases: Leases,
+        policies: MethodPolicies,
+        *,
+        clock: Callable[[], float],
+        window: int,
+    ) -> None:
+        """Say that this replica lives, and be ready for calls.
+
+        Leases are the store's own here, and liveness is judged by this machine's
+        clock: ``leases`` and ``clock`` are not used.
+        """
+        self._window = window
+        self._backend.listen(self.owner, self._wake, self._wake_all)
+        self._pulse.start()
+
+    # -- Records -----------------------------------------------------------------------
+
+    def claim(self, call: Call, policy: MethodPolicy) -> Later:
+        """Decide about a call and claim it if it is new: one request, as a rule."""
+        return self._steps(self._claim(call, policy))
+
+    def start(self, attempt: Attempt) -> Later | None:
+        """Nothing to do: the claim is the intent."""
+        return None
+
+    def committed(self, attempt: Attempt) -> Later | None:
+        """Read what the handler's own transaction left."""
+        if attempt.recorded is None:
+            return None
+        return self._steps(self._committed(attempt))
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Later:
+        """Make the record durable, then settle; its result is the record that stands."""
+        return self._steps(self._finish(attempt, record))
+
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
+        """Settle with a record that is durable already."""
+        self._settle(attempt)
+        return None
+
+    def abandon(self, attempt: Attempt) -> Later:
+        """Make the call new again, and wake its waiters on every replica."""
+        return self._steps(self._abandon(attempt))
+
+    # -- Store ---------------------------------------------------------------------------
+
+    def fetch(self, call: Call) -> CompletionRecord | None:
+        """Not needed: a decision comes with its record."""
+        return None
+
+    def token(self, client_id: int) -> bytes:
+        """None is kept: checking a token costs less than looking after a copy."""
+        return b""
+
+    def wait(self, attempt: Attempt, wake: Callable[[], None]) -> bool:
+        """Have ``wake`` called when the attempt ends; False if it has."""
+        with self._lock:
+            if attempt.ended:
+                return False
+            attempt.waiters = [*attempt.waiters, wake]
+            return True
+
+    def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
+        """No longer wait."""
+        with self._lock:
+            attempt.waiters = [other for other in attempt.waiters if other != wake]
+            if not attempt.waiters and isinstance(attempt, SharedAttempt):
+                self._elsewhere.pop(attempt.token, None)
+
+    def drop(self, client_ids: Iterable[int]) -> None:
+        """Nothing to do: the leases' storage drops clients where their rows are."""
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record inside the handler's own transaction: the subclass's."""
+        raise NotImplementedError
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        raise NotImplementedError
+
+    def refuse_new(self, draining: bool) -> None:
+        """Begin or stop refusing new calls as draining."""
+        self._draining = draining
+        if self.on_refusal is not None:
+            self.on_refusal(Draining("the server is about to stop") if draining else None)
+
+    def running(self) -> int:
+        """How many attempts of this replica are not settled."""
+        with self._lock:
+            return len(self._attempts)
+
+    def statistics(self) -> tuple[int, int, int]:
+        """Only what this replica knows: clients and records are the store's."""
+        with self._lock:
+            return 0, len(self._attempts), len(self._attempts)
+
+    def settled(self, timeout_s: float) -> bool:
+        """Wait until no attempt runs; False if that took longer."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._attempts, timeout_s)
+
+    def close(self) -> None:
+        """Say that this replica is gone, and let the connections go."""
+        self._pulse.stop()
+        self._pulse.leave()
+        self._backend.close()
+
+    # -- the rules -----------------------------------------------------------------------
+
+    def _claim(self, call: Call, policy: MethodPolicy) -> _Rule:
+        attempt = self._new_attempt(call, policy)
+        wanted = Claim(
+            call,
+            policy.kind,
+            attempt.token,
+            self.owner,
+            self._draining,
+            self._window,
+            self._max_keys,
+            self._max_key_bytes,
+        )
+        asked, claimed = False, False
+        request = wanted
+        try:
+            while True:
+                missed = self._missed_wakes
+                asked = True
+                reply: Claimed = yield request
+                asked = False
+                if reply.found is Found.NEW:
+                    claimed = True
+                    return Decision(Verdict.NEW, attempt)
+                if reply.found is Found.COMPLETED:
+                    return Decision(Verdict.COMPLETED, None, record_from_bytes(reply.record))
+                if reply.found is Found.STALE:
+                    return Decision(Verdict.STALE)
+                if reply.found is not Found.RUNNING:
+                    raise _REFUSALS[reply.found](call)
+                mine = self._attempts.get(reply.token)
+                if mine is not None:
+                    return Decision(Verdict.IN_PROGRESS, mine)
+                if reply.owner == self.owner:
+                    # Invariant 1: it never ran, so nothing is lost.
+                    request = wanted._replace(take_over=reply.token)
+                    continue
+                if not self._pulse.knows(reply.owner):
+                    yield from self._pulse.look()
+                if self._pulse.is_dead(reply.owner):
+                    lost = _LOST if reply.kind is Kind.PLAIN else b""
+                    _log.warning(
+                        "taken_over", rpc_id=str(call.rpc_id), method=call.method, owner=reply.owner
+                    )
+                    request = wanted._replace(take_over=reply.token, lost=lost)
+                    continue
+                return Decision(Verdict.IN_PROGRESS, self._stand_in(call, policy, reply, missed))
+        except BackendError as error:
+            raise StoreUnavailable(f"the store cannot be reached: {error}") from error
+        finally:
+            if not claimed:
+                if asked:
+                    # It may be claimed, by a request whose reply is lost.
+                    self._pulse.insist(self._abandon(attempt))
+                else:
+                    self._settle(attempt)
+
+    def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
+        token = _token(attempt)
+        request = Finish(attempt.call, token, record_to_bytes(record))
+        try:
+            reply: Finished = yield request
+        except BackendError as error:
+            self._pulse.insist(self._until_settled(attempt, request))
+            raise RecordPending(
+                f"the call ran, but its record is not durable yet: {error}"
+            ) from error
+        self._settle(attempt)
+        return self._standing(attempt, reply)
+
+    def _committed(self, attempt: Attempt) -> _Rule:
+        try:
+            reply: Finished = yield Look(attempt.call, _token(attempt))
+        except BackendError as error:
+            # Committed or not, the store knows: if not, the call is new again.
+            self._pulse.insist(self._abandon(attempt))
+            raise RecordPending(f"whether the call committed is not known yet: {error}") from error
+        return record_from_bytes(reply.record) if reply.ending is Ending.STANDS else None
+
+    def _abandon(self, attempt: Attempt) -> _Rule:
+        request = Abandon(attempt.call, _token(attempt))
+        try:
+            yield request
+        except BackendError as error:
+            self._pulse.insist(self._until_settled(attempt, request))
+            raise RecordPending(f"the call is not free yet: {error}") from error
+        self._settle(attempt)
+
+    def _until_settled(self, attempt: Attempt, request: Finish | Abandon) -> _Rule:
+        """Settle in the background, however often that takes."""
+        try:
+            yield request
+        except BackendError:
+            self._pulse.insist(self._until_settled(attempt, request))
+            raise
+        self._settle(attempt)
+
+    def _standing(self, attempt: Attempt, reply: Finished) -> CompletionRecord | None:
+        call = attempt.call
+        if reply.ending is Ending.STANDS:
+            _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
+            return record_from_bytes(reply.record)
+        if reply.ending is Ending.FENCED:
+            _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
+            raise InProgress(f"{call.rpc_id} was taken over by another replica and runs there")
+        if reply.ending is Ending.GONE:
+            raise LeaseExpired(f"client id {call.client_id} expired while the call ran")
+        return None
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def _stand_in(self, call: Call, policy: MethodPolicy, reply: Claimed, missed: int) -> Attempt:
+        with self._lock:
+            stand_in = self._elsewhere.get(reply.token)
+            if stand_in is None:
+                stand_in = SharedAttempt(call, policy, 0, reply.token, reply.owner)
+                if reply.token in self._woken or missed != self._missed_wakes:
+                    stand_in.ended = True
+                else:
+                    self._elsewhere[reply.token] = stand_in
+            return stand_in
+
+    def _wake(self, token: bytes) -> None:
+        """An attempt that somebody here waits for ended on another replica."""
+        with self._lock:
+            self._woken[token] = None
+            if len(self._woken) > _WAKES_REMEMBERED:
+                self._woken.popitem(last=False)
+            stand_in = self._elsewhere.pop(token, None)
+        if stand_in is not None:
+            self._end(stand_in)
+
+    def _wake_all(self) -> None:
+        """Wakes may have been missed: everyone decides again."""
+        with self._lock:
+            self._missed_wakes += 1
+            stand_ins = list(self._elsewhere.values())
+            self._elsewhere.clear()
+        for stand_in in stand_ins:
+            self._end(stand_in)
+
+    def _look_after(self) -> None:
+        """After every beat: whoever waits for a dead replica decides again."""
+        for stand_in in list(self._elsewhere.values()):
+            if self._pulse.is_dead(stand_in.owner):
+                self._wake(stand_in.token)
+
+    def _settle(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._attempts.pop(_token(attempt), None)
+            if not self._attempts:
+                self._idle.notify_all()
+        self._end(attempt)
+
+    def _end(self, attempt: Attempt) -> None:
+        with self._lock:
+            attempt.ended = True
+            waiters, attempt.waiters = attempt.waiters, ()
+        for wake in waiters:
+            wake()
+
+    # --------------------------------------------------------------------------------------
+
+    def _new_attempt(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
+        token = randomness.token_hex(_TOKEN_BYTES).encode()
+        with self._lock:
+            self._numbers += 1
+            attempt = SharedAttempt(call, policy, self._numbers, token, self.owner)
+            self._attempts[token] = attempt
+        return attempt
+
+    def _steps(self, rule: _Rule) -> Steps:
+        return Steps(self._backend, rule)
+
+
+def _token(attempt: Attempt) -> bytes:
+    token: bytes = attempt.token  # type: ignore[attr-defined]
+    return token

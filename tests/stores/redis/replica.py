@@ -1,0 +1,78 @@
+"""One replica over a shared store, at the ``Store`` interface."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from lease_server import SharedAuthority, open_authority
+from rifl.core.call import Call
+from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.core.verdict import Verdict
+from rifl.stores import open_store
+
+__all__ = ["ATOMIC", "FIRST", "IDEMPOTENT", "OTHER", "PLAIN", "Replica", "call", "keyed"]
+
+PLAIN = MethodPolicy()
+IDEMPOTENT = MethodPolicy(kind=Kind.IDEMPOTENT)
+ATOMIC = MethodPolicy(kind=Kind.ATOMIC)
+FIRST = CompletionRecord(response=b"first")
+OTHER = CompletionRecord(response=b"other")
+
+
+def call(client: int, seq: int, payload: bytes = b"p", first: int = 1, **more: Any) -> Call:
+    """Return a sequenced call."""
+    return Call(
+        client, b"", seq, first_incomplete=first, fingerprint=payload, method="/s/M", **more
+    )
+
+
+def keyed(client: int, key: bytes, payload: bytes = b"p") -> Call:
+    """Return a keyed call."""
+    return Call(client, b"", None, key, fingerprint=payload, method="/s/M")
+
+
+class Replica:
+    """A store and its authority, as one server process has them."""
+
+    def __init__(self, url: str, *, window: int = 8, term_s: float = 60.0) -> None:
+        self.store: Any = open_store(url)
+        authority = open_authority(self.store.leases, term_s=term_s)
+        assert isinstance(authority, SharedAuthority)
+        self.authority = authority
+        self.store.bind(authority, MethodPolicies({}, "plain"), clock=time.monotonic, window=window)
+
+    def client(self) -> int:
+        """Grant a client id."""
+        return self.authority.grant().client_id
+
+    def claim(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
+        """Decide about a call."""
+        return self.store.claim(call, policy).wait()
+
+    def begin(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
+        """Claim a call that is new."""
+        decision = self.claim(call, policy)
+        assert decision.verdict is Verdict.NEW
+        return decision.attempt
+
+    def finish(self, attempt: Any, record: CompletionRecord = FIRST) -> CompletionRecord | None:
+        """Record an answer; the one that stands instead, if one does."""
+        return self.store.finish(attempt, record).wait()  # type: ignore[no-any-return]
+
+    def woken(self, attempt: Any) -> threading.Event:
+        """Wait for an attempt; the event is set when it ended."""
+        event = threading.Event()
+        if not self.store.wait(attempt, event.set):
+            event.set()
+        return event
+
+    def fall_silent(self) -> None:
+        """Stop beating, as a process that is suspended does; it may still write."""
+        self.store._pulse.stop()
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()

@@ -1,0 +1,216 @@
+"""Several replicas over one Redis, at the ``Store`` interface."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rifl.core.errors import InProgress, LeaseExpired, PayloadMismatch, WindowExceeded
+from rifl.core.outcome import Outcome
+from rifl.core.verdict import Verdict
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
+from tests.stores.redis.servers import until
+
+
+def test_a_client_granted_by_one_replica_is_known_to_all(replicas):
+    """Grants, tokens, heartbeats and records are the store's, not a replica's (DESIGN §5)."""
+    one, two = replicas(), replicas()
+    grant = one.authority.grant()
+    two.authority.check(grant.client_id, grant.token)
+    assert two.authority.heartbeat(grant.client_id, grant.token) == b""
+    two.finish(two.begin(call(grant.client_id, 1)))
+    assert one.claim(call(grant.client_id, 1)).record == FIRST
+    with pytest.raises(PayloadMismatch):
+        one.claim(call(grant.client_id, 1, b"q"))
+
+
+def test_a_duplicate_elsewhere_is_woken_not_polled(replicas):
+    """A duplicate on another replica waits and is woken by the record (DESIGN §4, §6)."""
+    one, two = replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1))
+    waiting = two.claim(attempt.call)
+    assert waiting.verdict is Verdict.IN_PROGRESS
+    woken = two.woken(waiting.attempt)
+    assert not woken.is_set()
+    one.finish(attempt)
+    assert woken.wait(5)
+    assert two.claim(attempt.call).record == FIRST
+
+
+def test_an_abandoned_call_is_won_by_another_replica(replicas):
+    """An attempt without a record wakes waiters elsewhere, and one wins (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1))
+    woken = two.woken(two.claim(attempt.call).attempt)
+    one.store.abandon(attempt).wait()
+    assert woken.wait(5)
+    two.finish(two.begin(attempt.call), OTHER)
+    assert one.claim(attempt.call).record == OTHER
+
+
+def test_a_wake_that_comes_before_its_waiter_is_not_lost(replicas):
+    """A wake may overtake the reply that says to wait for it (DESIGN §6)."""
+    one, two = replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1))
+    waiting = two.claim(attempt.call).attempt
+    two.store.leave(waiting, None)
+    two.store._wake(attempt.token)
+    late = two.claim(attempt.call).attempt
+    assert two.woken(late).is_set()
+
+
+def test_a_plain_call_of_a_dead_replica_is_unknown_for_ever(replicas):
+    """Whoever finds it records OUTCOME_UNKNOWN; the late finisher gets that (DESIGN §4, §6)."""
+    one, two = replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1))
+    woken = two.woken(two.claim(attempt.call).attempt)
+    one.fall_silent()
+    assert woken.wait(10)
+    unknown = two.claim(attempt.call).record
+    assert (unknown.outcome, unknown.reason) == (Outcome.UNKNOWN, "OUTCOME_UNKNOWN")
+    assert one.finish(attempt) == unknown
+    assert two.claim(attempt.call).record == unknown
+
+
+@pytest.mark.parametrize("policy", [IDEMPOTENT, ATOMIC], ids=["idempotent", "atomic"])
+def test_a_call_of_a_dead_replica_is_taken_over_and_the_old_attempt_fenced(replicas, policy):
+    """A take-over has a new attempt token; the old one can write nothing (DESIGN §6)."""
+    one, two = replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1), policy)
+    woken = two.woken(two.claim(attempt.call, policy).attempt)
+    one.fall_silent()
+    assert woken.wait(10)
+    taken = two.begin(attempt.call, policy)
+    with pytest.raises(InProgress):
+        one.finish(attempt)
+    two.finish(taken, OTHER)
+    assert one.claim(attempt.call, policy).record == OTHER
+
+
+def test_of_many_that_find_a_dead_replica_one_takes_over(replicas):
+    """The take-over is conditional on the attempt token that was seen (DESIGN §6)."""
+    one, two, three = replicas(), replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1), IDEMPOTENT)
+    woken = [rival.woken(rival.claim(attempt.call).attempt) for rival in (two, three)]
+    one.fall_silent()
+    assert all(event.wait(10) for event in woken)
+
+    async def both():
+        claims = [rival.store.claim(attempt.call, IDEMPOTENT) for rival in (two, three)]
+        return await asyncio.gather(*(_awaited(claim) for claim in claims))
+
+    verdicts = sorted(decision.verdict.value for decision in asyncio.run(both()))
+    assert verdicts == ["in-progress", "new"]
+
+
+async def _awaited(later):
+    return await later
+
+
+def test_acknowledgements_are_shared_and_only_move_forward(replicas):
+    """Acknowledged on one replica is stale on all, its record gone (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    for seq in range(1, 7):
+        one.finish(one.begin(call(client, seq)))
+    two.finish(two.begin(call(client, 9, first=3, completed=[(4, 5)])))
+    verdicts = [one.claim(call(client, seq)).verdict for seq in range(1, 7)]
+    assert [verdict.value for verdict in verdicts] == [
+        "stale",
+        "stale",
+        "completed",
+        "stale",
+        "stale",
+        "completed",
+    ]
+    base = one.store._redis.base(client)
+    kept = one.store._redis.clients.blocking.hkeys(base + "done")
+    assert sorted(kept) == [b"s%016x" % seq for seq in (3, 6, 9)]
+
+
+def test_a_call_acknowledged_while_it_runs_keeps_nothing(replicas):
+    """A late record of an acknowledged call is dropped, on any replica (DESIGN §4)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    attempt = one.begin(call(client, 1))
+    two.finish(two.begin(call(client, 2, first=2)))
+    assert one.finish(attempt) is None
+    assert two.claim(call(client, 1)).verdict is Verdict.STALE
+
+
+def test_large_seqs_keep_their_digits(replicas):
+    """Seqs beyond 2^53 are exact, though Lua's numbers are not (DESIGN §3)."""
+    one = replicas()
+    client, top = one.client(), 2**63 - 1
+    one.finish(one.begin(call(client, top - 1, first=top - 1)))
+    one.finish(one.begin(call(client, top, first=top - 1)), OTHER)
+    assert one.claim(call(client, top - 1, first=top - 1)).record == FIRST
+    assert one.claim(call(client, top - 2)).verdict is Verdict.STALE
+
+
+def test_keys_are_bounded_by_count_and_bytes(replicas):
+    """Keyed identities have bounds of their own; known ones are still answered (DESIGN §4)."""
+    one = replicas()
+    one.store._max_keys, one.store._max_key_bytes = 3, 1 << 20
+    client = one.client()
+    for number in range(3):
+        one.finish(one.begin(keyed(client, b"k%d" % number)))
+    with pytest.raises(WindowExceeded):
+        one.claim(keyed(client, b"k3"))
+    assert one.claim(keyed(client, b"k1")).record == FIRST
+    one.store._max_keys, one.store._max_key_bytes = 100, 8
+    with pytest.raises(WindowExceeded):
+        one.claim(keyed(client, b"k3"))
+
+
+def test_an_expired_client_is_gone_everywhere_with_all_it_left(replicas):
+    """Expiry removes row and records at once; a full term is watched first (DESIGN §5)."""
+    one, two = replicas(term_s=1.0), replicas(term_s=1.0)
+    gone, renewed = one.client(), one.client()
+    one.finish(one.begin(call(gone, 1)))
+
+    def sweep():
+        one.authority.renew(renewed)
+        one.authority.expire()
+        return gone not in one.store.leases.known_clients()
+
+    until(sweep, "the lease ends")
+    with pytest.raises(LeaseExpired):
+        two.claim(call(gone, 1))
+    two.begin(call(renewed, 1))
+    redis = one.store._redis
+    assert not list(redis.clients.blocking.scan_iter(redis.base(gone) + "*"))
+
+
+def test_an_expired_client_stays_while_a_living_replica_runs_its_call(replicas):
+    """Records go after the running calls ended (DESIGN §4, §5)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    attempt = one.begin(call(client, 1))
+    two.store.leases.release(client)
+    two.authority.expire()
+    assert client in two.store.leases.known_clients()
+    with pytest.raises(LeaseExpired):
+        two.claim(call(client, 2))
+    one.finish(attempt)
+    two.store.leases.release(client)
+    two.authority.expire()
+    assert client not in two.store.leases.known_clients()
+
+
+def test_sessions_are_shared_and_close_for_all(replicas):
+    """One name is one id on every replica, and closed is closed on all (DESIGN §5)."""
+    one, two = replicas(), replicas()
+    opened = one.authority.open_session("batch")
+    again = two.authority.open_session("batch")
+    assert (again.client_id, again.created) == (opened.client_id, False)
+    two.finish(two.begin(keyed(opened.client_id, b"k")))
+    assert one.authority.close_session("batch") == opened.client_id
+    two.authority.expire()
+    for replica in (one, two):
+        assert replica.store.leases.renew(opened.client_id).value == "closed"
+    from rifl.core.errors import SessionClosed
+
+    with pytest.raises(SessionClosed):
+        two.claim(keyed(opened.client_id, b"new"))
