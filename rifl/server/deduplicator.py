@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from lease_server import SERVICE_NAME as LEASES
-from lease_server import add_lease_service, open_authority
+from lease_server import StorageUnavailable, add_lease_service, open_authority
 from lease_server.log import get_logger
 from rifl.core.errors import RiflError
 from rifl.core.observer import Observer, Observers, Statistics
@@ -24,7 +24,7 @@ from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
-from rifl.stores import UnsupportedStore, open_store
+from rifl.stores import StoreUnreachable, UnsupportedStore, open_store
 
 __all__ = ["Deduplicator"]
 
@@ -100,9 +100,11 @@ class Deduplicator:
             self._check_policies(url)
             self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
             self._store.bind(self._authority, self._policies, clock=clock, window=window)
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(Exception):
                 self._store.close()
+            if isinstance(error, StorageUnavailable):
+                raise StoreUnreachable(f"cannot open {url}: {error}") from error
             raise
         self._engine = Engine(
             self._store,
@@ -117,6 +119,7 @@ class Deduplicator:
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
         self._closed = threading.Event()
+        self._closing = threading.Lock()
         self._sweeper = threading.Thread(
             target=self._sweep, args=(term_s / _SWEEPS_PER_TERM,), name="rifl-sweeper", daemon=True
         )
@@ -198,20 +201,8 @@ class Deduplicator:
         At most ``drain_s`` seconds; None means the constructor's. On an event loop
         use ``aclose``: this would block the handlers it waits for.
         """
-        if self._closed.is_set():
-            return
-        self.drain()
-        wait_s = self._drain_s if drain_s is None else drain_s
-        if _on_event_loop():
-            if self._store.running():
-                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
-        elif not self._store.settled(wait_s):
-            _log.warning("closed_with_calls_running", calls=self._store.running())
-        self._closed.set()
-        self._sweeper.join()
-        if self._observer is not None:
-            self._observer.detached(self.statistics)
-        self._store.close()
+        with self._closing:
+            self._close(self._drain_s if drain_s is None else drain_s)
 
     async def aclose(self, drain_s: float | None = None) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
@@ -243,6 +234,21 @@ class Deduplicator:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    def _close(self, drain_s: float) -> None:
+        if self._closed.is_set():
+            return
+        self.drain()
+        if _on_event_loop():
+            if self._store.running():
+                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
+        elif not self._store.settled(drain_s):
+            _log.warning("closed_with_calls_running", calls=self._store.running())
+        self._closed.set()
+        self._sweeper.join()
+        if self._observer is not None:
+            self._observer.detached(self.statistics)
+        self._store.close()
 
     def _check_policies(self, url: str) -> None:
         if not self._store.supports_atomic and any(

@@ -65,7 +65,9 @@ class Database:
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         """Start the journal: rows are written by it alone from now on."""
-        self._journal = Journal(self._writer, on_health, self.path.name, on_commit)
+        self._journal = Journal(
+            self._writer, on_health, self.path.name, self.incarnation, on_commit
+        )
 
     @property
     def journal(self) -> Journal:

@@ -23,11 +23,12 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
 from rifl.stores.embedded import EmbeddedStore
-from rifl.stores.errors import StoreCorrupt, UnsupportedStore, WrongDatabase
+from rifl.stores.errors import UnsupportedStore, WrongDatabase
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
+from rifl.stores.sqlite.schema import opening_error
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async
 from rifl.wire import record_to_bytes
 
@@ -90,8 +91,8 @@ class SqliteStore(EmbeddedStore):
         try:
             for database in self._databases.values():
                 self._recover(database)
-        except (sqlite3.DatabaseError, ValueError) as error:
-            raise StoreCorrupt(f"{self._main.path} is damaged: {error}") from error
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise opening_error(self._main.path, error) from error
         self._bound = True
         for database in self._databases.values():
             database.start(
@@ -355,6 +356,8 @@ class SqliteStore(EmbeddedStore):
             kept: Kept = (fingerprint, None)
             if isinstance(identity, int):
                 entry.tracker.restore(identity, kept)
+            elif not isinstance(identity, bytes):
+                raise ValueError(f"{identity!r} is no identity")
             else:
                 if entry.keyed is None:
                     entry.keyed = KeyedTracker()
