@@ -27,7 +27,7 @@ from rifl.client import (
 )
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
-from rifl.core.policy import Kind, MethodPolicy
+from rifl.core.policy import Kind, MethodPolicy, PolicyError
 from rifl.server import Deduplicator, record
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Kind",
     "MethodPolicy",
     "Outcome",
+    "PolicyError",
     "Resolution",
     "RetryPolicy",
     "RpcId",

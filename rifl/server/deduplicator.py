@@ -6,21 +6,29 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
 
 from lease_server import LeaseAuthority, add_lease_service
 from lease_server.log import get_logger
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.server.engine import Engine
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.server.declarations import (
+    check_policies,
+    find_service,
+    registered_services,
+    take_options,
+)
+from rifl.server.engine import Engine, KeysFrom
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
-from rifl.stores import UnsupportedStore, open_store
+from rifl.stores import RecordCodec, UnsupportedStore, open_store
+from rifl.stores.codec import Transform
 
 __all__ = ["Deduplicator"]
 
@@ -53,12 +61,30 @@ class Deduplicator:
     hold a pool thread while the first arrival runs; None means a quarter of the
     pool given to ``add_to_server``, none if that is unknown. ``max_wait_s``: how
     long a duplicate waits at most. ``drain_s``: how long ``close`` waits for
-    running calls. ``peer_property``: which certificate property ids are bound to.
-    ``clock``: monotonic seconds, for tests.
+    running calls. ``peer_property``: which certificate property ids, and the
+    namespaces of keys, are bound to. ``clock``: monotonic seconds, for tests.
 
-    Thread-safe. Opening raises a ``StoreError``; a policy that the store cannot
-    honour raises ``ValueError``. ``close`` (or leaving the context) after the
-    server has stopped; what a crash instead of it leaves is each store's own.
+    ``services``: descriptors of the services served, whose methods may declare
+    themselves by the option ``(rifl.v1.exactly_once)``; a declaration in
+    ``methods`` that fits a method outweighs its option, and the option outweighs
+    ``default``. See ``check``.
+
+    ``keys_from``: whose plain keys count, sent as ``idempotency-key`` or in a
+    method's ``key_field`` by callers without a client id: those of
+    ``"authenticated"`` peers, of ``"anyone"`` (all callers without a certificate
+    then share one namespace, and who knows a key and its request reads the
+    answer), or of ``"nobody"`` (the header means nothing). Records of keyed calls
+    are kept for ``key_retention_s`` from their completion unless their method
+    says otherwise, None meaning without end; after that a retry runs again. Those
+    of a named session stay as long as it does. ``max_keys`` and
+    ``max_key_bytes`` bound what is kept for one client, session or peer.
+
+    ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
+    bytes, called from many threads; ``memory:`` stores nothing to be sealed.
+
+    Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
+    raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
+    (or leaving the context) after the server has stopped; what a crash instead of it leaves is each store's own.
     """
 
     def __init__(
@@ -75,20 +101,37 @@ class Deduplicator:
         drain_s: float = 10.0,
         lock_timeout_s: float = 5.0,
         peer_property: str | None = None,
+        services: Iterable[ServiceDescriptor] = (),
+        keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
+        key_retention_s: float | None = 86_400.0,
+        max_keys: int = 100_000,
+        max_key_bytes: int = 64 << 20,
+        seal: Transform | None = None,
+        unseal: Transform | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
             raise ValueError("term_s and window are positive, max_wait_s and drain_s not negative")
         self._policies = MethodPolicies({**_NEVER, **(methods or {})}, default)
+        key_bounds = KeyBounds(
+            max_keys=max_keys, max_bytes=max_key_bytes, retention_s=key_retention_s
+        )
+        codec = RecordCodec(seal, unseal)
+        self._keys_from = KeysFrom(keys_from)
+        self._services = {service.full_name: service for service in services}
+        take_options(self._policies, self._services.values())
         self._window = window
         self._drain_s = drain_s
         self._peer_property = peer_property
         self._given_waiters = max_waiters
-        self._store = open_store(url, lock_timeout_s=lock_timeout_s)
+        self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         try:
-            self._check_policies(url)
+            self._check_kinds(url)
+            self.check()
             self._authority = LeaseAuthority(self._store.leases, term_s=term_s, clock=clock)
-            self._store.bind(self._authority, self._policies, clock=clock, window=window)
+            self._store.bind(
+                self._authority, self._policies, clock=clock, window=window, key_bounds=key_bounds
+            )
         except BaseException:
             with contextlib.suppress(Exception):
                 self._store.close()
@@ -101,6 +144,7 @@ class Deduplicator:
             max_aio_waiters=max_aio_waiters,
             max_wait_s=max_wait_s,
             peer_property=peer_property,
+            keys_from=self._keys_from,
         )
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
@@ -121,9 +165,12 @@ class Deduplicator:
     def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
         """Host the lease service, and the one that resolves outcomes, on the server.
 
-        Before it starts. On a sync server this also learns the size of its thread
-        pool, for the bound on waiting duplicates.
+        Before it starts, and after its servicers were added: the declarations are
+        checked against them, as by ``check``; raises ``PolicyError``. On a sync
+        server this also learns the size of its thread pool, for the bound on
+        waiting duplicates.
         """
+        self.check(server)
         add_lease_service(
             server,
             self._authority,
@@ -135,6 +182,37 @@ class Deduplicator:
         add_outcomes_service(server, self._engine, self._aio.shell)
         if self._given_waiters is None:
             self._engine.max_waiters = _pool_size(server) // 4
+
+    def check(
+        self,
+        server: grpc.Server | grpc.aio.Server | None = None,
+        services: Iterable[ServiceDescriptor] = (),
+    ) -> None:
+        """Refuse declarations that cannot be honoured, by raising ``PolicyError``.
+
+        That is: a method or a service that does not exist; a bidirectional stream
+        declared by name; ``atomic`` on a store without transactions, or for an
+        answer that is a stream; a key field that is none. ``services`` join those
+        given at construction; of a sync server the registered ones are found too
+        (not on an aio server, which does not tell). Their options are taken here,
+        so do this before the server starts.
+        """
+        found, complete = registered_services(server)
+        named = (find_service(pattern[1:].partition("/")[0]) for pattern in self._declared())
+        new = {
+            service.full_name: service
+            for service in (*services, *found, *(each for each in named if each is not None))
+            if service.full_name not in self._services
+        }
+        take_options(self._policies, new.values())
+        self._services |= new
+        check_policies(
+            self._policies,
+            list(self._services.values()),
+            complete=complete,
+            atomic=self._store.supports_atomic,
+            keys=self._keys_from is not KeysFrom.NOBODY,
+        )
 
     def drain(self) -> None:
         """Refuse new calls from now on (DRAINING); duplicates are still answered."""
@@ -187,7 +265,10 @@ class Deduplicator:
     ) -> None:
         await self.aclose()
 
-    def _check_policies(self, url: str) -> None:
+    def _declared(self) -> list[str]:
+        return [pattern for pattern in self._policies.declared() if pattern != "*"]
+
+    def _check_kinds(self, url: str) -> None:
         if not self._store.supports_atomic and any(
             policy.kind is Kind.ATOMIC for policy in self._policies
         ):
@@ -197,6 +278,7 @@ class Deduplicator:
         while not self._closed.wait(every_s):
             try:
                 self._store.drop(self._authority.expire())
+                self._store.expire_keys()
             except Exception:  # noqa: BLE001 - logged with its traceback
                 # Nobody else would sweep: the next round may work again.
                 _log.exception("sweep_failed")

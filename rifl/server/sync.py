@@ -14,7 +14,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, serve
+from rifl.core.serving import Fetch, HandlerResult, Wait, serve
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
@@ -44,12 +44,16 @@ class SyncShell:
 
     def drive(
         self,
-        steps: Generator[Any, Any, Answer],
+        steps: Generator[Any, Any, Any],
         context: Any,
         run: Callable[[Attempt], HandlerResult] | None = None,
-    ) -> Answer:
-        """Carry out the steps one by one; returns or raises what the generator does."""
-        value: Any = None
+        value: Any = None,
+    ) -> Any:
+        """Carry out the steps one by one; returns or raises what the generator does.
+
+        Without ``run`` it stops where a handler is to run and returns the attempt;
+        called again with the handler's result as ``value`` it goes on from there.
+        """
         error: RiflError | None = None
         try:
             while True:
@@ -57,7 +61,9 @@ class SyncShell:
                 value, error = None, None
                 try:
                     if isinstance(step, Attempt):
-                        value = run(step) if run is not None else None
+                        if run is None:
+                            return step
+                        value = run(step)
                     elif isinstance(step, Wait):
                         value = self._wait(step.attempt, context)
                     elif isinstance(step, Fetch):
@@ -67,8 +73,7 @@ class SyncShell:
                 except RiflError as refusal:
                     error = refusal
         except StopIteration as stop:
-            answer: Answer = stop.value
-            return answer
+            return stop.value
 
     def _wait(self, attempt: Attempt, context: Any) -> bool:
         """Wait for another arrival's attempt, without starving the thread pool."""
@@ -126,7 +131,7 @@ def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler:
         call: Call | None = None
         raised: list[BaseException] = []
         try:
-            call = engine.arrive(method, request, context)
+            call = engine.arrive(method, request, context, deserialize)
             answer = shell.drive(
                 serve(store, call, policy),
                 context,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lease_server.storage import LeaseStorage
 from rifl.stores.base import Store
+from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import (
     StoreCorrupt,
     StoreError,
@@ -19,6 +20,7 @@ from rifl.stores.pending import Pending
 __all__ = [
     "MemoryStore",
     "Pending",
+    "RecordCodec",
     "Store",
     "StoreCorrupt",
     "StoreError",
@@ -32,10 +34,11 @@ __all__ = [
 ]
 
 
-def open_store(url: str, *, lock_timeout_s: float = 5.0) -> Store:
+def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | None = None) -> Store:
     """Open ``memory:`` or ``sqlite:///file``.
 
     ``lock_timeout_s``: how long to wait for another process that owns the store.
+    ``codec``: how records look there (``memory:`` keeps them as they are).
     Raises a ``StoreError``, ``UnsupportedStore`` for a URL we do not know.
     """
     if url == "memory:":
@@ -43,7 +46,7 @@ def open_store(url: str, *, lock_timeout_s: float = 5.0) -> Store:
     if url.startswith("sqlite:"):
         from rifl.stores.sqlite import SqliteStore
 
-        return SqliteStore(url, lock_timeout_s=lock_timeout_s)
+        return SqliteStore(url, lock_timeout_s=lock_timeout_s, codec=codec)
     raise UnsupportedStore(f"{url!r} is none of memory:, sqlite:///file")
 
 
