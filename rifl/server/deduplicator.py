@@ -84,7 +84,8 @@ class Deduplicator:
 
     Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
     raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
-    (or leaving the context) after the server has stopped; what a crash instead of it leaves is each store's own.
+    (or leaving the context) after the server has stopped; what a crash instead of
+    it leaves is each store's own.
     """
 
     def __init__(
