@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
-import rifl.aio
 from rich.console import Console
 from rich.table import Table
 
 import rifl
+import rifl.aio
 from benchmarks.callers import Load, run_aio, run_sync
 from benchmarks.pairs import Figure, compare
 from benchmarks.server import METHOD
@@ -43,6 +43,25 @@ class Case(NamedTuple):
     target: float | None
 
 
+class Server(NamedTuple):
+    """A server process under load."""
+
+    address: str
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Return the processor time it has used, from /proc."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def charged(self, run: Callable[[], Load], seconds: float) -> Load:
+        """Run a load and add what the server spent on it."""
+        before = self.cpu_s()
+        load = run()
+        calls = load.calls_per_s * seconds
+        return load._replace(server_cpu_us=(self.cpu_s() - before) / calls * 1e6)
+
+
 def _cases(quick: bool) -> list[Case]:
     cases = []
     for callers in (1, 16):
@@ -58,8 +77,8 @@ def _cases(quick: bool) -> list[Case]:
 
 
 @contextlib.contextmanager
-def _server(flavor: str, store: str, kind: str) -> Iterator[str]:
-    """Run a server process; give its address; stop it by its id."""
+def _server(flavor: str, store: str, kind: str) -> Iterator[Server]:
+    """Run a server process; stop it by its id."""
     with tempfile.TemporaryDirectory() as folder:
         url = store.format(Path(folder) / "bench.db")
         arguments = ["--flavor", flavor, "--store", url, "--kind", kind]
@@ -70,7 +89,7 @@ def _server(flavor: str, store: str, kind: str) -> Iterator[str]:
         )
         try:
             assert process.stdout is not None  # noqa: S101 - for the type checker
-            yield f"127.0.0.1:{int(process.stdout.readline())}"
+            yield Server(f"127.0.0.1:{int(process.stdout.readline())}", process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)
@@ -93,16 +112,16 @@ def _measure_sync(case: Case, pairs: int, seconds: float) -> Figure:
     with (
         _server("sync", case.store, case.kind) as ours,
         _server("sync", "none", "") as theirs,
-        rifl.connect(ours) as rifl_channel,
-        grpc.insecure_channel(theirs) as plain_channel,
+        rifl.connect(ours.address) as rifl_channel,
+        grpc.insecure_channel(theirs.address) as plain_channel,
     ):
         variant, baseline = _stub(rifl_channel), _stub(plain_channel)
         if case.header:
             baseline = _with_header(baseline)
         return compare(
             f"sync, {case.callers} callers, {case.name}",
-            lambda: run_sync(variant, case.callers, seconds),
-            lambda: run_sync(baseline, case.callers, seconds),
+            lambda: ours.charged(lambda: run_sync(variant, case.callers, seconds), seconds),
+            lambda: theirs.charged(lambda: run_sync(baseline, case.callers, seconds), seconds),
             pairs,
         )
 
@@ -115,7 +134,7 @@ def _measure_aio(case: Case, pairs: int, seconds: float) -> Figure:
     ):
 
         async def open_channels() -> tuple[Any, Any]:
-            return rifl.aio.connect(ours), grpc.aio.insecure_channel(theirs)
+            return rifl.aio.connect(ours.address), grpc.aio.insecure_channel(theirs.address)
 
         rifl_channel, plain_channel = runner.run(open_channels())
         variant, baseline = _stub(rifl_channel), _stub(plain_channel)
@@ -128,8 +147,8 @@ def _measure_aio(case: Case, pairs: int, seconds: float) -> Figure:
         try:
             return compare(
                 f"aio, {case.callers} callers, {case.name}",
-                lambda: run(variant),
-                lambda: run(baseline),
+                lambda: ours.charged(lambda: run(variant), seconds),
+                lambda: theirs.charged(lambda: run(baseline), seconds),
                 pairs,
             )
         finally:
@@ -158,7 +177,16 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console()
     table = Table(title="rifl / plain grpcio, medians of pairs")
-    for column in ("case", "throughput", "95 %", "target", "latency", "client CPU", "calls/s"):
+    for column in (
+        "case",
+        "throughput",
+        "95 %",
+        "target",
+        "latency",
+        "CPU client",
+        "server",
+        "calls/s",
+    ):
         table.add_column(column, justify="left" if column == "case" else "right")
     figures = []
     for case in _cases(arguments.quick):
@@ -167,7 +195,7 @@ def main() -> None:
                 continue
             figure = measure(case, arguments.pairs, arguments.seconds)
             figures.append({**figure._asdict(), "target": case.target})
-            console.print(f"{figure.name}: {figure.throughput:.2f}")
+            console.print(f"{figure.name}: {figure.throughput:.2f}", style="dim")
             table.add_row(
                 figure.name,
                 f"{figure.throughput:.2f}",
@@ -175,6 +203,7 @@ def main() -> None:
                 "" if case.target is None else f"{case.target:.2f}",
                 f"{figure.latency:.2f}",
                 f"{figure.client_cpu:.2f}",
+                f"{figure.server_cpu:.2f}",
                 f"{figure.calls_per_s:.0f} / {figure.baseline_calls_per_s:.0f}",
             )
     console.print(table)

@@ -23,6 +23,7 @@ class Load(NamedTuple):
     calls_per_s: float
     median_ms: float
     cpu_us: float
+    server_cpu_us: float = 0.0
 
 
 def run_sync(call: Callable[..., Any], callers: int, seconds: float) -> Load:

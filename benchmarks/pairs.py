@@ -12,7 +12,10 @@ __all__ = ["Figure", "compare"]
 
 
 class Figure(NamedTuple):
-    """The median ratio of one variant to its baseline, with its spread.
+    """The median ratios of one variant to its baseline, with the spread of the first.
+
+    ``throughput`` (calls a second), ``latency`` (median of one call), ``client_cpu``
+    and ``server_cpu`` (processor time a call).
 
     ``low`` and ``high`` bound the median with about 95 % confidence (order
     statistics of the pairs' ratios, no distribution assumed).
@@ -25,6 +28,7 @@ class Figure(NamedTuple):
     high: float
     latency: float
     client_cpu: float
+    server_cpu: float
     baseline_calls_per_s: float
     calls_per_s: float
 
@@ -52,6 +56,9 @@ def compare(
         high=ratios[high],
         latency=statistics.median(ours.median_ms / theirs.median_ms for ours, theirs in runs),
         client_cpu=statistics.median(ours.cpu_us / theirs.cpu_us for ours, theirs in runs),
+        server_cpu=statistics.median(
+            ours.server_cpu_us / theirs.server_cpu_us for ours, theirs in runs
+        ),
         baseline_calls_per_s=statistics.median(theirs.calls_per_s for _, theirs in runs),
         calls_per_s=statistics.median(ours.calls_per_s for ours, _ in runs),
     )

@@ -13,6 +13,7 @@ from lease_server.status import read_error_info
 from rifl.core import errors
 from rifl.core.call import Call, ranges_from_pairs
 from rifl.core.errors import BadHeader, RiflError
+from rifl.core.identity import MAX_SEQ
 from rifl.core.keyed_tracker import check_key
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord, Metadata
@@ -108,7 +109,7 @@ def stream_fields(value: bytes) -> tuple[int, bytes]:
 
 
 @lru_cache(maxsize=4096)
-def _person(method: str, hashed: bool) -> bytes:
+def _person(method: str, hashed: bool = False) -> bytes:
     return blake2b(method.encode() + b"\x00" * hashed, digest_size=blake2b.PERSON_SIZE).digest()
 
 
@@ -117,7 +118,7 @@ def fingerprint(method: str, request: bytes, content_hash: bytes = b"") -> bytes
     return blake2b(
         content_hash or request,
         digest_size=_FINGERPRINT_BYTES,
-        person=_person(method, bool(content_hash)),
+        person=_person(method, True) if content_hash else _person(method),
     ).digest()
 
 
@@ -134,7 +135,7 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
     except DecodeError:
         raise BadHeader("the header is not a rifl.v1.CallHeader") from None
     content_hash = header.content_hash
-    if len(content_hash) > _MAX_CONTENT_HASH_BYTES:
+    if content_hash and len(content_hash) > _MAX_CONTENT_HASH_BYTES:
         raise BadHeader(f"a content hash has at most {_MAX_CONTENT_HASH_BYTES} bytes")
     client_id = header.client_id
     if not client_id:
@@ -146,9 +147,10 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
     kind = header.WhichOneof("identity")
     if kind == "seq":
         seq = header.seq
-        if header.completed:
-            completed = ranges_from_pairs(first_incomplete, header.completed)
-        check_acknowledgements(seq, first_incomplete, completed)
+        if pairs := header.completed:
+            completed = ranges_from_pairs(first_incomplete, pairs)
+        if completed or not 1 <= first_incomplete <= seq <= MAX_SEQ:
+            check_acknowledgements(seq, first_incomplete, completed)
     elif kind == "key":
         key = header.key
         check_key(key)
@@ -156,7 +158,7 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
             raise BadHeader("keyed calls carry no acknowledgements")
     else:
         raise BadHeader("the header has neither a seq nor a key")
-    return Call(
+    call = Call(
         client_id,
         header.token,
         seq,
@@ -166,18 +168,18 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
         header.attempt or 1,
         fingerprint(method, request, content_hash),
         method,
-        b"",
-        header.max_response_bytes,
-        header.time_us,
-        header.seed,
     )
+    if limit := header.max_response_bytes:
+        call.max_response_bytes = limit
+    call.stamp = (header.time_us, header.seed)
+    return call
 
 
 def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
     """Return the message that stands for a record."""
     return rifl_pb2.CompletionRecord(
         code=record.code,
-        details=record.details,
+        details=_text(record.details),
         response=record.response or b"",
         has_response=record.response is not None,
         initial_metadata=_entries(record.initial_metadata),
@@ -242,11 +244,24 @@ def read_refusal(
 
 def _entries(metadata: Metadata) -> list[rifl_pb2.MetadataEntry]:
     return [
-        rifl_pb2.MetadataEntry(
-            key=key, value=value if isinstance(value, bytes) else value.encode("ascii", "replace")
-        )
-        for key, value in metadata
+        rifl_pb2.MetadataEntry(key=_text(key), value=_value(key, value)) for key, value in metadata
     ]
+
+
+# What a handler said is recorded whatever it is: it ran. gRPC itself sends no
+# text with lone surrogates (parts of file names) and no text entry but in ASCII.
+
+
+def _text(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _value(key: str, value: str | bytes) -> bytes:
+    if isinstance(value, bytes):
+        if key.endswith("-bin") or value.isascii():
+            return value
+        value = value.decode("ascii", "replace")
+    return value.encode("ascii", "replace")
 
 
 def _record(message: rifl_pb2.CompletionRecord) -> CompletionRecord:

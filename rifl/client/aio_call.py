@@ -102,7 +102,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
             except asyncio.CancelledError:
                 self.cancel()
                 raise
-        return (yield from self._exchange.result().__await__())  # type: ignore[union-attr]
+        return (yield from self._exchange.result().__await__())
 
     @property
     def rpc_id(self) -> RpcId | None:

@@ -14,7 +14,7 @@ from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange, AioSender
 from rifl.client.aio_session import AioSession
 from rifl.client.errors import unserialisable
-from rifl.client.state import Settings, channel_options, make_settings
+from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
 from rifl.core.retry import RetryPolicy
@@ -192,6 +192,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> UnaryUnaryCall:
+        """See ``grpc.aio.UnaryUnaryMultiCallable``."""
         client = self._client
         lease = client.lease
         serializer = self._serializer

@@ -12,7 +12,8 @@ import grpc.aio
 
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus
-from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState, Settings
+from rifl.client.settings import Settings
+from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState
 from rifl.core.client_lease import ClientLease
 from rifl.core.client_session import LeaseStep
 

@@ -11,7 +11,7 @@ from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange
 from rifl.client.aio_session import AioSession
 from rifl.client.interceptor import with_header
-from rifl.client.state import make_settings
+from rifl.client.settings import make_settings
 from rifl.core.retry import RetryPolicy
 
 __all__ = ["AioClientInterceptor", "client_interceptor"]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import grpc
 
-from rifl.client.errors import Status
+from rifl.client.errors import Status, undecodable
 from rifl.core.attempt import Answer
 from rifl.wire import PUSHBACK_KEY, parse_outcome, read_refusal
 
@@ -14,7 +14,6 @@ __all__ = ["FinalStatus", "read_answer"]
 
 _OK = Answer("OK")
 _TOO_LARGE = "larger than max"
-_UNDECODABLE = "Exception deserializing response!"
 
 
 class FinalStatus(NamedTuple):
@@ -70,12 +69,9 @@ def read_answer(status: Status) -> Answer:
             retry_after_s = pushback
         return Answer(name, outcome, reason, info, retry_after_s)
     details = status.details() or ""
-    permanent = (code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details) or (
-        # Made by this process: what a peer sends comes with gRPC's account of it.
-        code is grpc.StatusCode.INTERNAL
-        and details == _UNDECODABLE
-        and not getattr(status, "debug_error_string", str)()
-    )
+    permanent = (
+        code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details
+    ) or undecodable(status)
     return Answer(name, outcome, retry_after_s=pushback, permanent=permanent)
 
 

@@ -51,6 +51,7 @@ __all__ = [
     "WindowExceededError",
     "call_error",
     "plain_error",
+    "undecodable",
     "unserialisable",
 ]
 
@@ -298,9 +299,18 @@ def call_error(
         reason=reason,
         initial_metadata=status.initial_metadata(),
         trailing_metadata=status.trailing_metadata(),
-        # Other people's outcomes may lack it.
-        debug_error_string=getattr(status, "debug_error_string", str)(),
+        # Other people's outcomes may lack it, and gRPC's futures wait for it for
+        # ever where it was this process that failed them.
+        debug_error_string=None
+        if undecodable(status)
+        else getattr(status, "debug_error_string", str)(),
     )
+
+
+def undecodable(status: Status) -> bool:
+    """Whether the stub's deserialiser rejected the reply: gRPC says so in these words."""
+    internal: bool = status.code() is grpc.StatusCode.INTERNAL
+    return internal and status.details() == "Exception deserializing response!"
 
 
 def plain_error(status: Any) -> CallError:

@@ -18,7 +18,6 @@ __all__ = ["encode_header"]
 
 # Fields 8 and 9, both fixed64: tag, time_us, tag, seed.
 _STAMP = Struct("<BQBQ").pack
-_VARINTS = tuple(bytes((n,)) for n in range(128))
 
 
 def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
@@ -29,23 +28,24 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
     """
     lease = call.lease
     first = call.first_incomplete
-    seq = _varint(call.seq)
-    header = b"".join(
-        (
-            lease.encoded or _prefix(lease, max_response_bytes),
-            b"\x18",
-            seq,
-            b"\x28",
-            seq if first == call.seq else _varint(first),
-            b"\x38",
-            _varint(call.attempt),
-            _STAMP(0x41, call.time_us, 0x49, call.seed),
-        )
+    seq = call.seq
+    number = _varint(seq)
+    header = (
+        (lease.encoded or _prefix(lease, max_response_bytes))
+        + b"\x18"
+        + number
+        + b"\x28"
+        + (number if first == seq else _varint(first))
+        + (b"\x38\x01" if call.attempt == 1 else b"\x38" + _varint(call.attempt))
+        + _STAMP(0x41, call.time_us, 0x49, call.seed)
     )
     if call.completed:
-        header += rifl_pb2.CallHeader(
-            completed=pairs_from_ranges(first, call.completed)
-        ).SerializeToString()
+        pairs = pairs_from_ranges(first, call.completed)
+        if len(pairs) < 128 and max(pairs) < 128:
+            # Field 6, packed; every number is one byte.
+            header += bytes((0x32, len(pairs), *pairs))
+        else:
+            header += rifl_pb2.CallHeader(completed=pairs).SerializeToString()
     return header
 
 
@@ -57,11 +57,12 @@ def _prefix(lease: ClientLease, max_response_bytes: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    if number < 128:
-        return _VARINTS[number]
-    parts = bytearray()
-    while number >= 128:
-        parts.append(number & 127 | 128)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
+    if number < 1 << 7:
+        return bytes((number,))
+    if number < 1 << 14:
+        return bytes((number & 127 | 128, number >> 7))
+    if number < 1 << 21:
+        return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14))
+    return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14 & 127 | 128)) + (
+        _varint(number >> 21)
+    )

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 
-from rifl.client.channel import closed_call
 from rifl.client.errors import CallError
+from rifl.client.multicallable import closed_call
 from rifl.client.session import Session
-from rifl.client.state import make_settings
+from rifl.client.settings import make_settings
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture
 from rifl.core.retry import RetryPolicy

@@ -7,8 +7,6 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
@@ -18,103 +16,28 @@ from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.answers import read_answer
 from rifl.client.errors import CallError, ForkedProcessError, Status
 from rifl.client.header import encode_header
+from rifl.client.settings import Settings
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.client_lease import ClientLease, Grant
 from rifl.core.client_session import LOST_REASONS, ClientSession, LeaseStep
 from rifl.core.outcome import Outcome
-from rifl.core.retry import RetryPolicy
-from rifl.wire import HEADER_KEY, MAX_RESPONSE_BYTES
+from rifl.wire import HEADER_KEY
 
 __all__ = [
     "LEASE_SERVICE",
     "LEASE_TIMEOUT_S",
     "ClientState",
-    "Settings",
     "Waiter",
-    "channel_options",
-    "make_settings",
 ]
 
 _log = get_logger("rifl.client")
 
+_time_ns = time.time_ns
+_getrandbits = random.getrandbits
+
 LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
-
-_RETRIES_OPTION = "grpc.enable_retries"
-_RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
-_UNLIMITED_BYTES = 2**32 - 1
-# gRPC waits up to two minutes before it tries a lost server again: longer than
-# any of our retries.
-_RECONNECT_OPTIONS = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """A client's configuration; see ``rifl.client.connect``."""
-
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    hedge_after_s: float | None = None
-    window: int = 512
-    unresolved_s: float = 60.0
-    unresolved_limit: int = 64
-    on_lease_lost: Callable[[int], None] | None = None
-    # Whether gRPC's own retries may have sent a call before we see its answer.
-    grpc_retries: bool = False
-    max_response_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.hedge_after_s is not None and self.hedge_after_s <= 0:
-            raise ValueError("hedge_after must be positive, or None")
-
-
-def make_settings(
-    *,
-    retry: RetryPolicy | None,
-    hedge_after: float | None,
-    window: int,
-    unresolved_for: float,
-    unresolved_limit: int,
-    on_lease_lost: Callable[[int], None] | None,
-    grpc_retries: bool,
-    max_response_bytes: int,
-) -> Settings:
-    """Build settings of ``connect``'s arguments."""
-    return Settings(
-        retry=retry or RetryPolicy(),
-        hedge_after_s=hedge_after,
-        window=window,
-        unresolved_s=unresolved_for,
-        unresolved_limit=unresolved_limit,
-        on_lease_lost=on_lease_lost,
-        grpc_retries=grpc_retries,
-        max_response_bytes=max_response_bytes,
-    )
-
-
-def channel_options(
-    options: Any,
-) -> tuple[tuple[tuple[str, Any], ...], bool, int]:
-    """Return the inner channel's options, and what two of them mean to us.
-
-    That is: whether gRPC's own retries are on, and ``max_response_bytes`` of the
-    call header (0 for gRPC's default limit).
-    """
-    given = tuple(options or ())
-    values = dict(given)
-    limit = values.get(_RECEIVE_LIMIT_OPTION, MAX_RESPONSE_BYTES)
-    if limit == MAX_RESPONSE_BYTES:
-        limit = 0
-    elif limit < 0 or limit > _UNLIMITED_BYTES:
-        limit = _UNLIMITED_BYTES
-    else:
-        limit = max(limit, 1)
-    ours: tuple[tuple[str, Any], ...] = ((_RETRIES_OPTION, 0), *_RECONNECT_OPTIONS)
-    added = tuple((key, value) for key, value in ours if key not in values)
-    return given + added, bool(values.get(_RETRIES_OPTION, 0)), limit
 
 
 class Waiter(Protocol):
@@ -141,6 +64,7 @@ class ClientState:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._max_response_bytes = settings.max_response_bytes
         self.lock = threading.Lock()
         self.lease: ClientLease | None = None
         self.closed = False
@@ -167,11 +91,11 @@ class ClientState:
     @staticmethod
     def stamp() -> tuple[int, int]:
         """Return a call's stamp: time in microseconds and a random seed."""
-        return time.time_ns() // 1000, random.getrandbits(64)
+        return _time_ns() // 1000, _getrandbits(64)
 
     def header(self, call: IssuedCall) -> tuple[str, bytes]:
         """Return the metadata entry of a call's current attempt."""
-        return (HEADER_KEY, encode_header(call, self.settings.max_response_bytes))
+        return (HEADER_KEY, encode_header(call, self._max_response_bytes))
 
     def check_usable(self) -> None:
         """Raise ``ForkedProcessError`` in a child of the channel's process."""

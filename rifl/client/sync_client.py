@@ -8,7 +8,8 @@ import grpc
 
 from lease_server.log import get_logger
 from rifl.client.lease_keeper import LeaseKeeper
-from rifl.client.state import ClientState, Settings
+from rifl.client.settings import Settings
+from rifl.client.state import ClientState
 from rifl.client.timers import Timers
 
 __all__ = ["SyncClient"]

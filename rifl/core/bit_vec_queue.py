@@ -58,6 +58,8 @@ class BitVecQueue:
 
     def find(self, bit: bool, start: int = 0) -> int:
         """Return the offset of the first such bit from ``start`` on, or -1."""
+        if start < 0:
+            raise IndexError(f"offset {start} is negative")
         found = self._bits.find(bit, self._head + start)
         return found - self._head if found >= 0 else -1
 

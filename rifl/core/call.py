@@ -45,27 +45,19 @@ def pairs_from_ranges(first_incomplete: int, ranges: Sequence[tuple[int, int]]) 
 class Call:
     """One arrival of a call, its header parsed and checked against itself.
 
-    Exactly one of ``seq`` and ``key`` is set. ``completed`` are inclusive ranges.
-    ``fingerprint`` covers method and request; None matches any (a resolution).
+    Exactly one of ``seq`` and ``key`` is set; ``identity`` is that one, unique
+    within the client id. ``completed`` are inclusive ranges. ``fingerprint`` covers
+    method and request; None matches any (a resolution). ``peer`` is the
+    authenticated identity a bound token was checked against. ``stamp`` is the
+    client's time in microseconds and its random seed.
     """
 
-    __slots__ = (
-        "attempt",
-        "client_id",
-        "completed",
-        "fingerprint",
-        "first_incomplete",
-        "identity",
-        "key",
-        "max_response_bytes",
-        "method",
-        "peer",
-        "retried_by_grpc",
-        "seed",
-        "seq",
-        "time_us",
-        "token",
-    )
+    # What most calls leave as it is; set on the class, not for every call.
+    key: bytes | None = None
+    peer: bytes = b""
+    max_response_bytes: int = 0
+    stamp: tuple[int, int] = (0, 0)
+    retried_by_grpc: bool = False
 
     def __init__(
         self,
@@ -78,28 +70,19 @@ class Call:
         attempt: int = 1,
         fingerprint: bytes | None = None,
         method: str = "",
-        peer: bytes = b"",
-        max_response_bytes: int = 0,
-        time_us: int = 0,
-        seed: int = 0,
-        retried_by_grpc: bool = False,
     ) -> None:
         self.client_id = client_id
         self.token = token
         self.seq = seq
-        self.key = key
-        # The seq or the key: unique within the client id.
-        self.identity: int | bytes = seq if key is None else key  # type: ignore[assignment]
+        if key is None:
+            self.identity: int | bytes = seq  # type: ignore[assignment]
+        else:
+            self.key = self.identity = key
         self.first_incomplete = first_incomplete
         self.completed = completed
         self.attempt = attempt
         self.fingerprint = fingerprint
         self.method = method
-        self.peer = peer
-        self.max_response_bytes = max_response_bytes
-        self.time_us = time_us
-        self.seed = seed
-        self.retried_by_grpc = retried_by_grpc
 
     @property
     def rpc_id(self) -> RpcId:

@@ -60,6 +60,7 @@ class ClientLease:
         "term_s",
         "token",
         "tracker",
+        "window",
     )
 
     def __init__(self, grant: Grant, window: int, sent_at: float) -> None:
@@ -68,6 +69,7 @@ class ClientLease:
         self.term_s = grant.term_s
         self.streams = grant.streams
         self.methods = MethodPatterns(grant.deduplicated, grant.not_deduplicated)
+        self.window = window
         self.tracker = RequestTracker(window)
         self.renewed_at = sent_at
         self.expires_at = sent_at + grant.term_s

@@ -20,6 +20,9 @@ __all__ = ["LOST_REASONS", "ClientSession", "LeaseStep", "LostLease"]
 LOST_REASONS = frozenset({LeaseExpired.reason, NotYours.reason, SessionClosed.reason})
 
 
+_SHORT_SPAN = 32
+
+
 class LeaseStep(enum.Enum):
     """What a shell does next for the lease."""
 
@@ -48,7 +51,8 @@ class ClientSession:
        most ``unresolved_limit``, and at most half the window, are unresolved;
        none for longer than ``unresolved_s``.
     4. A header carries at most 64 ranges; where there are more, successive
-       headers carry them in turn.
+       headers carry them in turn. A completed range is told within four calls
+       of its turn.
     5. The lease is counted from when an accepted request was sent.
 
     Times are seconds of any monotonic clock, given by the caller. No I/O, no
@@ -155,10 +159,13 @@ class ClientSession:
         tracker = lease.tracker
         seq = tracker.next()
         first_incomplete = tracker.first_incomplete
-        # All seqs from there to this one are incomplete: no ranges to look for.
-        plain = seq - first_incomplete + 1 == tracker.incomplete
+        span = seq - first_incomplete + 1
+        # No ranges to look for if all seqs in the span are incomplete. With few
+        # calls at once, one header in four is soon enough: what the server then
+        # has yet to hear of is less than the span, so it fits the window.
+        silent = span == tracker.incomplete or (seq & 3 and span <= min(_SHORT_SPAN, lease.window))
         return IssuedCall(
-            lease, seq, first_incomplete, () if plain else self._ranges(lease), time_us, seed
+            lease, seq, first_incomplete, () if silent else self._ranges(lease), time_us, seed
         )
 
     def try_begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
@@ -207,9 +214,8 @@ class ClientSession:
         """Acknowledge a call. ``sent_at``: when the attempt was sent that was accepted."""
         lease = call.lease
         lease.tracker.complete(call.seq)
-        if sent_at is not None and sent_at > lease.renewed_at:
-            lease.renewed_at = sent_at
-            lease.expires_at = sent_at + lease.term_s
+        if sent_at is not None:
+            lease.accepted(sent_at)
 
     def abandon(self, call: IssuedCall, now: float) -> None:
         """End a call whose outcome is unknown: it stays resolvable for a while."""

@@ -7,7 +7,7 @@ decision and the claim, so a shell only has to make it atomic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rifl.core.call import Call
 from rifl.core.errors import (
@@ -54,26 +54,16 @@ class Attempt:
     of its own, whether or not that committed.
     """
 
-    __slots__ = (
-        "call",
-        "ended",
-        "entry",
-        "intended",
-        "number",
-        "policy",
-        "recorded",
-        "waiters",
-    )
+    ended = False
+    intended = False
+    recorded: CompletionRecord | None = None
+    waiters: list[Callable[[], None]] | None = None
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:
         self.entry = entry
         self.call = call
         self.policy = policy
         self.number = number
-        self.ended = False
-        self.intended = False
-        self.recorded: CompletionRecord | None = None
-        self.waiters: list[Callable[[], None]] = []
 
 
 class Decision(NamedTuple):
@@ -90,16 +80,28 @@ class Decision(NamedTuple):
 
 
 _STALE = Decision(Verdict.STALE)
+# Past the generated __new__, for what is made on every call.
+_decision: Any = tuple.__new__
 
 
 class ClientEntry:
     """The calls of one client or session.
 
     ``registered`` holds the databases in which its row is known to be durable.
-    ``token`` is the capability that was last verified.
+    ``token`` is the capability that was last verified. ``keyed_only``: it is a named
+    session's.
     """
 
-    __slots__ = ("client_id", "dropped", "keyed", "registered", "running", "token", "tracker")
+    __slots__ = (
+        "client_id",
+        "dropped",
+        "keyed",
+        "keyed_only",
+        "registered",
+        "running",
+        "token",
+        "tracker",
+    )
 
     def __init__(self, client_id: int, window: int, *, note_released: bool = False) -> None:
         self.client_id = client_id
@@ -108,6 +110,7 @@ class ClientEntry:
         self.running: dict[int | bytes, Attempt] = {}
         self.registered: set[str] = set()
         self.token = b""
+        self.keyed_only = False
         self.dropped = False
 
     def kept(self, call: Call) -> Kept | None:
@@ -182,7 +185,9 @@ class ClientTable:
         leases = self._leases
         alive = leases.renew(client_id, now)
         entry = self._clients.get(client_id)
-        if entry is not None:
+        seq = call.seq
+        # A seq that is new to the tracker is not running either: most calls.
+        if entry is not None and (seq is None or entry.tracker.peek(seq) is not Verdict.NEW):
             known = self._known(entry, call)
             if known is not None:
                 if alive and call.key is None:
@@ -192,22 +197,24 @@ class ClientTable:
             if leases.is_session(client_id):
                 raise SessionClosed("the session is closed, or its retention is over")
             raise LeaseExpired(f"client id {client_id} is unknown or expired")
-        if call.key is None and leases.is_session(client_id):
-            raise BadHeader("a named session takes keyed calls only")
         if self.refusing is not None:
-            if entry is not None and call.key is None:
+            if entry is not None and seq is not None:
                 entry.tracker.acknowledge(call.first_incomplete, call.completed)
             raise self.refusing
         if entry is None:
             entry = self._new_entry(client_id)
-        self._begin(entry, call)
+        if seq is not None and not entry.keyed_only:
+            entry.tracker.claim(seq, call.first_incomplete, call.completed)
+        else:
+            self._begin_keyed(entry, call)
         # Only now, since a refusal leaves no state behind.
         self._clients[client_id] = entry
         entry.token = call.token
         self._attempts += 1
         attempt = Attempt(entry, call, policy, self._attempts)
         entry.running[call.identity] = attempt
-        return Decision(Verdict.NEW, attempt)
+        decision: Decision = _decision(Decision, (Verdict.NEW, attempt, None, True))
+        return decision
 
     def settle(
         self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool, now: float = 0.0
@@ -316,15 +323,10 @@ class ClientTable:
             return _STALE
         return None
 
-    def _begin(self, entry: ClientEntry, call: Call) -> None:
+    def _begin_keyed(self, entry: ClientEntry, call: Call) -> None:
         if call.key is None:
-            verdict = entry.tracker.admit(
-                call.seq,  # type: ignore[arg-type]
-                call.first_incomplete,
-                call.completed,
-            )
-        else:
-            verdict = self._keyed(entry).begin(call.key)
+            raise BadHeader("a named session takes keyed calls only")
+        verdict = self._keyed(entry).begin(call.key)
         if verdict is not Verdict.NEW:
             raise InvariantViolated(f"{call.rpc_id} was unknown and is {verdict}")
 
@@ -354,7 +356,9 @@ class ClientTable:
                 self._retention.forget(client_id, key)
 
     def _new_entry(self, client_id: int) -> ClientEntry:
-        return ClientEntry(client_id, self._window, note_released=self._note_released)
+        entry = ClientEntry(client_id, self._window, note_released=self._note_released)
+        entry.keyed_only = self._leases.is_session(client_id)
+        return entry
 
 
 def _match(call: Call, fingerprint: bytes | None) -> None:

@@ -27,16 +27,26 @@ class CompletedSet:
        queue holds at most ``_NEAR`` bits and bits it does not hold are 0.
     3. ``_far`` holds disjoint, maximal, sorted ranges, all at least ``_NEAR``
        beyond ``first_incomplete``.
+    4. No seq from ``beyond`` on is in the set: the cheap answer for a new call.
 
     ``max_ranges`` bounds the far ranges: an addition that would make one more
-    is ignored, which is safe, since an acknowledgement only frees memory.
+    is ignored. So nothing may be forgotten for an addition before it is found in
+    the set.
     Not thread-safe.
     """
 
-    __slots__ = ("_far_ends", "_far_starts", "_max_ranges", "_near", "first_incomplete")
+    __slots__ = (
+        "_far_ends",
+        "_far_starts",
+        "_max_ranges",
+        "_near",
+        "beyond",
+        "first_incomplete",
+    )
 
     def __init__(self, first_incomplete: int = 1, *, max_ranges: int = 4096) -> None:
         self.first_incomplete = first_incomplete
+        self.beyond = first_incomplete
         self._near = BitVecQueue()
         self._far_starts: list[int] = []
         self._far_ends: list[int] = []
@@ -59,10 +69,14 @@ class CompletedSet:
         if first == base and last == base and not self._near and not self._far_starts:
             # Calls that complete in order, the common case.
             self.first_incomplete = base + 1
+            if last >= self.beyond:
+                self.beyond = base + 1
             return
         first = max(first, base)
         if last < first:
             return
+        if last >= self.beyond:
+            self.beyond = last + 1
         horizon = base + _NEAR
         if last >= horizon:
             self._add_far(max(first, horizon), last)
@@ -76,6 +90,8 @@ class CompletedSet:
         if dropped <= 0:
             return
         self.first_incomplete = first_incomplete
+        if first_incomplete > self.beyond:
+            self.beyond = first_incomplete
         if not self._near and not self._far_starts:
             return
         if dropped < len(self._near):

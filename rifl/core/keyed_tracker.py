@@ -46,7 +46,7 @@ class KeyedTracker:
         check_key(key)
         verdict = self.peek(key)
         if verdict is Verdict.NEW:
-            if len(self._calls) >= self._max_keys or self._bytes >= self._max_bytes:
+            if len(self._calls) >= self._max_keys or self._bytes + len(key) > self._max_bytes:
                 raise WindowExceeded(
                     f"{len(self._calls)} keys with {self._bytes} bytes are recorded"
                 )

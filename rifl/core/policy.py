@@ -88,6 +88,7 @@ class MethodPolicy:
     buffer_bytes: int = _DEFAULT_BUFFER_BYTES
 
     def __post_init__(self) -> None:
+        # A word that is not made a Kind would be no kind at all: no intent, no fence.
         object.__setattr__(self, "kind", Kind(self.kind))
         object.__setattr__(self, "unrecorded", frozenset(_numbers(self.unrecorded)))
         if self.database is not None and self.kind is not Kind.ATOMIC:
@@ -181,6 +182,6 @@ def _numbers(codes: Iterable[Any]) -> Iterator[int]:
         number = code.value[0] if isinstance(code, enum.Enum) else code
         if isinstance(number, str):
             number = CODE_NUMBERS.get(number)
-        if not isinstance(number, int) or number not in CODE_NUMBERS.values():
+        if type(number) is not int or number not in CODE_NUMBERS.values():
             raise PolicyError(f"{code!r} is not a gRPC status code")
         yield number

@@ -13,6 +13,9 @@ from rifl.core.verdict import Verdict
 __all__ = ["ResultTracker", "check_acknowledgements"]
 
 _IN_PROGRESS = object()
+# Acknowledged ranges far beyond first incomplete that are remembered: the bound
+# on distance, far larger than any honest client's window needs.
+_FAR_RANGES = 4096
 
 
 def check_acknowledgements(
@@ -39,7 +42,9 @@ class ResultTracker:
 
     1. A seq is ``NEW`` at most once between two ``abandon``s of it.
     2. Acknowledgements only move forward, and an acknowledged seq is ``STALE``
-       for ever.
+       for ever. A call is forgotten only when its acknowledgement is remembered:
+       what a peer acknowledges beyond thousands of scattered ranges keeps its
+       record, and its room in the window, until first incomplete passes it.
     3. At most ``window`` calls are known (in progress, or completed and not
        acknowledged), so memory is bounded whatever the peer sends.
 
@@ -53,7 +58,7 @@ class ResultTracker:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window
-        self._acknowledged = CompletedSet(max_ranges=window + 64)
+        self._acknowledged = CompletedSet(max_ranges=max(_FAR_RANGES, window + 64))
         self._calls: dict[int, Any] = {}
         # For a store that has rows to delete; else nobody would ever take them.
         self._released: list[int] | None = [] if note_released else None
@@ -78,28 +83,40 @@ class ResultTracker:
     ) -> Verdict:
         """Do what ``begin`` does for numbers that were checked before."""
         verdict = self.peek(seq)
+        if verdict is Verdict.NEW:
+            self.claim(seq, first_incomplete, completed)
+        else:
+            self.acknowledge(first_incomplete, completed)
+        return verdict
+
+    def claim(self, seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]) -> None:
+        """Begin a call that ``peek`` has found to be new; raises ``WindowExceeded``."""
         if completed or first_incomplete > self.first_incomplete:
             self.acknowledge(first_incomplete, completed)
-        if verdict is Verdict.NEW:
-            if len(self._calls) >= self._window:
-                raise WindowExceeded(f"{self._window} calls are unacknowledged")
-            self._calls[seq] = _IN_PROGRESS
-        return verdict
+        calls = self._calls
+        if len(calls) >= self._window:
+            raise WindowExceeded(f"{self._window} calls are unacknowledged")
+        calls[seq] = _IN_PROGRESS
 
     def peek(self, seq: int) -> Verdict:
         """Tell what ``begin`` would decide, changing nothing."""
         state = self._calls.get(seq)
         if state is not None:
             return Verdict.IN_PROGRESS if state is _IN_PROGRESS else Verdict.COMPLETED
-        return Verdict.STALE if seq in self._acknowledged else Verdict.NEW
+        acknowledged = self._acknowledged
+        if seq >= acknowledged.beyond or seq not in acknowledged:
+            return Verdict.NEW
+        return Verdict.STALE
 
     def acknowledge(self, first_incomplete: int, completed: Iterable[tuple[int, int]] = ()) -> None:
         """Forget the calls that the client is done with; only moves forward."""
         calls = self._calls
-        if first_incomplete > self.first_incomplete:
-            self._release(self.first_incomplete, first_incomplete - 1)
-            self.first_incomplete = first_incomplete
+        before = self.first_incomplete
+        if first_incomplete > before:
             self._acknowledged.advance_to(first_incomplete)
+            if calls:
+                self._release(before, first_incomplete - 1)
+            self.first_incomplete = first_incomplete
         for first, last in completed:
             self._acknowledged.add(first, last)
             if calls:
@@ -149,12 +166,16 @@ class ResultTracker:
         return len(self._calls)
 
     def _release(self, first: int, last: int) -> None:
-        calls, noted = self._calls, self._released
+        calls, noted, acknowledged = self._calls, self._released, self._acknowledged
+        certain = last < acknowledged.first_incomplete
         seqs: Iterable[int]
         if last - first < len(calls):
             seqs = range(first, last + 1)
         else:
             seqs = [seq for seq in calls if first <= seq <= last]
         for seq in seqs:
-            if calls.pop(seq, None) is not None and noted is not None:
-                noted.append(seq)
+            # A full set ignores far ranges; to forget such a call were to run it again.
+            if seq in calls and (certain or seq in acknowledged):
+                del calls[seq]
+                if noted is not None:
+                    noted.append(seq)

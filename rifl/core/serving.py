@@ -53,6 +53,8 @@ __all__ = [
     "serve",
 ]
 
+# Past the generated __new__, for what is made on every call.
+_tuple: Any = tuple.__new__
 _DEFAULT_RECEIVE_LIMIT = 4 << 20
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
 
@@ -114,14 +116,16 @@ class Records(Protocol):
 
 
 def admit(
-    store: Records, call: Call, policy: MethodPolicy
+    store: Records, call: Call, policy: MethodPolicy, first: Decision | Later | None = None
 ) -> Generator[Any, Any, Answer | Attempt]:
     """Decide about an arriving call: its answer, or the attempt to execute.
 
-    Raises a ``RiflError`` to refuse it.
+    ``first`` is the store's decision where it was asked already. Raises a
+    ``RiflError`` to refuse the call.
     """
     while True:
-        decision = store.claim(call, policy)
+        decision = store.claim(call, policy) if first is None else first
+        first = None
         if isinstance(decision, Later):
             decision = yield decision
         if decision.verdict is Verdict.NEW:
@@ -171,7 +175,10 @@ def admit_stream(
 
 def serve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
     """Admit a call and, if it is new, execute it: for a shell that is not cancelled."""
-    admitted = yield from admit(store, call, policy)
+    first = store.claim(call, policy)
+    if isinstance(first, Decision) and first.attempt is not None and first.verdict is Verdict.NEW:
+        return (yield from execute(store, first.attempt))
+    admitted = yield from admit(store, call, policy, first)
     if isinstance(admitted, Answer):
         return admitted
     return (yield from execute(store, admitted))
@@ -219,24 +226,28 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
                 f"{attempt.call.method} is atomic, and its handler returned without a committed "
                 "record: call rifl.record in its transaction"
             )
-    if result.broken:
+    if result.raised and result.broken:
         if policy.kind is Kind.IDEMPOTENT:
-            if (pending := store.abandon(attempt)) is not None:
-                yield pending
-            return Answer(record, Outcome.UNKNOWN)
-        record = refusal_record(
-            OutcomeUnknown(
-                "the request stream broke off; what the handler did by then is not known"
+            pending = store.abandon(attempt)
+        else:
+            record = refusal_record(
+                OutcomeUnknown(
+                    "the request stream broke off; what the handler did by then is not known"
+                )
             )
-        )
-    if record.code in policy.unrecorded and not result.raised:
+            pending = store.finish(attempt, record)
+        if pending is not None:
+            yield pending
+        return Answer(record, Outcome.UNKNOWN)
+    if record.code and record.code in policy.unrecorded and not result.raised:
         if (pending := store.abandon(attempt)) is not None:
             yield pending
         return Answer(record, Outcome.NOT_EXECUTED)
     record = bounded(record, attempt)
     if (pending := store.finish(attempt, record)) is not None:
         yield pending
-    return Answer(record, record.outcome)
+    answer: Answer = _tuple(Answer, (record, Outcome.EXECUTED))
+    return answer
 
 
 def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
@@ -260,14 +271,16 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
 
 def bounded(record: CompletionRecord, attempt: Attempt) -> CompletionRecord:
     """Return the record, or the one that says it was too large to keep or to send."""
-    limit = min(
-        attempt.policy.max_response_bytes,
-        attempt.call.max_response_bytes or _DEFAULT_RECEIVE_LIMIT,
-    )
-    if record.response is None or len(record.response) <= limit:
+    response = record.response
+    if response is None:
+        return record
+    limit = attempt.call.max_response_bytes or _DEFAULT_RECEIVE_LIMIT
+    if attempt.policy.max_response_bytes < limit:
+        limit = attempt.policy.max_response_bytes
+    if len(response) <= limit:
         return record
     return refusal_record(
-        ResponseTooLarge(f"the answer has {len(record.response)} bytes, more than {limit}")
+        ResponseTooLarge(f"the answer has {len(response)} bytes, more than {limit}")
     )
 
 

@@ -28,6 +28,8 @@ __all__ = [
 
 STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _OK, _UNKNOWN, _INTERNAL = 0, 2, 13
+# Past the generated __new__, for what is made on every call.
+_tuple: Any = tuple.__new__
 # Seconds after which asking again can make a difference.
 _RETRY_AFTER_S = {
     "IN_PROGRESS": 0.05,
@@ -64,9 +66,21 @@ def returned_result(
     if data is None:
         code = code or _INTERNAL
         details = "Failed to serialize response!"
-    return HandlerResult(
-        CompletionRecord(code, details, data, context.noted_initial, context.noted_trailing)
+    record = _tuple(
+        CompletionRecord,
+        (
+            code,
+            details,
+            data,
+            context.noted_initial,
+            context.noted_trailing,
+            Outcome.EXECUTED,
+            "",
+            (),
+        ),
     )
+    result: HandlerResult = _tuple(HandlerResult, (record, False, False))
+    return result
 
 
 def raised_result(context: Noted, text: str) -> HandlerResult:

@@ -37,6 +37,12 @@ class _Wrapping:
         if handler is None:
             return None
         method: str = details.method
+        identified = find_header(details.invocation_metadata or ()) is not None
+        # Most servers have one handler object a method; interceptors inside ours
+        # may make a new one each time.
+        known = self._wrapped.get(method)
+        if identified and known is not None and known[0] is handler:
+            return known[1]
         policy = self._policies.find(method)
         if policy is None:
             return handler
@@ -44,16 +50,13 @@ class _Wrapping:
             # Not found at start-up, where the server could not be looked into.
             marked = self._policies.marked(method)
             return self._refuse(method, _bidirectional(method), handler) if marked else handler
-        metadata = details.invocation_metadata or ()
-        if find_header(metadata) is None and not self._engine.takes_keys(policy, metadata):
-            if policy.required:
-                return self._refuse(method, _needs_identity(method), handler)
-            return handler
-        # Most servers have one handler object a method; interceptors inside ours
-        # may make a new one each time.
-        known = self._wrapped.get(method)
-        if known is not None and known[0] is handler:
-            return known[1]
+        if not identified:
+            if not self._engine.takes_keys(policy, details.invocation_metadata):
+                if policy.required:
+                    return self._refuse(method, _needs_identity(method), handler)
+                return handler
+            if known is not None and known[0] is handler:
+                return known[1]
         wrapped = self._wrap(method, policy, handler)
         if len(self._wrapped) >= _MAX_WRAPPED:
             self._wrapped.clear()

@@ -106,13 +106,16 @@ class EmbeddedStore:
         with self._lock:
             if attempt.ended:
                 return False
+            if attempt.waiters is None:
+                attempt.waiters = []
             attempt.waiters.append(wake)
             return True
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         with self._lock, contextlib.suppress(ValueError):
-            attempt.waiters.remove(wake)
+            if attempt.waiters is not None:
+                attempt.waiters.remove(wake)
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients, with their records."""
@@ -175,9 +178,10 @@ class EmbeddedStore:
             if self._draining:
                 self._idle.notify_all()
             # No waiter comes after `ended`, but one may leave while we wake them.
-            waiters, attempt.waiters = attempt.waiters, []
-        for wake in waiters:
-            wake()
+            waiters, attempt.waiters = attempt.waiters, None
+        if waiters is not None:
+            for wake in waiters:
+                wake()
 
     def _broken(self, violation: InvariantViolated) -> None:
         """Begin no new calls, for good: one of our own rules is broken (DESIGN §9)."""

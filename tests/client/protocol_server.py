@@ -135,8 +135,9 @@ class ProtocolServer:
     def call(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         try:
             arrival = Arrival(method, request, context)
-        except BadHeader:
-            self.note(lambda: self.bad_headers.append(str(error)))
+        except BadHeader as error:
+            text = str(error)
+            self.note(lambda: self.bad_headers.append(text))
             raise
         self.note(lambda: self.arrivals.append(arrival))
         return self.script(arrival, context)

@@ -1,0 +1,250 @@
+"""One method of a stub on the sync channel: the hot path and the way to the slow one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from rifl.client.answers import FinalStatus
+from rifl.client.errors import CallError, call_error, plain_error, unserialisable
+from rifl.client.sync_client import SyncClient
+from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
+from rifl.core.attempt import IssuedCall
+from rifl.core.client_lease import ClientLease
+from rifl.core.outcome import Outcome
+
+__all__ = ["UnaryUnaryMultiCallable", "closed_call"]
+
+
+class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
+    """One method of a stub. Any thread.
+
+    The hot path: identity and header, one call of the inner multicallable,
+    acknowledgement. Whatever else there is to do takes the slow one.
+    """
+
+    def __init__(
+        self,
+        client: SyncClient,
+        inner: Any,
+        method: str,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._client = client
+        self._inner = inner
+        self._inner_with_call = inner.with_call
+        self._method = method
+        self._serializer = serializer
+        self._deserializer = deserializer
+        # Whether the method is deduplicated, and the lease that says so.
+        self._lease: ClientLease | None = None
+        self._deduplicated = False
+        self._fast = client.settings.hedge_after_s is None
+        self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
+
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        """See ``grpc.UnaryUnaryMultiCallable.__call__``."""
+        return self._call(
+            self._inner, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
+
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, Any]:
+        """See ``grpc.UnaryUnaryMultiCallable.with_call``."""
+        found: tuple[Any, Any] = self._call(
+            self._inner_with_call,
+            request,
+            timeout,
+            metadata,
+            credentials,
+            wait_for_ready,
+            compression,
+        )
+        return found
+
+    def future(  # type: ignore[override]
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> CallFuture:
+        """See ``grpc.UnaryUnaryMultiCallable.future``."""
+        client = self._client
+        client.check_usable()
+        now = client.now()
+        send = self._sender(
+            self._serialise(request), metadata, credentials, wait_for_ready, compression
+        )
+        future = CallFuture(
+            client,
+            self._method,
+            send,
+            started_at=now,
+            deadline=None if timeout is None else now + timeout,
+            context=self._deserializer,
+        )
+        future.begin()
+        return future
+
+    def _call(
+        self,
+        invoke: Callable[..., Any],
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
+        client = self._client
+        lease = client.lease
+        serializer = self._serializer
+        try:
+            body = request if serializer is None else serializer(request)
+        except Exception as error:
+            raise unserialisable() from error
+        sent_at = client.now()
+        call = None
+        if lease is not None:
+            if lease is not self._lease:
+                self._deduplicated = self._method in lease.methods
+                self._lease = lease
+            if not self._deduplicated:
+                try:
+                    return invoke(body, timeout, metadata, credentials, wait_for_ready, compression)
+                except grpc.RpcError as error:
+                    raise plain_error(error) from None
+            # Calls that wait for the window go first.
+            if self._fast and not client.window_waiters:
+                stamp = client.stamp()
+                with client.lock:
+                    call = client.session.try_begin(*stamp, sent_at)
+        if call is None:
+            return self._call_slowly(
+                None, None, invoke, body, sent_at, timeout, metadata, credentials,
+                wait_for_ready, compression,
+            )  # fmt: skip
+        header = client.header(call)
+        limit = self._attempt_timeout_s
+        try:
+            reply = invoke(
+                body,
+                timeout if limit is None or (timeout is not None and timeout <= limit) else limit,
+                (header,) if metadata is None else (*metadata, header),
+                credentials,
+                wait_for_ready,
+                compression,
+            )
+        except grpc.RpcError as error:
+            call.context = self._deserializer
+            return self._call_slowly(
+                call, error, invoke, body, sent_at, timeout, metadata, credentials,
+                wait_for_ready, compression,
+            )  # fmt: skip
+        except BaseException:
+            # Interrupted: the call may have run.
+            call.context = self._deserializer
+            with client.lock:
+                client.session.abandon(call, client.now())
+            raise
+        with client.lock:
+            client.session.complete(call, sent_at)
+            waiter = client.next_waiter() if client.window_waiters else None
+        if waiter is not None:
+            waiter.wake()
+        return reply
+
+    def _call_slowly(
+        self,
+        call: IssuedCall | None,
+        error: Any,
+        invoke: Callable[..., Any],
+        body: bytes,
+        started_at: float,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
+        if call is None:
+            self._client.check_usable()
+        exchange = BlockingExchange(
+            self._client,
+            self._method,
+            self._sender(body, metadata, credentials, wait_for_ready, compression),
+            started_at=started_at,
+            deadline=None if timeout is None else started_at + timeout,
+            call=call,
+            context=self._deserializer,
+        )
+        if call is None:
+            exchange.begin()
+        else:
+            exchange.resume(started_at, error)
+        try:
+            reply = exchange.run()
+        except CallError as failed:
+            # The attempts' own errors are of no interest below ours.
+            raise failed from None
+        return (reply, exchange.status) if invoke is self._inner_with_call else reply
+
+    def _sender(
+        self,
+        body: bytes,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Sender:
+        given = tuple(metadata or ())
+
+        def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
+            entries = given if header is None else (*given, header)
+            try:
+                return self._inner.future(
+                    body, timeout_s, entries, credentials, wait_for_ready, compression
+                )
+            except ValueError:
+                # What gRPC raises on a closed channel.
+                return closed_call()
+
+        return send
+
+    def _serialise(self, request: Any) -> bytes:
+        if self._serializer is None:
+            body: bytes = request
+            return body
+        try:
+            return self._serializer(request)
+        except Exception as error:
+            raise unserialisable() from error
+
+
+def closed_call() -> CallError:
+    """Build the end of an attempt that a closed channel did not take."""
+    status = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
+    return call_error(
+        status.code(), status.details(), rpc_id=None, outcome=Outcome.NOT_EXECUTED, status=status
+    )

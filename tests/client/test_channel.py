@@ -1,0 +1,375 @@
+"""What is particular to one of the channels: TLS, forks, threads, stubs (issue 2, Client)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import weakref
+from concurrent import futures
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+import lease_server
+import rifl.aio
+import rifl.client
+from rifl.client.errors import CallError, ForkedProcessError
+from rifl.core import Outcome
+from tests.client.conftest import FAST, Connect
+from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label
+
+
+def flaky(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+    """Lose each first attempt."""
+    if arrival.attempt == 1:
+        context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+    label(context, "executed")
+    return arrival.request
+
+
+def test_mutual_tls(connect: Connect) -> None:
+    """``credentials`` make the channel, its leases included, secure (issue 2, Client)."""
+    authority = trustme.CA()
+    server_cert = authority.issue_cert("localhost")
+    client_cert = authority.issue_cert("client@example.org")
+    root = authority.cert_pem.bytes()
+    credentials = grpc.ssl_server_credentials(
+        [(server_cert.private_key_pem.bytes(), server_cert.cert_chain_pems[0].bytes())],
+        root,
+        require_client_auth=True,
+    )
+    with ProtocolServer(flaky, credentials=credentials) as server:
+        caller = connect(
+            server.target,
+            credentials=grpc.ssl_channel_credentials(
+                root, client_cert.private_key_pem.bytes(), client_cert.cert_chain_pems[0].bytes()
+            ),
+        )
+        assert caller.call(b"secret", timeout=20) == b"secret"
+
+
+@pytest.mark.parametrize("kind", ["grpc.server", "grpc.aio.server"])
+def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str) -> None:
+    """A generated stub works unchanged over real leases, unary and streamed (DESIGN §5)."""
+    authority = lease_server.LeaseAuthority(lease_server.MemoryLeaseStorage(), term_s=0.5)
+    servicer = health.HealthServicer()
+    ready: futures.Future[tuple[int, Any]] = futures.Future()
+    if kind == "grpc.server":
+        server = grpc.server(futures.ThreadPoolExecutor(8))
+        lease_server.add_lease_service(server, authority, deduplicated=["*"])
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        port = server.add_insecure_port("localhost:0")
+        server.start()
+        ready.set_result((port, lambda: server.stop(None).wait()))
+    else:
+
+        async def serve() -> None:
+            server = grpc.aio.server()
+            lease_server.add_lease_service(server, authority, deduplicated=["*"])
+            health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+            port = server.add_insecure_port("localhost:0")
+            await server.start()
+            stop = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            ready.set_result((port, lambda: loop.call_soon_threadsafe(stop.set)))
+            await stop.wait()
+            await server.stop(None)
+
+        threading.Thread(target=asyncio.run, args=(serve(),)).start()
+    port, stop = ready.result(20)
+    try:
+        caller = connect(f"localhost:{port}")
+        stub = caller.do(health_pb2_grpc.HealthStub, caller.channel)
+        request = health_pb2.HealthCheckRequest()
+
+        async def check() -> Any:
+            return await stub.Check(request)
+
+        reply = stub.Check(request) if caller.kind == "sync" else caller.on_loop(check())
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        client_id = caller.session.client_id
+        lease = caller.channel._client.session.lease
+        assert lease.streams == (kind == "grpc.aio.server")
+        first = lease.expires_at
+        # Two terms of heartbeats: the id is still ours.
+        condition = threading.Event()
+        while lease.expires_at < first + 2 * lease.term_s:
+            assert not condition.wait(0.01)
+        assert caller.session.client_id == client_id
+    finally:
+        stop()
+
+
+def test_with_call_and_future_offer_grpcs_call() -> None:
+    """``with_call`` and ``future`` give calls with all of gRPC's methods (issue 2, Client)."""
+    with ProtocolServer(flaky) as server, rifl.client.connect(server.target, retry=FAST) as channel:
+        method = channel.unary_unary(ECHO)
+        for call in (method.with_call(b"x", timeout=20)[1], method.future(b"x", timeout=20)):
+            assert call.code() is grpc.StatusCode.OK
+            assert ("rifl-outcome", "executed") in tuple(call.trailing_metadata())
+            assert call.details() == ""
+            assert call.initial_metadata() is not None
+            assert not call.is_active()
+            assert not call.add_callback(lambda: None)
+        future = method.future(b"y")
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        assert done.wait(20)
+        assert future.exception() is None
+        assert future.traceback() is None
+        assert future.result() == b"y"
+        assert future.time_remaining() is None
+        with pytest.raises(grpc.FutureTimeoutError):
+            channel.unary_unary("/test.Service/Never").future(b"", timeout=1e9).result(0)
+
+
+def test_a_serialiser_that_raises_sends_nothing() -> None:
+    """As gRPC answers it, and not executed (issue 2, Client)."""
+
+    def broken(request: object) -> bytes:
+        raise TypeError(f"not a request: {request!r}")
+
+    with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
+        method = channel.unary_unary(ECHO, request_serializer=broken)
+        for call in (method, method.with_call, method.future):
+            with pytest.raises(CallError, match="serializing") as caught:
+                call(1)
+            assert caught.value.outcome is Outcome.NOT_EXECUTED
+        assert server.arrivals == []
+
+
+def test_a_deserialiser_that_raises_is_not_retried() -> None:
+    """A reply that cannot be read would be the same again (issue 2, Client)."""
+
+    def broken(reply: bytes) -> object:
+        raise TypeError(f"not a reply: {reply!r}")
+
+    with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
+        channel.session.open()
+        method = channel.unary_unary(ECHO, response_deserializer=broken)
+        for call in (method, lambda request: method.future(request).result()):
+            with pytest.raises(CallError, match="deserializing"):
+                call(b"")
+        assert len(server.arrivals) == 2
+
+
+def test_interceptors_below_see_attempts_and_above_calls() -> None:
+    """``interceptors`` run for each attempt; ``intercept_channel`` for each call (issue 2)."""
+
+    class Counter(grpc.UnaryUnaryClientInterceptor):
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            if details.method == ECHO:
+                self.seen += 1
+            return continuation(details, request)
+
+    below, above = Counter(), Counter()
+    with (
+        ProtocolServer(flaky) as server,
+        rifl.client.connect(server.target, interceptors=[below], retry=FAST) as channel,
+    ):
+        method = grpc.intercept_channel(channel, above).unary_unary(ECHO)
+        assert method(b"a") == b"a"
+        assert method.future(b"b").result(20) == b"b"
+        assert (above.seen, below.seen) == (2, 4)
+        with pytest.raises(CallError):
+            method(b"c", timeout=0.000001)
+
+
+def test_somebody_elses_exception_reaches_the_caller(connect: Connect) -> None:
+    """What an interceptor below raises is not retried, nor lost (issue 2, Client)."""
+
+    class Broken(grpc.UnaryUnaryClientInterceptor):
+        def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            if details.method == ECHO:
+                raise KeyError("mine")
+            return continuation(details, request)
+
+    class AioBroken(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            if details.method in (ECHO, ECHO.encode()):
+                raise KeyError("mine")
+            return await continuation(details, request)
+
+    with ProtocolServer() as server:
+        kind = connect("localhost:1").kind
+        caller = connect(server.target, interceptors=[Broken() if kind == "sync" else AioBroken()])
+        for _ in range(2):
+            with pytest.raises(KeyError, match="mine"):
+                caller.call(b"")
+            with pytest.raises(KeyError, match="mine"):
+                caller.result(caller.start(b""))
+
+
+def test_the_interceptor_alone_retries_safely() -> None:
+    """On a channel built by somebody else, blocking and as a future (issue 2, Client)."""
+    with (
+        ProtocolServer(flaky) as server,
+        grpc.insecure_channel(server.target) as leases,
+        grpc.insecure_channel(server.target) as theirs,
+    ):
+        interceptor = rifl.client.client_interceptor(leases, retry=FAST)
+        method = grpc.intercept_channel(theirs, interceptor).unary_unary(ECHO)
+        assert method(b"a") == b"a"
+        assert method.with_call(b"b")[0] == b"b"
+        assert method.future(b"c").result(20) == b"c"
+        with pytest.raises(CallError):
+            method(b"late", timeout=0.000001)
+        assert {arrival.seq for arrival in server.arrivals} >= {1, 2, 3}
+        assert interceptor.session.client_id == 1001
+        interceptor.close()
+
+
+async def test_the_aio_interceptor_alone_retries_safely() -> None:
+    """On an aio channel built by somebody else (issue 2, Client)."""
+    with ProtocolServer(flaky) as server:
+        async with grpc.aio.insecure_channel(server.target) as leases:
+            interceptor = rifl.aio.client_interceptor(leases, retry=FAST)
+            async with grpc.aio.insecure_channel(
+                server.target, interceptors=[interceptor]
+            ) as theirs:
+                method = theirs.unary_unary(ECHO)
+                assert await asyncio.gather(*(method(b"%d" % n) for n in range(5))) == [
+                    b"%d" % n for n in range(5)
+                ]
+                call = method(b"x")
+                assert await call.code() is grpc.StatusCode.OK
+                with pytest.raises(CallError):
+                    await method(b"late", timeout=0.000001)
+            await interceptor.close()
+            assert interceptor.session.client_id == 1001
+
+
+async def test_an_aio_call_needs_no_awaiting() -> None:
+    """A call that nobody awaits is sent, and retried (issue 2, Client)."""
+    with ProtocolServer(flaky) as server:
+        async with rifl.aio.connect(server.target, retry=FAST) as channel:
+            await channel.session.open()
+            method = channel.unary_unary(ECHO)
+            done = asyncio.Event()
+            call = method(b"x", timeout=20)
+            call.add_done_callback(lambda _: done.set())
+            async with asyncio.timeout(20):
+                await done.wait()
+            assert call.done()
+            assert not call.cancelled()
+            assert [arrival.attempt for arrival in server.arrivals] == [1, 2]
+            assert await call.details() == ""
+            await call.wait_for_connection()
+            assert await call == b"x"
+            assert await call == b"x"
+            assert 0 < (call.time_remaining() or 0) <= 20
+
+
+async def test_cancelling_the_awaiting_task_cancels_the_call() -> None:
+    """As in grpc.aio; the call stays resolvable (DESIGN §4)."""
+    release = threading.Event()
+
+    def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+        if arrival.request == b"slow":
+            release.wait(20)
+        return b""
+
+    with ProtocolServer(script) as server:
+        async with rifl.aio.connect(server.target) as channel:
+            method = channel.unary_unary(ECHO)
+            await method(b"")
+            call = method(b"slow")
+
+            async def wait() -> bytes:
+                reply: bytes = await call
+                return reply
+
+            task = asyncio.create_task(wait())
+            await asyncio.to_thread(server.wait_for, lambda: len(server.arrivals) == 2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            release.set()
+            assert call.cancelled()
+            client = channel._client
+            assert call.rpc_id is not None
+            assert client.session.unresolved(call.rpc_id, client.now()) is not None
+
+
+def test_connectivity_passes_through() -> None:
+    """``subscribe`` and ``unsubscribe`` are the inner channel's (issue 2, Client)."""
+    with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
+        grpc.channel_ready_future(channel).result(20)
+
+
+def test_a_client_that_is_dropped_leaves_no_thread() -> None:
+    """Garbage collected without ``close``, its thread ends (issue 2, Client)."""
+    with ProtocolServer() as server:
+        channel = rifl.client.connect(server.target)
+        channel.unary_unary(ECHO)(b"")
+        keeper = channel._client._keeper._thread
+        assert keeper is not None
+        assert keeper.is_alive()
+        gone = weakref.ref(channel._client)
+        del channel
+        gc.collect()
+        assert gone() is None
+        keeper.join(20)
+        assert not keeper.is_alive()
+
+
+def test_a_stub_keeps_its_dropped_channel_alive() -> None:
+    """As with gRPC's own channels (issue 2: stubs unchanged)."""
+    with ProtocolServer() as server:
+        method = rifl.client.connect(server.target).unary_unary(ECHO)
+        gc.collect()
+        assert method(b"x") == b"x"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_is_refused() -> None:
+    """In a forked child every use of the parent's channel raises ForkedProcess (issue 2)."""
+    with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
+        method = channel.unary_unary(ECHO)
+        method(b"")
+        uses = (
+            lambda: method(b""),
+            lambda: method.with_call(b""),
+            lambda: method.future(b""),
+            lambda: channel.unary_unary(ECHO),
+            lambda: channel.unary_stream(ECHO),
+            lambda: channel.stream_unary(ECHO),
+            lambda: channel.stream_stream(ECHO),
+            lambda: channel.subscribe(print),
+            lambda: channel.unsubscribe(print),
+            lambda: channel.session.open(),
+            lambda: channel.session.resolve(rifl.core.RpcId(1, 1)),
+            channel.__enter__,
+        )
+        with channel._client.lock:
+            # Held by another thread at the fork: the child must not wait for it.
+            child = os.fork()
+        if child == 0:
+            refused = 0
+            for use in uses:
+                try:
+                    use()
+                except ForkedProcessError:
+                    refused += 1
+            channel.close()
+            os._exit(100 + refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 100 + len(uses)
+        assert method(b"still here") == b"still here"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"hedge_after": 0}, {"window": 0}, {"unresolved_for": -1.0}, {"unresolved_limit": -1}]
+)
+def test_settings_are_checked(wrong: dict[str, Any]) -> None:
+    """Settings that make no sense are refused when built (DESIGN §9)."""
+    with pytest.raises(ValueError, match="must"):
+        rifl.client.connect("localhost:1", **wrong)

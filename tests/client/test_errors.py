@@ -1,0 +1,113 @@
+"""The errors: what they are, and that they travel (DESIGN §3)."""
+
+from __future__ import annotations
+
+import pickle
+
+import grpc
+import pytest
+
+from rifl.client import errors
+from rifl.client.answers import FinalStatus, read_answer
+from rifl.client.errors import CallError, call_error
+from rifl.core import Outcome, RpcId
+from rifl.core import errors as core
+
+REASONS = {
+    cls.reason: cls
+    for cls in vars(core).values()
+    if isinstance(cls, type) and issubclass(cls, core.RiflError) and cls is not core.RiflError
+}
+
+
+@pytest.mark.parametrize("reason", ["", *REASONS])
+@pytest.mark.parametrize(
+    "metadata",
+    [(("k", "v"), ("b-bin", b"\x00")), grpc.aio.Metadata(("k", "v"), ("b-bin", b"\x00")), None],
+)
+def test_every_error_pickles_with_all_it_says(reason: str, metadata: object) -> None:
+    """Class, status, metadata, identity and outcome survive pickling (DESIGN §3)."""
+    status = FinalStatus(grpc.StatusCode.ABORTED, "text", metadata, metadata, "debug")
+    error = call_error(
+        grpc.StatusCode.ABORTED,
+        "text",
+        rpc_id=RpcId(7, 3),
+        outcome=Outcome.UNKNOWN,
+        reason=reason,
+        status=status,
+    )
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert type(copy) is type(error)
+    assert (type(error) is CallError) == (reason == "")
+    if reason:
+        assert isinstance(error, REASONS[reason])
+    for one in (error, copy):
+        assert isinstance(one, grpc.RpcError)
+        assert isinstance(one, grpc.aio.AioRpcError)
+        assert (one.code(), one.details()) == (grpc.StatusCode.ABORTED, "text")
+        assert (one.rpc_id, one.outcome, one.reason) == (RpcId(7, 3), Outcome.UNKNOWN, reason)
+        assert one.debug_error_string() == "debug"
+        for given in (one.initial_metadata(), one.trailing_metadata()):
+            assert (given and tuple(given)) == (metadata and tuple(metadata))  # type: ignore[arg-type]
+    assert "rpc 7/3" in str(copy)
+    assert "outcome unknown" in str(copy)
+
+
+def test_grpcs_own_metadata_entries_pickle() -> None:
+    """Metadata as the sync API returns it is carried over (DESIGN §3)."""
+
+    class Metadatum(tuple):  # type: ignore[type-arg]
+        """As gRPC's, which no other process can import."""
+
+    status = FinalStatus(grpc.StatusCode.ABORTED, "", (), (Metadatum(("k", "v")),))
+    error = call_error(status.code(), "", rpc_id=None, outcome=Outcome.UNKNOWN, status=status)
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert copy.trailing_metadata() == (("k", "v"),)
+
+
+def test_every_class_is_public_and_named_after_its_reason() -> None:
+    """One class for each reason of the core, in ``__all__`` (DESIGN §9)."""
+    for cls in REASONS.values():
+        name = cls.__name__ + "Error"
+        assert name in errors.__all__
+        assert getattr(errors, name).reason == cls.reason
+
+
+def test_an_error_is_a_finished_future_too() -> None:
+    """Outer interceptors treat what was raised as the call (issue 2, Client)."""
+    error = CallError(grpc.StatusCode.ABORTED, "x")
+    seen: list[object] = []
+    error.add_done_callback(seen.append)
+    assert seen == [error]
+    assert error.exception() is error
+    assert error.traceback() is not None
+    with pytest.raises(CallError):
+        error.result()
+    assert (error.done(), error.running(), error.cancelled(), error.cancel()) == (
+        True,
+        False,
+        False,
+        False,
+    )
+    assert (error.is_active(), error.add_callback(lambda: None)) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("250", 0.25), ("-1", -0.001), ("soon", -1.0), ("", -1.0)]
+)
+def test_pushback_is_read_as_grpc_reads_it(value: str, seconds: float) -> None:
+    """Milliseconds, negative or unreadable meaning never (DESIGN §3)."""
+    status = FinalStatus(grpc.StatusCode.UNAVAILABLE, "", (), (("grpc-retry-pushback-ms", value),))
+    assert read_answer(status).retry_after_s == seconds
+
+
+def test_garbage_in_trailing_metadata_is_no_answer_of_ours() -> None:
+    """Details that cannot be read and outcomes never heard of count as none (DESIGN §3)."""
+    status = FinalStatus(
+        grpc.StatusCode.ABORTED,
+        "",
+        (),
+        (("grpc-status-details-bin", b"\xff\xff"), ("rifl-outcome", "maybe")),
+    )
+    answer = read_answer(status)
+    assert (answer.outcome, answer.reason) == (None, "")
