@@ -24,6 +24,7 @@ from rifl.client import (
     Session,
     client_interceptor,
     connect,
+    key,
 )
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
@@ -46,5 +47,6 @@ __all__ = [
     "aio",
     "client_interceptor",
     "connect",
+    "key",
     "record",
 ]

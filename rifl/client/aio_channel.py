@@ -14,6 +14,7 @@ from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange, AioSender
 from rifl.client.aio_session import AioSession
 from rifl.client.errors import unserialisable
+from rifl.client.keys import take_key
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
@@ -35,6 +36,8 @@ def connect(
     unresolved_for: float = 60.0,
     unresolved_limit: int = 64,
     on_lease_lost: Callable[[int], None] | None = None,
+    session: str | None = None,
+    session_retention: float | None = None,
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
@@ -51,6 +54,8 @@ def connect(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        session_name=session,
+        session_retention_s=session_retention,
     )
     around = list(interceptors)
     if credentials is None:
@@ -73,7 +78,9 @@ class AioChannel(grpc.aio.Channel):
         self._inner = inner
         self._client = AioClient(inner, settings)
         self._session = AioSession(self._client)
-        self._direct = settings.hedge_after_s is None and not intercepted
+        self._direct = (
+            settings.hedge_after_s is None and settings.session_name is None and not intercepted
+        )
 
     @property
     def session(self) -> AioSession:
@@ -203,7 +210,8 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         sent_at = client.now()
         deadline = None if timeout is None else sent_at + timeout
         issued: IssuedCall | None = None
-        if lease is not None and self._direct:
+        key, metadata = take_key(metadata)
+        if lease is not None and self._direct and key is None:
             if lease is not self._lease:
                 self._deduplicated = self._method in lease.methods
                 self._lease = lease
@@ -222,6 +230,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                 call=issued,
                 context=self._deserializer,
                 on_end=on_end,
+                key=key,
             )
 
         call = UnaryUnaryCall(client, deadline, recovery)
@@ -232,7 +241,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             if limit is not None and (timeout is None or timeout > limit):
                 timeout = limit
             entries: Any = (header,) if metadata is None else (*metadata, header)
-        elif lease is not None and self._direct and not self._deduplicated:
+        elif lease is not None and self._direct and not self._deduplicated and key is None:
             entries = metadata
         else:
             client.check_usable()

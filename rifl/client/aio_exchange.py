@@ -35,9 +35,16 @@ class AioExchange(Exchange):
         call: IssuedCall | None = None,
         context: Any = None,
         on_end: Callable[[], None] | None = None,
+        key: bytes | None = None,
     ) -> None:
         super().__init__(
-            client, method, started_at=started_at, deadline=deadline, call=call, context=context
+            client,
+            method,
+            started_at=started_at,
+            deadline=deadline,
+            call=call,
+            context=context,
+            key=key,
         )
         self._client = client
         self._send = send

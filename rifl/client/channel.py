@@ -30,6 +30,8 @@ def connect(
     unresolved_for: float = 60.0,
     unresolved_limit: int = 64,
     on_lease_lost: Callable[[int], None] | None = None,
+    session: str | None = None,
+    session_retention: float | None = None,
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -49,6 +51,11 @@ def connect(
     Those that are to see each call once go around the channel, by
     ``grpc.intercept_channel``.
 
+    ``session`` names a session that outlives this process: whoever opens the name
+    has the same client id, until the session is closed or unused for
+    ``session_retention`` seconds (None: the server's default). It takes calls
+    with a key only (``rifl.key``); ``close`` leaves it open.
+
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
     make no sense. See ``Channel``.
     """
@@ -62,6 +69,8 @@ def connect(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        session_name=session,
+        session_retention_s=session_retention,
     )
     if credentials is None:
         inner = grpc.insecure_channel(target, inner_options, compression)

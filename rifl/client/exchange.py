@@ -15,7 +15,7 @@ from rifl.client.errors import CallError, Status, call_error
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.call_flow import Action, CallFlow
-from rifl.core.errors import NotDeduplicated
+from rifl.core.errors import BadHeader, NotDeduplicated
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 
@@ -42,6 +42,7 @@ class Exchange(ABC):
         deadline: float | None,
         call: IssuedCall | None = None,
         context: Any = None,
+        key: bytes | None = None,
     ) -> None:
         self.state = state
         self.status: Status | None = None
@@ -56,6 +57,8 @@ class Exchange(ABC):
             stamp=state.stamp(),
             call=call,
             context=context,
+            key=key,
+            keyed_only=state.settings.session_name is not None,
         )
         self._ended = False
         self._last: Status | None = None
@@ -255,6 +258,10 @@ class Exchange(ABC):
 
 
 def _explain(flow: CallFlow, last_details: str) -> str:
+    if flow.reason == NotDeduplicated.reason:
+        return "the server does not deduplicate this method: a key means nothing to it"
+    if flow.reason == BadHeader.reason:
+        return "a named session takes calls with a key only: see rifl.key"
     if flow.code == "RESOURCE_EXHAUSTED":
         return "too many calls of this client are incomplete"
     text = "Deadline Exceeded" if flow.code == "DEADLINE_EXCEEDED" else "gave up"

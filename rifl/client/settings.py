@@ -35,10 +35,18 @@ class Settings:
     # Whether gRPC's own retries may have sent a call before we see its answer.
     grpc_retries: bool = False
     max_response_bytes: int = 0
+    session_name: str | None = None
+    session_retention_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
             raise ValueError("hedge_after must be positive, or None")
+        if self.session_name is not None and not 1 <= len(self.session_name) <= 256:
+            raise ValueError("the name of a session has 1 to 256 characters")
+        if self.session_retention_s is not None and (
+            self.session_name is None or self.session_retention_s <= 0
+        ):
+            raise ValueError("session_retention belongs to a session, and is positive")
 
 
 def make_settings(
@@ -51,6 +59,8 @@ def make_settings(
     on_lease_lost: Callable[[int], None] | None,
     grpc_retries: bool,
     max_response_bytes: int,
+    session_name: str | None = None,
+    session_retention_s: float | None = None,
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
     return Settings(
@@ -62,6 +72,8 @@ def make_settings(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        session_name=session_name,
+        session_retention_s=session_retention_s,
     )
 
 

@@ -166,9 +166,9 @@ def stream_unary_behavior(
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            result = raised_result(inner, f"Unexpected {type(error)}: {error}")
+            result = raised_result(inner, error, aio=True)
             return result._replace(broken=requests.broken and result.raised)
-        return returned_result(inner, response, serialize)
+        return returned_result(inner, response, serialize, aio=True)
 
     async def deduplicated(source: AsyncIterator[bytes], context: Any) -> Any:
         call: Call | None = None
@@ -271,9 +271,9 @@ def unary_stream_behavior(
             else:
                 await produced
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
-            live = raised_result(inner, f"Unexpected {type(error)}: {error}")
+            live = raised_result(inner, error, aio=True)
             return live, None if inner.aborted else error
-        return returned_result(inner, b"", None), None
+        return returned_result(inner, b"", None, aio=True), None
 
     async def carry_out(
         attempt: Attempt, context: Any, responses: ResponseStream, outlet: _Outlet, request: bytes

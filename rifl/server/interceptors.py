@@ -95,7 +95,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, engine: Engine) -> None:
         self.shell = aio.AioShell(engine)
-        wrap_function = _sync_wrap(sync.SyncShell(engine))
+        wrap_function = _sync_wrap(sync.SyncShell(engine), aio=True)
 
         def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
             if not _is_coroutine(_behavior(handler)):
@@ -120,18 +120,18 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapping(handler_call_details, await continuation(handler_call_details))
 
 
-def _sync_wrap(shell: sync.SyncShell) -> _Wrap:
+def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
     def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
         behavior: Any
         wrapped: Any
         if handler.request_streaming:
-            behavior = sync_streams.stream_unary_behavior(shell, method, policy, handler)
+            behavior = sync_streams.stream_unary_behavior(shell, method, policy, handler, aio=aio)
             wrapped = grpc.stream_unary_rpc_method_handler(behavior)
         elif handler.response_streaming:
-            behavior = sync_streams.unary_stream_behavior(shell, method, policy, handler)
+            behavior = sync_streams.unary_stream_behavior(shell, method, policy, handler, aio=aio)
             wrapped = grpc.unary_stream_rpc_method_handler(behavior)
         else:
-            behavior = sync.unary_behavior(shell, method, policy, handler)
+            behavior = sync.unary_behavior(shell, method, policy, handler, aio=aio)
             wrapped = grpc.unary_unary_rpc_method_handler(behavior)
         # gRPC's own hint for handlers that want a pool of their own.
         pool = getattr(_behavior(handler), "experimental_thread_pool", None)

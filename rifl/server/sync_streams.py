@@ -136,7 +136,7 @@ class _BrokenOff(grpc.RpcError):
 
 
 def stream_unary_behavior(
-    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any
+    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
 ) -> Callable[[Any, Any], Any]:
     """Return the raw behavior that deduplicates calls with a request stream.
 
@@ -159,9 +159,9 @@ def stream_unary_behavior(
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            result = raised_result(inner, f"Exception calling application: {error}")
+            result = raised_result(inner, error, aio=aio)
             return result._replace(broken=requests.broken and result.raised)
-        return returned_result(inner, response, serialize)
+        return returned_result(inner, response, serialize, aio=aio)
 
     def deduplicated(source: Iterator[bytes], context: Any) -> Any:
         call: Call | None = None
@@ -194,7 +194,7 @@ def stream_unary_behavior(
 
 
 def unary_stream_behavior(
-    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any
+    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
 ) -> Callable[[Any, Any], Any]:
     """Return the raw behavior that deduplicates calls with a response stream.
 
@@ -257,9 +257,9 @@ def unary_stream_behavior(
                     break
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             raised = None if inner.aborted else error
-            live = raised_result(inner, f"Exception iterating responses: {error}")
+            live = raised_result(inner, error, aio=aio)
         else:
-            live = returned_result(inner, b"", None)
+            live = returned_result(inner, b"", None, aio=aio)
         try:
             answer = shell.drive(steps, context, value=responses.result(live))
         except RiflError as error:
@@ -288,6 +288,7 @@ def _raise(context: Any, error: BaseException, status: Any) -> NoReturn:
         context.set_trailing_metadata(status.trailing_metadata)
     if status.code != grpc.StatusCode.UNKNOWN.value[0]:
         context.set_code(STATUS_CODES[status.code])
+    context.set_details(status.details)
     raise error
 
 

@@ -46,7 +46,7 @@ class _Base:
     def _open(self, kill: Callable[[], None]) -> Deduplicator:
         dedup = self.dedup = Deduplicator(self._url, **self._options)
         # Behaviors take the store from the engine when the first call arrives.
-        dedup._engine.store = FaultyStore(  # type: ignore[assignment]
+        dedup._engine.store = FaultyStore(
             dedup._engine.store,
             self.faults,
             kill,

@@ -12,9 +12,7 @@ import grpc
 
 from rifl import testing
 
-__all__ = ["Any_", "Kinds", "serving", "trailers"]
-
-Any_ = Any
+__all__ = ["Kinds", "serving", "trailers"]
 
 
 class Kinds:
@@ -119,4 +117,4 @@ def serving(kind: str, kinds: Kinds, **options: Any) -> Iterator[Any]:
 
 def trailers(call: Any) -> dict[str, Any]:
     """Return a finished call's trailing metadata."""
-    return {key: value for key, value in call.trailing_metadata() or ()}
+    return dict(call.trailing_metadata() or ())

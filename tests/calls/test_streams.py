@@ -153,7 +153,7 @@ def test_a_response_stream_too_long_to_keep_is_told_so(kind: str) -> None:
         with pytest.raises(grpc.RpcError):
             list(retry)
         assert reason(retry) == "RESPONSE_TOO_LARGE"
-        assert trailers(retry)["rifl-outcome"] == "executed"
+        assert trailers(retry)["rifl-outcome"] == "replayed"
     assert kinds.effects == [b"50"]
 
 
