@@ -13,6 +13,7 @@ from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange, AioSender
 from rifl.client.aio_session import AioSession
+from rifl.client.aio_streams import AioStreamUnaryMultiCallable, AioUnaryStreamMultiCallable
 from rifl.client.errors import unserialisable
 from rifl.client.keys import take_key
 from rifl.client.settings import Settings, channel_options, make_settings
@@ -111,15 +112,43 @@ class AioChannel(grpc.aio.Channel):
             direct=self._direct,
         )
 
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> AioUnaryStreamMultiCallable:
         """See ``grpc.aio.Channel.unary_stream``."""
         self._check_process()
-        return self._inner.unary_stream(*args, **kwargs)
+        inner: Any = self._inner.unary_stream(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return AioUnaryStreamMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> AioStreamUnaryMultiCallable:
         """See ``grpc.aio.Channel.stream_unary``."""
         self._check_process()
-        return self._inner.stream_unary(*args, **kwargs)
+        inner: Any = self._inner.stream_unary(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return AioStreamUnaryMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.aio.Channel.stream_stream``."""

@@ -11,6 +11,7 @@ import grpc
 from rifl.client.multicallable import UnaryUnaryMultiCallable
 from rifl.client.session import Session
 from rifl.client.settings import Settings, channel_options, make_settings
+from rifl.client.streams import StreamUnaryMultiCallable, UnaryStreamMultiCallable
 from rifl.client.sync_client import SyncClient
 from rifl.core.retry import RetryPolicy
 
@@ -84,8 +85,10 @@ def connect(
 class Channel(grpc.Channel):
     """A ``grpc.Channel`` over another one; built by ``connect``.
 
-    Unary calls of methods that the server deduplicates carry an identity and are
-    retried; other unary calls and all streams are passed through, sent once.
+    Calls of methods that the server deduplicates carry an identity and are retried:
+    unary ones, those with a request stream (as far as it can be kept to be sent
+    again) and those with a response stream (resumed where it broke off). Other
+    calls, and all bidirectional ones, are passed through, sent once.
     Failed unary calls raise ``CallError``. In a forked child every use raises
     ``ForkedProcessError``, but for ``close``, which then does nothing.
     ``close`` cancels what is under way and takes at most a second. Any thread.
@@ -120,15 +123,43 @@ class Channel(grpc.Channel):
             self._client, inner, method, request_serializer, response_deserializer
         )
 
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryStreamMultiCallable:
         """See ``grpc.Channel.unary_stream``."""
         self._check_process()
-        return self._inner.unary_stream(*args, **kwargs)
+        inner: Any = self._inner.unary_stream(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return UnaryStreamMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> StreamUnaryMultiCallable:
         """See ``grpc.Channel.stream_unary``."""
         self._check_process()
-        return self._inner.stream_unary(*args, **kwargs)
+        inner: Any = self._inner.stream_unary(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return StreamUnaryMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.Channel.stream_stream``."""

@@ -33,6 +33,9 @@ class Exchange(ABC):
     time, without a lock held: by whoever posts into an idle exchange.
     """
 
+    # Whether a second attempt may run beside the first.
+    hedges = True
+
     def __init__(
         self,
         state: ClientState,
@@ -53,7 +56,7 @@ class Exchange(ABC):
             method,
             started_at=started_at,
             deadline=deadline,
-            hedge_after_s=state.settings.hedge_after_s,
+            hedge_after_s=state.settings.hedge_after_s if self.hedges else None,
             stamp=state.stamp(),
             call=call,
             context=context,
