@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from lease_server.raw import RawAnswer, raw_handler
 from rifl.core.errors import BadHeader, NotDeduplicated, RiflError
 from rifl.core.policy import MethodPolicy
 from rifl.server import aio, aio_streams, sync, sync_streams
@@ -126,13 +127,13 @@ def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
         wrapped: Any
         if handler.request_streaming:
             behavior = sync_streams.stream_unary_behavior(shell, method, policy, handler, aio=aio)
-            wrapped = grpc.stream_unary_rpc_method_handler(behavior)
+            wrapped = raw_handler(behavior, request_streaming=True)
         elif handler.response_streaming:
             behavior = sync_streams.unary_stream_behavior(shell, method, policy, handler, aio=aio)
             wrapped = grpc.unary_stream_rpc_method_handler(behavior)
         else:
             behavior = sync.unary_behavior(shell, method, policy, handler, aio=aio)
-            wrapped = grpc.unary_unary_rpc_method_handler(behavior)
+            wrapped = raw_handler(behavior)
         # gRPC's own hint for handlers that want a pool of their own.
         pool = getattr(_behavior(handler), "experimental_thread_pool", None)
         if pool is not None:
@@ -143,20 +144,16 @@ def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
 
 
 def _sync_refuse(method: str, error: RiflError, handler: Any) -> Any:
-    def refuse(request: Any, context: Any) -> bytes:
-        return sync.send(context, refusal_status(error, None))
+    def refuse(request: Any, context: Any) -> RawAnswer:
+        return RawAnswer(sync.send(context, refusal_status(error, None)))
 
-    return _refusing(handler, refuse)
+    return raw_handler(refuse, request_streaming=handler.request_streaming)
 
 
 def _aio_refuse(method: str, error: RiflError, handler: Any) -> Any:
     async def refuse(request: Any, context: Any) -> bytes:
         return await aio.send(context, refusal_status(error, None))
 
-    return _refusing(handler, refuse)
-
-
-def _refusing(handler: Any, refuse: Any) -> Any:
     if handler.request_streaming:
         return grpc.stream_unary_rpc_method_handler(refuse)
     return grpc.unary_unary_rpc_method_handler(refuse)

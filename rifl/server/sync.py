@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import grpc
 
 from lease_server.log import get_logger
+from lease_server.raw import RawAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
@@ -116,7 +117,7 @@ def unary_behavior(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
     ) -> HandlerResult:
         inner = HandlerContext(context, attempt, serving)
-        # Not reset: gRPC runs every call in a context of its own.
+        # Reset only where gRPC does not run every call in a context of its own.
         CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
@@ -134,6 +135,9 @@ def unary_behavior(
             if not inner.aborted:
                 raised.append(error)
             return raised_result(inner, error, aio=aio)
+        finally:
+            if aio:
+                CURRENT.set(None)
         return returned_result(inner, response, serialize, aio=aio)
 
     def deduplicated(request: bytes, context: Any) -> Any:
@@ -148,9 +152,9 @@ def unary_behavior(
             )
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
-            return send(context, refusal_status(error, call))
+            return RawAnswer(send(context, refusal_status(error, call)))
         if not raised and is_bare(answer, call.attempt):
-            return answer.record.response
+            return RawAnswer(answer.record.response)  # OK has one
         status = answer_status(answer, call.attempt)
         if raised:
             # As it would be without us: for the interceptors outside, and gRPC's log.
@@ -159,7 +163,7 @@ def unary_behavior(
                 context.set_code(STATUS_CODES[status.code])
             context.set_details(status.details)
             raise raised[0]
-        return send(context, status)
+        return RawAnswer(send(context, status))
 
     return deduplicated
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import grpc
 
 from lease_server.log import get_logger
+from lease_server.raw import RawAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
@@ -161,6 +162,9 @@ def stream_unary_behavior(
                 raised.append(error)
             result = raised_result(inner, error, aio=aio)
             return result._replace(broken=requests.broken and result.raised)
+        finally:
+            if aio:
+                CURRENT.set(None)
         return returned_result(inner, response, serialize, aio=aio)
 
     def deduplicated(source: Iterator[bytes], context: Any) -> Any:
@@ -183,12 +187,12 @@ def stream_unary_behavior(
                     answer = shell.drive(execute(store, answer), context, handle)
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
-            return send(context, refusal_status(error, call))
+            return RawAnswer(send(context, refusal_status(error, call)))
         if raised:
             _raise(context, raised[0], answer_status(answer, call.attempt))
         if is_bare(answer, call.attempt):
-            return answer.record.response
-        return send(context, answer_status(answer, call.attempt))
+            return RawAnswer(answer.record.response)
+        return RawAnswer(send(context, answer_status(answer, call.attempt)))
 
     return deduplicated
 
@@ -260,6 +264,9 @@ def unary_stream_behavior(
             live = raised_result(inner, error, aio=aio)
         else:
             live = returned_result(inner, b"", None, aio=aio)
+        finally:
+            if aio:
+                CURRENT.set(None)
         try:
             answer = shell.drive(steps, context, value=responses.result(live))
         except RiflError as error:

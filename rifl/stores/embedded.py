@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -106,16 +105,13 @@ class EmbeddedStore:
         with self._lock:
             if attempt.ended:
                 return False
-            if attempt.waiters is None:
-                attempt.waiters = []
-            attempt.waiters.append(wake)
+            attempt.waiters = [*attempt.waiters, wake]
             return True
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
-        with self._lock, contextlib.suppress(ValueError):
-            if attempt.waiters is not None:
-                attempt.waiters.remove(wake)
+        with self._lock:
+            attempt.waiters = [other for other in attempt.waiters if other != wake]
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients, with their records."""
@@ -178,10 +174,9 @@ class EmbeddedStore:
             if self._draining:
                 self._idle.notify_all()
             # No waiter comes after `ended`, but one may leave while we wake them.
-            waiters, attempt.waiters = attempt.waiters, None
-        if waiters is not None:
-            for wake in waiters:
-                wake()
+            waiters, attempt.waiters = attempt.waiters, ()
+        for wake in waiters:
+            wake()
 
     def _broken(self, violation: InvariantViolated) -> None:
         """Begin no new calls, for good: one of our own rules is broken (DESIGN §9)."""

@@ -35,7 +35,7 @@ def test_a_fingerprint_tells_streams_apart(one: list[bytes], other: list[bytes])
 def test_what_was_sent_and_what_is_left_is_the_stream(
     messages: list[bytes], received: int, limit: int
 ) -> None:
-    """A resumed caller misses nothing and gets nothing twice, unless it was too long (DESIGN §4)."""
+    """A resumed caller misses nothing and gets nothing twice (DESIGN §4)."""
     stream = ResponseStream(MethodPolicy(max_response_bytes=limit), received)
     sent = [message for message in messages if stream.add(message)]
     assert sent == messages[received:]
