@@ -187,3 +187,37 @@ def test_bidirectional_streams_pass_through_unless_declared(kind: str) -> None:
 def test_a_policy_error_is_a_value_error() -> None:
     """What is refused at start-up is caught as the language has it (DESIGN §9)."""
     assert issubclass(PolicyError, ValueError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("declared", ["plain", "idempotent"])
+def test_a_stream_that_breaks_off_under_its_handler(kind: str, declared: str) -> None:
+    """Plain: nobody knows what the handler did, lastingly. Idempotent: it runs again (§1)."""
+    kinds = Kinds()
+    methods = {COLLECT: MethodPolicy(kind=declared, buffer_bytes=0)}  # type: ignore[arg-type]
+    with serving(kind, kinds, methods=methods) as service:
+        caller = Caller(service)
+        sent, hold = threading.Event(), threading.Event()
+
+        def half() -> Any:
+            yield b"a"
+            sent.set()
+            hold.wait(10)
+
+        call = caller.channel.stream_unary(COLLECT).future(half(), 10, caller.metadata(1))
+        assert sent.wait(5)
+        # Claimed by now, or soon: a call that was not is simply new to the retry.
+        while not service.dedup._store.running():
+            pass
+        call.cancel()
+        hold.set()
+        assert service.dedup._store._table is not None
+        while service.dedup._store.running():
+            pass
+        retry = caller.send(COLLECT, [b"a", b"b"], 1, attempt=2)
+        if declared == "plain":
+            assert reason(retry) == "OUTCOME_UNKNOWN"
+            assert kinds.effects == []
+        else:
+            assert retry.result() == b"1"
+            assert kinds.effects == [b"a|b"]
