@@ -33,9 +33,12 @@ __all__ = ["SETTLE_S", "stream_unary_behavior", "unary_stream_behavior"]
 
 _log = get_logger("rifl.server")
 # gRPC reports the end of a request stream and a stream that broke off by the same
-# event, and the cancellation up to a millisecond after it (measured: one in five
-# looked like a clean end). So an end is believed when nothing followed for so long.
-SETTLE_S = 0.002
+# event, and the cancellation after it: up to a millisecond on an idle process
+# (measured: one in five looked like a clean end), longer where threads compete. So
+# an end is believed when nothing followed for so long. It is a guess: half a stream
+# taken for a whole one is answered, and the retry with all of it is told
+# PAYLOAD_MISMATCH.
+SETTLE_S = 0.01
 
 
 class _Context(HandlerContext):

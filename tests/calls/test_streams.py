@@ -13,6 +13,7 @@ from lease_server.status import read_error_info
 from rifl import MethodPolicy, PolicyError
 from rifl.v1 import rifl_pb2
 from tests.calls.services import Kinds, serving, trailers
+from tests.helpers.waiting import until
 
 KINDS = ("sync", "aio")
 COLLECT, FIRST, COUNT, ECHO = (f"/t.Kinds/{name}" for name in ("Collect", "First", "Count", "Echo"))
@@ -207,13 +208,11 @@ def test_a_stream_that_breaks_off_under_its_handler(kind: str, declared: str) ->
         call = caller.channel.stream_unary(COLLECT).future(half(), 10, caller.metadata(1))
         assert sent.wait(5)
         # Claimed by now, or soon: a call that was not is simply new to the retry.
-        while not service.dedup._store.running():
-            pass
+        store = service.dedup._store
+        until(store.running, "the call is claimed")
         call.cancel()
         hold.set()
-        assert service.dedup._store._table is not None
-        while service.dedup._store.running():
-            pass
+        until(lambda: not store.running(), "the broken call is settled")
         retry = caller.send(COLLECT, [b"a", b"b"], 1, attempt=2)
         if declared == "plain":
             assert reason(retry) == "OUTCOME_UNKNOWN"
