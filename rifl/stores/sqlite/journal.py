@@ -24,7 +24,9 @@ _FLUSH_ACKNOWLEDGEMENTS = 256
 _INTENT = "INSERT INTO rifl_call VALUES (?, ?, ?, ?, NULL, ?)"
 _RECORD = (
     "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-    "record=excluded.record, changed_at_unix_s=excluded.changed_at_unix_s"
+    # A request stream's intent came before its fingerprint.
+    "record=excluded.record, fingerprint=excluded.fingerprint, "
+    "changed_at_unix_s=excluded.changed_at_unix_s"
 )
 _DELETE = "DELETE FROM rifl_call WHERE client_id=? AND identity=?"
 _CLIENT = (
