@@ -37,6 +37,11 @@ class RecordCodec:
         self._seal = seal
         self._unseal = unseal
 
+    @property
+    def sealing(self) -> bool:
+        """Whether records are sealed."""
+        return self._seal is not None
+
     def to_bytes(self, record: CompletionRecord, unix_s: float | None = None) -> bytes:
         """Serialise a record, completed at ``unix_s`` where that is to be kept.
 
