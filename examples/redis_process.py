@@ -16,7 +16,12 @@ __all__ = ["running_redis"]
 
 _START_S = 20.0
 # Nothing acknowledged is forgotten: rifl refuses to open a Redis that is set otherwise.
-_DURABLE = "--appendonly yes --appendfsync always --maxmemory-policy noeviction --save".split()
+_SETTINGS = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "maxmemory-policy": "noeviction",
+    "save": "",
+}
 
 
 @contextlib.contextmanager
@@ -24,8 +29,10 @@ def running_redis(directory: Path) -> Iterator[Path]:
     """Run it with its files and its socket in ``directory``; yields the socket."""
     socket = directory / "redis.sock"
     command = [_executable(), "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
+    for name, value in _SETTINGS.items():
+        command += [f"--{name}", value]
     with (directory / "redis.log").open("wb") as log:
-        process = subprocess.Popen([*command, *_DURABLE, ""], stdout=log, stderr=log)  # noqa: S603 - our own command
+        process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - our own command
     try:
         _wait(socket, process, directory / "redis.log")
         yield socket

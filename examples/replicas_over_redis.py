@@ -73,9 +73,7 @@ def main() -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         socket = stack.enter_context(running_redis(directory))
         replicas = [
-            stack.enter_context(
-                ServerProcess("examples.replicas_over_redis", "serve", str(socket))
-            )
+            stack.enter_context(ServerProcess("examples.replicas_over_redis", "serve", str(socket)))
             for _ in range(3)
         ]
         ports = [replica.start() for replica in replicas]

@@ -60,9 +60,7 @@ class Bank(bank_pb2_grpc.BankServicer):
         self.runs[request.reference] += 1
         with Session(self._engine) as session, session.begin():
             # The first statement writes: SQLite's transactions begin with a write.
-            entry = Entry(
-                account=request.account, reference=request.reference, cents=request.cents
-            )
+            entry = Entry(account=request.account, reference=request.reference, cents=request.cents)
             session.add(entry)
             session.flush()
             account = session.get_one(Account, request.account)

@@ -198,7 +198,7 @@ def check_vectors(path):
     with open(path) as file:
         vectors = json.load(file)["valid"]
     for vector in vectors:
-        fields = {name: value for name, value in vector["header"].items()}
+        fields = dict(vector["header"])
         for name in ("token", "key", "content_hash"):
             if name in fields:
                 fields[name] = bytes.fromhex(fields[name])
@@ -234,7 +234,9 @@ def main(target, headers):
     tell("again", **client.once(DEPOSIT, deposit_request("lost-6"), 9, seq=6, first=6))
     tell("other-payload", **client.once(DEPOSIT, deposit_request("x", 7), 10, seq=6, first=6))
     stranger = b"\0" * len(client.token)
-    tell("wrong-token", **client.once(DEPOSIT, deposit_request("y"), seq=7, first=6, token=stranger))
+    tell(
+        "wrong-token", **client.once(DEPOSIT, deposit_request("y"), seq=7, first=6, token=stranger)
+    )
     tell("renewed", **client.heartbeat_once())
     refused = encode({1: b"z", 2: b"nobody", 3: 1})
     tell("refused", **client.call(DEPOSIT, refused, seq=7, first=6))

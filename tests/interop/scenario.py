@@ -33,7 +33,7 @@ class LosingBank(ExactBank):
         self._path = path
         self.runs: Counter[str] = Counter()
 
-    def Deposit(
+    def Deposit(  # noqa: N802 - the proto names it
         self, request: bank_pb2.DepositRequest, context: grpc.ServicerContext
     ) -> bank_pb2.Receipt:
         """Pay in."""
