@@ -24,6 +24,18 @@ RETRIED = {
     "NOT_LEADER",
     "WINDOW_EXCEEDED",
 }
+# What transports and proxies answer, which says nothing about the call.
+TRANSPORT = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.DATA_LOSS,
+}
+TRANSPORT_NUMBERS = {code.value[0] for code in TRANSPORT}
 LEASES = "/lease_server.v1.LeaseServer/"
 DEPOSIT = "/bank.v1.Bank/Deposit"
 BALANCE = "/bank.v1.Bank/Balance"
@@ -104,6 +116,7 @@ def header(
             9: ("fixed64", seed),
             11: more.get("content_hash", b""),
             12: more.get("max_response_bytes", 0),
+            13: more.get("received", 0),
         }
     )
 
@@ -140,14 +153,15 @@ class Client:
         return call(request, timeout=ATTEMPT_TIMEOUT_S, wait_for_ready=True)
 
     def once(self, method, request, attempt=1, **identity):
-        """One attempt; what came back, and the raw response."""
+        """One attempt, and what came back."""
         identity.setdefault("client_id", self.client_id)
         identity.setdefault("token", self.token)
+        entry = ("rifl-bin", header(attempt=attempt, **identity))
+        return self.send(method, request, entry, attempt)
+
+    def send(self, method, request, entry, attempt):
         call = self.channel.unary_unary(method).future(
-            request,
-            timeout=ATTEMPT_TIMEOUT_S,
-            metadata=(("rifl-bin", header(attempt=attempt, **identity)),),
-            wait_for_ready=True,
+            request, timeout=ATTEMPT_TIMEOUT_S, metadata=(entry,), wait_for_ready=True
         )
         failed = call.exception() is not None
         trailing = dict(call.trailing_metadata() or ())
@@ -166,7 +180,7 @@ class Client:
         for attempt in range(1, MOST_ATTEMPTS + 1):
             seen = self.once(method, request, attempt, **identity)
             silent = attempt > 1 and not seen["outcome"]
-            transport = seen["code"] != 0 and not seen["outcome"]
+            transport = seen["code"] in TRANSPORT_NUMBERS and not seen["outcome"]
             if seen["reason"] not in RETRIED and not transport:
                 if silent:
                     raise SystemExit("answered by a server that does not deduplicate")
@@ -255,6 +269,9 @@ def main(target, headers):
     tell("closed", **client.once(DEPOSIT, deposit_request("late"), key=b"order-18", **owner))
     client.ask("Release", encode({1: client.client_id, 2: client.token}))
     tell("released", **client.once(DEPOSIT, deposit_request("late"), seq=10, first=8))
+    plain = ("idempotency-key", "invoice 12")
+    for step in ("plain-key", "plain-key-again"):
+        tell(step, **client.send(DEPOSIT, deposit_request("invoice"), plain, 1))
 
 
 if __name__ == "__main__":

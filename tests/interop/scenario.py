@@ -54,7 +54,9 @@ def served(kind: str, directory: Path) -> Iterator[tuple[str, LosingBank, Ledger
         FaultyPath() as path,
         contextlib.closing(Ledger(books)) as ledger,
         rifl.Deduplicator(
-            f"sqlite:///{books}", methods={"/bank.v1.Bank/Deposit": "atomic"}
+            f"sqlite:///{books}",
+            methods={"/bank.v1.Bank/Deposit": "atomic"},
+            keys_from="anyone",
         ) as dedup,
     ):
         bank = LosingBank(ledger, path)
@@ -105,7 +107,11 @@ def check(kind: str, seen: dict[str, dict[str, Any]], bank: LosingBank, ledger: 
     assert told("closed") == (_PRECONDITION, "SESSION_CLOSED", "unknown")
     assert told("released") == (_PRECONDITION, "LEASE_EXPIRED", "unknown")
 
-    assert ledger.balance("alice") == 3500
+    assert told("plain-key") == (_OK, "", "executed")
+    assert told("plain-key-again") == replayed
+    assert seen["plain-key"]["answer"] == seen["plain-key-again"]["answer"] == [8, 4000]
+
+    assert ledger.balance("alice") == 4000
     assert {reference: bank.runs[reference] for reference in _LOST} == dict.fromkeys(_LOST, 1)
     with ledger.transaction() as books:
         entries = books.execute("SELECT reference FROM statement ORDER BY entry").fetchall()
@@ -117,4 +123,5 @@ def check(kind: str, seen: dict[str, dict[str, Any]], bank: LosingBank, ledger: 
         "paid-5",
         "lost-6",
         "lost-key",
+        "invoice",
     ]

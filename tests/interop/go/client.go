@@ -26,6 +26,13 @@ var retried = map[string]bool{
 	"DEPOSED": true, "NOT_LEADER": true, "WINDOW_EXCEEDED": true,
 }
 
+// What transports and proxies answer, which says nothing about the call.
+var transportCodes = map[codes.Code]bool{
+	codes.Unavailable: true, codes.Internal: true, codes.Unknown: true, codes.Canceled: true,
+	codes.DeadlineExceeded: true, codes.ResourceExhausted: true, codes.Aborted: true,
+	codes.DataLoss: true,
+}
+
 // seen is what came back from a call.
 type seen struct {
 	Code     codes.Code `json:"-"`
@@ -89,14 +96,18 @@ func (c *client) once(method string, request []byte, h header) seen {
 	if h.token == nil {
 		h.token = c.token
 	}
+	return c.send(method, request, "rifl-bin", string(h.encode()), int(h.attempt))
+}
+
+func (c *client) send(method string, request []byte, name, value string, attempt int) seen {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "rifl-bin", string(h.encode()))
+	ctx = metadata.AppendToOutgoingContext(ctx, name, value)
 	var response []byte
 	var trailer metadata.MD
 	err := c.connection.Invoke(ctx, method, request, &response, grpc.Trailer(&trailer))
 	result := status.Convert(err)
-	got := seen{Code: result.Code(), Number: int(result.Code()), Attempts: int(h.attempt)}
+	got := seen{Code: result.Code(), Number: int(result.Code()), Attempts: attempt}
 	if outcome := trailer.Get("rifl-outcome"); len(outcome) > 0 {
 		got.Outcome = outcome[0]
 	}
@@ -118,7 +129,7 @@ func (c *client) call(method string, request []byte, h header) (seen, error) {
 	for attempt := 1; attempt <= mostAttempts; attempt++ {
 		h.attempt = uint64(attempt)
 		got = c.once(method, request, h)
-		transport := got.Code != codes.OK && got.Outcome == ""
+		transport := transportCodes[got.Code] && got.Outcome == ""
 		if !retried[got.Reason] && !transport {
 			if attempt > 1 && got.Outcome == "" {
 				return got, fmt.Errorf("answered by a server that does not deduplicate")

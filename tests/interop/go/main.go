@@ -104,6 +104,10 @@ func play(target string) error {
 		return err
 	}
 	tell("released", c.once(deposit, late, header{seq: 10, firstIncomplete: 8, attempt: 1}))
+	invoice := deposited("invoice", "alice", 500)
+	for _, step := range []string{"plain-key", "plain-key-again"} {
+		tell(step, c.send(deposit, invoice, "idempotency-key", "invoice 12", 1))
+	}
 	return c.connection.Close()
 }
 
@@ -124,6 +128,7 @@ type vector struct {
 		Seed             json.Number
 		ContentHash      string `json:"content_hash"`
 		MaxResponseBytes uint64 `json:"max_response_bytes"`
+		Received         uint64
 	}
 	Completed []uint64
 	Wire      string
@@ -147,6 +152,7 @@ func checkVectors(path string) (int, error) {
 			firstIncomplete: whole(fields.FirstIncomplete), completed: each.Completed,
 			attempt: fields.Attempt, timeUs: whole(fields.TimeUs), seed: whole(fields.Seed),
 			contentHash: raw(fields.ContentHash), maxResponseBytes: fields.MaxResponseBytes,
+			received: fields.Received,
 		}
 		if wire := hex.EncodeToString(made.encode()); wire != each.Wire {
 			return 0, fmt.Errorf("%s: %s, not %s", each.Name, wire, each.Wire)

@@ -18,6 +18,7 @@ type header struct {
 	timeUs, seed     uint64
 	contentHash      []byte
 	maxResponseBytes uint64
+	received         uint64
 }
 
 func (h header) encode() []byte {
@@ -35,7 +36,8 @@ func (h header) encode() []byte {
 	out = fixed(out, 8, h.timeUs)
 	out = fixed(out, 9, h.seed)
 	out = text(out, 11, h.contentHash)
-	return number(out, 12, h.maxResponseBytes)
+	out = number(out, 12, h.maxResponseBytes)
+	return number(out, 13, h.received)
 }
 
 func number(out []byte, field protowire.Number, value uint64) []byte {
