@@ -179,7 +179,7 @@ def test_all_that_a_header_says_arrives() -> None:
     assert call.rpc_id == RpcId(7, seq=30)
     assert (call.token, call.method, call.first_incomplete) == (b"t" * 32, METHOD, 5)
     assert list(call.completed) == [(7, 9), (11, 11)]
-    assert (call.attempt, call.time_us, call.seed) == (4, 2**64 - 1, 17)
+    assert (call.attempt, *call.stamp) == (4, 2**64 - 1, 17)
     assert (call.max_response_bytes, call.retried_by_grpc) == (1000, False)
     plain = wire.parse_call(header(key=b"k" * 64), METHOD, REQUEST)
     assert plain.rpc_id == RpcId(7, key=b"k" * 64)

@@ -197,7 +197,9 @@ class ClientTable:
         if self.refusing is not None:
             if entry is not None and seq is not None:
                 entry.tracker.acknowledge(call.first_incomplete, call.completed)
-            raise self.refusing
+            # A new one for each: an error that is raised again and again keeps the
+            # traceback, and so the request, of everyone it was raised to.
+            raise type(self.refusing)(*self.refusing.args)
         if entry is None:
             entry = self._new_entry(client_id)
         if seq is not None and not entry.keyed_only:
@@ -221,8 +223,9 @@ class ClientTable:
         The caller then calls the attempt's waiters.
         """
         entry, call = attempt.entry, attempt.call
-        if entry.running.pop(call.identity, None) is not attempt:
+        if entry.running.get(call.identity) is not attempt:
             raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
+        del entry.running[call.identity]
         attempt.ended = True
         if call.key is None:
             seq: int = call.seq  # type: ignore[assignment]

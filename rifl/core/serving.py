@@ -154,15 +154,17 @@ def serve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, An
 def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     """Run a claimed call to its durable end (steps 6 and 7).
 
-    Never to be cancelled: the effect may be there. Raises ``StoreUnavailable`` if
-    nothing ran, ``RecordPending`` if the handler ran but its record is not
-    durable yet (the store goes on trying), ``NotRecorded`` for a broken handler.
+    Never to be cancelled: the effect may be there. Raises ``StoreUnavailable``,
+    or whatever else the store refuses with, if nothing ran, ``RecordPending`` if
+    the handler ran but its record is not durable yet (the store goes on trying),
+    ``NotRecorded`` for a broken handler.
     """
     policy = attempt.policy
     try:
         if (pending := store.start(attempt)) is not None:
             yield pending
-    except StoreUnavailable:
+    except Exception:
+        # Whatever it is, nothing ran; a claim left behind would never end.
         if (pending := store.abandon(attempt)) is not None:
             yield pending
         raise

@@ -25,6 +25,7 @@ from rifl.server.answers import (
 )
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
 from rifl.server.engine import Engine
+from rifl.stores.pending import wake_on_loop
 
 __all__ = ["AioShell", "send", "unary_behavior"]
 
@@ -100,7 +101,7 @@ class AioShell:
         ended = loop.create_future()
 
         def wake() -> None:
-            _wake(loop, ended)
+            wake_on_loop(loop, ended)
 
         if not engine.store.wait(attempt, wake):
             return True
@@ -135,8 +136,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            return raised_result(inner, f"Unexpected {type(error)}: {error}")
-        return returned_result(inner, response, serialize)
+            return raised_result(inner, error, aio=True)
+        return returned_result(inner, response, serialize, aio=True)
 
     async def deduplicated(request: bytes, context: Any) -> Any:
         call: Call | None = None
@@ -187,15 +188,6 @@ async def _send_metadata(context: Any, status: Status) -> None:
         await context.send_initial_metadata(status.initial_metadata)
     if status.trailing_metadata:
         context.set_trailing_metadata(status.trailing_metadata)
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    loop.call_soon_threadsafe(_set, future)
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _remaining(context: Any) -> float | None:

@@ -51,26 +51,25 @@ class Status(NamedTuple):
 
 
 def returned_result(
-    context: Noted,
-    response: Any,
-    serialize: Callable[[Any], bytes] | None,
+    context: Noted, response: Any, serialize: Callable[[Any], bytes] | None, *, aio: bool
 ) -> HandlerResult:
-    """Return the result of a handler that returned, by gRPC's own rules."""
+    """Return the result of a handler that returned, by the rules of its gRPC server."""
     code = _OK if context.noted_code is None else _number(context.noted_code)
     details = context.noted_details
-    data: bytes | None
+    data: bytes | None = None
     try:
         data = response if serialize is None else serialize(response)
-    except Exception:  # noqa: BLE001 - whatever a user's serializer raises
-        data = None
-    if data is None:
+    except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
+        if aio and code == _OK:
+            return raised_result(context, error, aio=True)
+    if data is None and not aio:
         code = code or _INTERNAL
-        details = "Failed to serialize response!"
+        details = "Failed to serialize response!" if details is None else details
     record = _tuple(
         CompletionRecord,
         (
             code,
-            details,
+            details or "",
             data,
             context.noted_initial,
             context.noted_trailing,
@@ -82,13 +81,15 @@ def returned_result(
     return result
 
 
-def raised_result(context: Noted, text: str) -> HandlerResult:
-    """Return the result of a handler that aborted, or raised: ``text`` is gRPC's then."""
+def raised_result(context: Noted, error: BaseException, *, aio: bool) -> HandlerResult:
+    """Return the result of a handler that aborted, or raised, in the words of its server."""
     code = _UNKNOWN if context.noted_code is None else _number(context.noted_code)
-    details = context.noted_details if context.aborted else text
+    details = context.noted_details
+    if not context.aborted and (aio or details is None):
+        details = _text(error, aio=aio)
     return HandlerResult(
         CompletionRecord(
-            code or _UNKNOWN, details, None, context.noted_initial, context.noted_trailing
+            code or _UNKNOWN, details or "", None, context.noted_initial, context.noted_trailing
         ),
         raised=not context.aborted,
     )
@@ -140,6 +141,17 @@ def refusal_status(error: RiflError, call: Call | None) -> Status:
     )
     trailing = (*status.trailing_metadata, (OUTCOME_KEY, error.outcome.value))
     return Status(status.code.value[0], status.details, (), trailing, None)
+
+
+def _text(error: BaseException, *, aio: bool) -> str:
+    try:
+        return (
+            f"Unexpected {type(error)}: {error}"
+            if aio
+            else f"Exception calling application: {error}"
+        )
+    except Exception:  # noqa: BLE001 - a __str__ may do anything
+        return "Calling application raised unprintable Exception!"
 
 
 def _number(code: Any) -> int:

@@ -35,7 +35,7 @@ class Noted:
 
     # Most handlers say none of it: set on the class, not for every call.
     noted_code: Any = None
-    noted_details: str = ""
+    noted_details: str | None = None
     noted_initial: Metadata = ()
     noted_trailing: Metadata = ()
     aborted = False
@@ -53,11 +53,11 @@ class Noted:
 
     def set_details(self, details: str) -> None:
         """Note the status details."""
-        self.noted_details = details
+        self.noted_details = _text(details)
 
     def set_trailing_metadata(self, trailing_metadata: Iterable[Any]) -> None:
         """Note the trailing metadata."""
-        self.noted_trailing = tuple(tuple(entry) for entry in trailing_metadata or ())
+        self.noted_trailing = _metadata(trailing_metadata)
 
     def code(self) -> Any:
         """Return the code set, None if none was."""
@@ -67,7 +67,7 @@ class Noted:
         # gRPC fails an abort with OK, too.
         ok = code is grpc.StatusCode.OK
         self.noted_code = grpc.StatusCode.UNKNOWN if ok else code
-        self.noted_details = "" if ok else details
+        self.noted_details = "" if ok else _text(details)
         self.aborted = True
 
     # -- forwarded -------------------------------------------------------------------
@@ -111,15 +111,15 @@ class HandlerContext(Noted, grpc.ServicerContext):
 
     def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
         """Note the metadata: it leaves with the answer."""
-        self.noted_initial = tuple(tuple(entry) for entry in initial_metadata or ())
+        self.noted_initial = _metadata(initial_metadata)
 
-    def trailing_metadata(self) -> Metadata:
-        """Return what was set."""
-        return self.noted_trailing
+    def trailing_metadata(self) -> Any:
+        """Return what was set, None if nothing was."""
+        return self.noted_trailing or None
 
-    def details(self) -> bytes:
-        """Return the details set, as gRPC does: encoded."""
-        return self.noted_details.encode()
+    def details(self) -> bytes | None:
+        """Return the details set, as gRPC does: encoded, None if none were."""
+        return None if self.noted_details is None else self.noted_details.encode()
 
     def abort(self, code: Any, details: str) -> NoReturn:
         """Note the status and leave the handler."""
@@ -149,7 +149,7 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
 
     async def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
         """Note the metadata: it leaves with the answer."""
-        self.noted_initial = tuple(tuple(entry) for entry in initial_metadata or ())
+        self.noted_initial = _metadata(initial_metadata)
 
     def trailing_metadata(self) -> Any:
         """Return what was set."""
@@ -157,7 +157,7 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
 
     def details(self) -> str:
         """Return the details set."""
-        return self.noted_details
+        return self.noted_details or ""
 
     async def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         """Note the status and leave the handler."""
@@ -189,6 +189,30 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
     def done(self) -> bool:
         """Tell whether the RPC ended; the handler runs on either way."""
         return self._inner.done()  # type: ignore[no-any-return]
+
+
+def _text(details: Any) -> str:
+    """Return details as text, or raise in the handler, where gRPC would, too.
+
+    What cannot be recorded must not get past the handler: its call would never end.
+    """
+    if details is None:
+        return ""
+    text: str = details.decode(errors="replace") if isinstance(details, bytes) else details
+    text.encode()
+    return text
+
+
+def _metadata(entries: Iterable[Any] | None) -> Metadata:
+    """Return metadata as it is recorded; raises for what gRPC could not send either."""
+    found: list[tuple[str, str | bytes]] = []
+    for key, value in entries or ():
+        if not isinstance(key, str) or not isinstance(value, str | bytes):
+            raise TypeError(f"metadata is text to text or bytes, not {key!r} to {value!r}")
+        if isinstance(value, bytes) and not key.endswith("-bin"):
+            value = value.decode("latin-1")
+        found.append((key, value))
+    return tuple(found)
 
 
 # For handlers whose context another interceptor has wrapped again.

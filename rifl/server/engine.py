@@ -66,7 +66,8 @@ class Engine:
         """Check that the token is for this id and, if it is bound, this peer."""
         token = call.token
         bound = peer_bound(token)
-        if not bound and hmac.compare_digest(token, self.store.token(call.client_id) or b"\x00"):
+        verified = self.store.token(call.client_id)
+        if verified and not bound and hmac.compare_digest(token, verified):
             return
         try:
             if bound:

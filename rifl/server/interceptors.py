@@ -83,7 +83,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, engine: Engine) -> None:
         self.shell = aio.AioShell(engine)
-        wrap_function = _sync_wrap(sync.SyncShell(engine))
+        wrap_function = _sync_wrap(sync.SyncShell(engine), aio=True)
 
         def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
             if not _is_coroutine(handler.unary_unary):
@@ -100,9 +100,9 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapping(handler_call_details, await continuation(handler_call_details))
 
 
-def _sync_wrap(shell: sync.SyncShell) -> _Wrap:
+def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
     def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
-        behavior = sync.unary_behavior(shell, method, policy, handler)
+        behavior = sync.unary_behavior(shell, method, policy, handler, aio=aio)
         # gRPC's own hint for handlers that want a pool of their own.
         pool = getattr(handler.unary_unary, "experimental_thread_pool", None)
         if pool is not None:

@@ -81,8 +81,9 @@ class SyncShell:
             woken = threading.Event()
             if not engine.store.wait(attempt, woken.set):
                 return True
-            # A caller that went away frees the thread.
-            if context.add_callback(woken.set):
+            # A caller that went away frees the thread. False: it is gone already;
+            # on a grpc.aio.server the answer is always None.
+            if context.add_callback(woken.set) is not False:
                 woken.wait(engine.wait_limit_s(context.time_remaining()))
             engine.store.leave(attempt, woken.set)
             return attempt.ended
@@ -91,8 +92,13 @@ class SyncShell:
                 self._waiting -= 1
 
 
-def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
-    """Return the raw-bytes behavior that deduplicates a unary handler's calls."""
+def unary_behavior(
+    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
+) -> _Handler:
+    """Return the raw-bytes behavior that deduplicates a unary handler's calls.
+
+    ``aio``: the handler is a plain function on a ``grpc.aio.server``.
+    """
     engine = shell.engine
     store = engine.store
     behavior: _Handler = handler.unary_unary
@@ -109,18 +115,21 @@ def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler:
         CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
-        except Exception:  # noqa: BLE001 - whatever a user's deserializer raises
-            inner.set_code(grpc.StatusCode.INTERNAL)
-            inner.set_details("Exception deserializing request!")
-            inner.aborted = True
-            return raised_result(inner, "")
+        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+            if aio:
+                raised.append(error)
+            else:
+                inner.set_code(grpc.StatusCode.INTERNAL)
+                inner.set_details("Exception deserializing request!")
+                inner.aborted = True
+            return raised_result(inner, error, aio=aio)
         try:
             response = behavior(message, inner)
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            return raised_result(inner, _text(error))
-        return returned_result(inner, response, serialize)
+            return raised_result(inner, error, aio=aio)
+        return returned_result(inner, response, serialize, aio=aio)
 
     def deduplicated(request: bytes, context: Any) -> Any:
         call: Call | None = None
@@ -143,6 +152,7 @@ def unary_behavior(shell: SyncShell, method: str, policy: MethodPolicy, handler:
             _send_metadata(context, status)
             if status.code != _UNKNOWN:
                 context.set_code(STATUS_CODES[status.code])
+            context.set_details(status.details)
             raise raised[0]
         return send(context, status)
 
@@ -172,10 +182,3 @@ def _send_metadata(context: Any, status: Status) -> None:
 def _abort(context: Any, status: Status) -> NoReturn:
     context.abort(STATUS_CODES[status.code], status.details)
     raise InvariantViolated("gRPC's abort returned")
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return f"Exception calling application: {error}"
-    except Exception:  # noqa: BLE001 - a __str__ may do anything
-        return "Calling application raised unprintable Exception!"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Generator
 
 from rifl.core.later import Later
 
-__all__ = ["Pending"]
+__all__ = ["Pending", "wake_on_loop"]
 
 
 class Pending(Later):
@@ -56,7 +57,7 @@ class Pending(Later):
         if not self._done:
             loop = asyncio.get_running_loop()
             future = loop.create_future()
-            self.add_callback(lambda _: loop.call_soon_threadsafe(_resolve, future))
+            self.add_callback(lambda _: wake_on_loop(loop, future))
             yield from future.__await__()
         if self.error is not None:
             raise self.error
@@ -75,6 +76,12 @@ class Pending(Later):
             except IndexError:
                 return
             callback(self)
+
+
+def wake_on_loop(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    """Resolve a future of a loop from any thread; nobody waits on a loop that is closed."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(_resolve, future)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -45,10 +45,10 @@ def test_every_attempt_is_the_same_call(connect: Connect) -> None:
         assert connect(server.target).call(b"request", timeout=20) == b"reply"
         calls = [arrival.call for arrival in server.arrivals]
         assert [call.attempt for call in calls if call] == [1, 2, 3, 4]
-        assert len({(c.client_id, c.seq, c.token, c.time_us, c.seed) for c in calls if c}) == 1
+        assert len({(c.client_id, c.seq, c.token, c.stamp) for c in calls if c}) == 1
         assert {arrival.request for arrival in server.arrivals} == {b"request"}
         assert calls[0] is not None
-        assert calls[0].time_us > 1_600_000_000_000_000
+        assert calls[0].stamp[0] > 1_600_000_000_000_000
 
 
 def test_answers_are_acknowledged_by_the_next_call(connect: Connect) -> None:

@@ -183,7 +183,7 @@ class TestLease:
         made.next_attempt(old)
         header = parse_call(encode_header(old), METHOD, b"")
         assert (header.client_id, header.seq, header.attempt) == (7, 1, 2)
-        assert (header.time_us, header.seed) == (11, 22)
+        assert header.stamp == (11, 22)
         made.complete(old)
         assert made.lease is not None
         assert made.lease.tracker.incomplete == 0

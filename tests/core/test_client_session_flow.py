@@ -126,6 +126,15 @@ def test_a_hedge_is_the_same_call_and_the_first_final_answer_wins() -> None:
     assert flow.answered(2, REPLAYED, 2.0, 0.5) is Action.RETURN
 
 
+def test_only_a_later_attempts_answer_needs_its_label() -> None:
+    """The first attempt's answer is plain, even when it comes after a hedge (DESIGN §3)."""
+    for attempt, action in ((1, Action.RETURN), (2, Action.RAISE)):
+        flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)
+        flow.start(0.0)
+        flow.woken(1.0)
+        assert flow.answered(attempt, Answer("OK"), 2.0, 0.5) is action
+
+
 def test_a_hedged_call_takes_no_new_identity() -> None:
     """A hedged call refused for its lease is raised as unknown (DESIGN §3)."""
     flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)

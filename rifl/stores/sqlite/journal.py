@@ -70,6 +70,8 @@ class _Acknowledged:
     clients: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     calls: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int]] = field(default_factory=list)
+    # What to do when all of this is durable.
+    after: list[Callable[[], None]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.clients or self.calls or self.dropped)
@@ -128,10 +130,15 @@ class Journal:
             if len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS:
                 self._wake.notify()
 
-    def drop(self, client_ids: list[int]) -> None:
-        """Remove clients with all their rows, in one transaction, soon."""
+    def drop(self, client_ids: list[int], after: Callable[[], None] | None = None) -> None:
+        """Remove clients with all their rows, in one transaction, soon.
+
+        ``after`` is called in the committer's thread once that is durable.
+        """
         with self._wake:
             self._acknowledged.dropped.extend((client_id,) for client_id in client_ids)
+            if after is not None:
+                self._acknowledged.after.append(after)
             self._wake.notify()
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -174,6 +181,8 @@ class Journal:
                     self._on_health(None)
                 failing, retry, delay_s = False, [], _FIRST_RETRY_S
                 self._told(batch)
+                for then in noted.after:
+                    then()
             else:
                 if not failing:
                     _log.error("store_commit_failed", error=str(error))
@@ -211,8 +220,13 @@ class Journal:
     @staticmethod
     def _told(written: list[Entry]) -> None:
         for entry in written:
-            if entry.durable is not None:
-                entry.durable()
+            try:
+                if entry.durable is not None:
+                    entry.durable()
+            except Exception as error:  # noqa: BLE001 - logged; the others' calls have to end
+                _log.critical("entry_not_settled", row=entry.row[:2], error=repr(error))
+                if not entry.pending.done:
+                    entry.pending.fail(entry.failure(error))
             if not entry.pending.done:
                 entry.pending.succeed()
 
@@ -222,6 +236,7 @@ class Journal:
             later.clients = {**noted.clients, **later.clients}
             later.calls = noted.calls + later.calls
             later.dropped = noted.dropped + later.dropped
+            later.after = noted.after + later.after
 
     def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
         connection = self._connection

@@ -135,20 +135,13 @@ class SqliteStore(EmbeddedStore):
         with self._lock:
             attempt.entry.registered.add(database.name)
             self._note_acknowledgements(attempt.entry)
+            if _is_stale(attempt):
+                self._delete(attempt, database)
         self._settle(attempt, record)
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
         call = attempt.call
-        with self._lock:
-            wanted = call.key is not None or (
-                attempt.entry.tracker.peek(call.seq)  # type: ignore[arg-type]
-                is not Verdict.STALE
-            )
-        if not wanted:
-            # Acknowledged while it ran: its rows are gone, or about to go.
-            self._settle(attempt, record)
-            return None
         row = (
             call.client_id,
             call.identity,
@@ -163,7 +156,14 @@ class SqliteStore(EmbeddedStore):
             failure=_record_pending,
             durable=lambda: self._recorded(attempt, record),
         )
-        return self._submit(attempt, entry, self._database(attempt))
+        with self._lock:
+            if not _is_stale(attempt):
+                return self._queue(attempt, entry, self._database(attempt))
+            if attempt.intended:
+                self._delete(attempt, self._main)
+        # Acknowledged while it ran: no record is wanted.
+        self._settle(attempt, record)
+        return None
 
     def abandon(self, attempt: Attempt) -> Pending | None:
         """Remove the intent, if there is one, then make the call new again."""
@@ -222,12 +222,28 @@ class SqliteStore(EmbeddedStore):
     # -- under the lock ----------------------------------------------------------
 
     def _remove(self, client_ids: list[int]) -> None:
-        self._main.journal.drop(client_ids)
-        for database in self._databases.values():
-            if database is not self._main:
-                # Its rows may go later, or at the next start: without a row in
-                # the store's own file the client is unknown.
+        others = [other for other in self._databases.values() if other is not self._main]
+
+        def remove_elsewhere() -> None:
+            for database in others:
                 database.journal.drop(client_ids)
+
+        # Elsewhere only then: a crash in between must not leave a client that is
+        # known without its records. What it leaves goes at the next start.
+        self._main.journal.drop(client_ids, remove_elsewhere if others else None)
+
+    def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+        client = attempt.entry
+        self._note_acknowledgements(client)
+        if database.name not in client.registered:
+            # In this batch or an earlier one, never in a later.
+            database.journal.acknowledge(*self._client_row(client), [])
+        return database.journal.submit(entry)
+
+    def _delete(self, attempt: Attempt, database: Database) -> None:
+        """Have a row deleted that came after its own acknowledgement."""
+        seq: int = attempt.call.seq  # type: ignore[assignment]
+        database.journal.acknowledge(*self._client_row(attempt.entry), [seq])
 
     def _note_acknowledgements(self, entry: ClientEntry) -> None:
         released = entry.tracker.take_released()
@@ -272,13 +288,8 @@ class SqliteStore(EmbeddedStore):
     # ------------------------------------------------------------------------------
 
     def _submit(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
-        client = attempt.entry
         with self._lock:
-            self._note_acknowledgements(client)
-            if database.name not in client.registered:
-                # In this batch or an earlier one, never in a later.
-                database.journal.acknowledge(*self._client_row(client), [])
-        return database.journal.submit(entry)
+            return self._queue(attempt, entry, database)
 
     def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
         """Return the row of an attempt that may still be recorded, else raise."""
@@ -287,9 +298,7 @@ class SqliteStore(EmbeddedStore):
         database, call, entry = self._database(attempt), attempt.call, attempt.entry
         with self._lock:
             current = not attempt.ended
-            if current and call.key is None:
-                seq: int = call.seq  # type: ignore[assignment]
-                current = entry.tracker.peek(seq) is not Verdict.STALE
+            current = current and not _is_stale(attempt)
             client = None if database.name in entry.registered else self._client_row(entry)
         if not current:
             raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
@@ -342,6 +351,12 @@ class SqliteStore(EmbeddedStore):
                 if entry.keyed is None:
                     entry.keyed = KeyedTracker()
                 entry.keyed.restore(identity, kept, size)
+
+
+def _is_stale(attempt: Attempt) -> bool:
+    """Whether the client acknowledged the call while it ran."""
+    seq = attempt.call.seq
+    return seq is not None and attempt.entry.tracker.peek(seq) is Verdict.STALE
 
 
 def _not_started(error: Exception) -> StoreUnavailable:

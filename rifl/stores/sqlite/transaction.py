@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
@@ -19,6 +20,7 @@ _RECORD = (
     "(SELECT value FROM rifl_meta WHERE name='incarnation')=?"
 )
 _CLIENT = "INSERT INTO rifl_client VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_FILE = "SELECT file FROM pragma_database_list WHERE name='main'"
 _Statements = Generator[tuple[str, tuple[Any, ...]], Any, None]
 
 
@@ -47,7 +49,12 @@ def write_record(connection: sqlite3.Connection, row: Row) -> None:
     statement = next(statements)
     while True:
         try:
-            statement = statements.send(connection.execute(*statement))
+            cursor = connection.cursor()
+            # The handler's factories make of rows what they like.
+            cursor.row_factory = None
+            cursor.execute(*statement)
+            found = cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
+            statement = statements.send(found)
         except StopIteration:
             return
         except sqlite3.IntegrityError as error:
@@ -61,10 +68,11 @@ async def write_record_async(connection: Any, row: Row) -> None:
     statement = next(statements)
     while True:
         try:
-            cursor = await connection.execute(*statement)
-            statement = statements.send(
-                await cursor.fetchall() if "database_list" in statement[0] else cursor
-            )
+            cursor = await connection.cursor()
+            cursor.row_factory = None
+            await cursor.execute(*statement)
+            found = await cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
+            statement = statements.send(found)
         except StopIteration:
             return
         except sqlite3.IntegrityError as error:
@@ -81,15 +89,15 @@ def _check(connection: Any) -> None:
 
 
 def _statements(row: Row) -> _Statements:
-    databases = yield "PRAGMA database_list", ()
-    file = next((file for _, schema, file in databases if schema == "main"), "")
+    found = yield _FILE, ()
+    file = os.fsdecode(found[0] or "") if found else ""
     if not file or Path(file).resolve() != row.path:
         raise WrongDatabase(
             f"the method's records live in {row.path}, and the connection is to "
             f"{file or 'memory'}: recovery could not find this one"
         )
-    cursor = yield _RECORD, (*row.call, row.incarnation)
-    if not cursor.rowcount:
+    written = yield _RECORD, (*row.call, row.incarnation)
+    if not written:
         raise StaleRpc("another incarnation of the server owns the store")
     if row.client is not None:
         yield _CLIENT, row.client

@@ -1,0 +1,608 @@
+"""The scenarios every store must pass (DESIGN §6), at the ``Store`` interface.
+
+A store joins by a subclass of ``StoreConformance`` with a ``place`` fixture that
+yields a ``Place``: somewhere records live, that can be opened again and again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import pytest
+
+from lease_server import LeaseAuthority, SessionRow, SessionState
+from lease_server.storage import LeaseStorage
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import (
+    BadHeader,
+    Draining,
+    LeaseExpired,
+    PayloadMismatch,
+    SessionClosed,
+    WindowExceeded,
+)
+from rifl.core.outcome import Outcome
+from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, resolve, serve
+from rifl.core.verdict import Verdict
+from rifl.stores import Store, open_store
+from tests.helpers.waiting import DEADLINE_S, until
+
+__all__ = ["Opened", "Place", "StoreConformance", "drive"]
+
+PLAIN = MethodPolicy()
+IDEMPOTENT = MethodPolicy(kind=Kind.IDEMPOTENT)
+TERM_S = 60.0
+FIRST = CompletionRecord(response=b"first", trailing_metadata=(("note", "x"), ("n-bin", b"\xff")))
+OTHER = CompletionRecord(response=b"other")
+
+
+class Place(Protocol):
+    """Somewhere records live."""
+
+    durable: bool
+    url: str
+
+
+class Opened:
+    """A store that is open, with a lease authority over it and a clock that is told."""
+
+    def __init__(self, place: Place, *, window: int = 8, now: float = 0.0) -> None:
+        self.now = now
+        self.store: Store = open_store(place.url)
+        self.authority = LeaseAuthority(
+            self.store.leases, term_s=TERM_S, clock=lambda: self.now, id_block=4
+        )
+        self.store.bind(
+            self.authority, MethodPolicies({}, "plain"), clock=lambda: self.now, window=window
+        )
+
+    def client(self) -> int:
+        """Grant a client id."""
+        return self.authority.grant().client_id
+
+    def claim(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
+        """Decide about a call."""
+        return self.store.claim(call, policy)
+
+    def begin(self, call: Call, policy: MethodPolicy = PLAIN) -> Attempt:
+        """Claim a call that is new, and start it."""
+        decision = self.claim(call, policy)
+        assert decision.verdict is Verdict.NEW
+        assert decision.attempt is not None
+        wait(self.store.start(decision.attempt))
+        return decision.attempt
+
+    def complete(self, call: Call, record: CompletionRecord = FIRST) -> None:
+        """Run a call from its claim to its durable record."""
+        wait(self.store.finish(self.begin(call), record))
+
+    def answer(self, call: Call) -> CompletionRecord | None:
+        """Return the record a completed call is answered with."""
+        decision = self.claim(call)
+        assert decision.verdict is Verdict.COMPLETED
+        return decision.record or self.store.fetch(call)
+
+    def drop(self) -> list[int]:
+        """Drop what expired."""
+        gone = self.authority.expire(self.now)
+        self.store.drop(gone)
+        return gone
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+
+def call(client: int, seq: int, payload: bytes = b"p", first: int = 1, **more: Any) -> Call:
+    """Return a sequenced call."""
+    return Call(
+        client,
+        b"",
+        seq,
+        first_incomplete=first,
+        fingerprint=payload.ljust(16, b"."),
+        method="/s/M",
+        **more,
+    )
+
+
+def keyed(client: int, key: bytes, payload: bytes = b"p") -> Call:
+    """Return a keyed call."""
+    return Call(client, b"", None, key, fingerprint=payload.ljust(16, b"."), method="/s/M")
+
+
+def wait(pending: Any) -> None:
+    """Wait for what a store has yet to do."""
+    if pending is not None:
+        pending.wait()
+
+
+def drive(steps: Any, store: Store, run: Callable[[Attempt], HandlerResult]) -> Answer:
+    """Carry out the steps of a call as a shell does, blocking."""
+    value: Any = None
+    try:
+        while True:
+            step = steps.send(value)
+            value = None
+            if isinstance(step, Attempt):
+                value = run(step)
+            elif isinstance(step, Wait):
+                woken = threading.Event()
+                if store.wait(step.attempt, woken.set):
+                    assert woken.wait(DEADLINE_S)
+                value = True
+            elif isinstance(step, Fetch):
+                value = store.fetch(step.call)
+            else:
+                step.wait()
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer
+
+
+class StoreConformance:
+    """The suite; see the module."""
+
+    @pytest.fixture
+    def opened(self, place):
+        """An open store, closed afterwards."""
+        opened = Opened(place)
+        yield opened
+        opened.close()
+
+    # -- deciding -----------------------------------------------------------------------
+
+    def test_a_call_is_new_once_then_running_then_completed(self, opened):
+        """A claim is decision and claim in one: new, in progress, completed (DESIGN §4)."""
+        one = call(opened.client(), 1)
+        attempt = opened.begin(one)
+        again = opened.claim(one)
+        assert (again.verdict, again.attempt) == (Verdict.IN_PROGRESS, attempt)
+        wait(opened.store.finish(attempt, FIRST))
+        assert opened.answer(one) == FIRST
+
+    def test_what_is_recorded_comes_back_whole(self, opened):
+        """Status, details, both metadata and response come back as recorded (DESIGN §4)."""
+        whole = CompletionRecord(
+            9,
+            "dé tails",
+            b"\x00\xff",
+            (("i", "v"), ("i", "w")),
+            (("t-bin", b"\x00\xff"), ("t", "v")),
+            Outcome.EXECUTED,
+            "REASON",
+        )
+        one = call(opened.client(), 1)
+        opened.complete(one, whole)
+        assert opened.answer(one) == whole
+
+    def test_an_empty_answer_is_not_no_answer(self, opened):
+        """A response of no bytes and no response at all stay apart (DESIGN §4)."""
+        client = opened.client()
+        opened.complete(call(client, 1), CompletionRecord(response=b""))
+        opened.complete(call(client, 2), CompletionRecord(response=None, code=5))
+        assert opened.answer(call(client, 1)).response == b""
+        assert opened.answer(call(client, 2)).response is None
+
+    @pytest.mark.parametrize("ended", [False, True])
+    def test_another_payload_is_refused(self, opened, ended):
+        """An identity with another fingerprint is refused, running or done (DESIGN §4.2)."""
+        client = opened.client()
+        attempt = opened.begin(call(client, 1))
+        if ended:
+            wait(opened.store.finish(attempt, FIRST))
+        with pytest.raises(PayloadMismatch):
+            opened.claim(call(client, 1, b"q"))
+        if not ended:
+            wait(opened.store.finish(attempt, FIRST))
+
+    def test_an_abandoned_call_is_new_again(self, opened):
+        """An attempt that ended without a record leaves the call new (DESIGN §4)."""
+        one = call(opened.client(), 1)
+        wait(opened.store.abandon(opened.begin(one)))
+        opened.complete(one, OTHER)
+        assert opened.answer(one) == OTHER
+
+    def test_an_unknown_client_leaves_no_state(self, opened):
+        """A client nobody granted is LEASE_EXPIRED and creates nothing (DESIGN §4.5)."""
+        client = opened.client()
+        for stranger in (client + 1000, 2**63 - 1):
+            with pytest.raises(LeaseExpired):
+                opened.claim(call(stranger, 1))
+        assert opened.store.running() == 0
+        assert opened.store.leases.known_clients() == []
+
+    def test_the_window_is_judged_after_the_acknowledgements(self, opened):
+        """Acknowledgements of a refused call count, and make room (DESIGN §4.4, 4.5)."""
+        client = opened.client()
+        for seq in range(1, 9):
+            opened.complete(call(client, seq))
+        with pytest.raises(WindowExceeded):
+            opened.claim(call(client, 9))
+        opened.complete(call(client, 9, first=2))
+        assert opened.claim(call(client, 1)).verdict is Verdict.STALE
+
+    def test_a_call_in_flight_when_acknowledged_can_still_end(self, opened):
+        """Acknowledging a running call frees it when it ends, and it stays stale (DESIGN §4)."""
+        client = opened.client()
+        attempt = opened.begin(call(client, 1))
+        opened.complete(call(client, 2, first=2))
+        wait(opened.store.finish(attempt, FIRST))
+        assert opened.claim(call(client, 1)).verdict is Verdict.STALE
+
+    def test_ranges_free_records_above_a_stuck_call(self, opened):
+        """One slow call pins nothing but itself (DESIGN §4, head-of-line)."""
+        client = opened.client()
+        slow = opened.begin(call(client, 1))
+        for seq in range(2, 40):
+            done = [(2, seq - 1)] if seq > 2 else []
+            opened.complete(call(client, seq, completed=done))
+        assert opened.claim(call(client, 20)).verdict is Verdict.STALE
+        wait(opened.store.finish(slow, FIRST))
+        assert opened.answer(call(client, 1)) == FIRST
+
+    # -- duplicates ---------------------------------------------------------------------
+
+    def test_waiters_are_woken_when_the_attempt_ends(self, opened):
+        """Every waiter of an attempt is called once, when it is settled (DESIGN §4)."""
+        one = call(opened.client(), 1)
+        attempt = opened.begin(one)
+        woken = Counter()
+        calls = [lambda name=name: woken.update([name]) for name in "abc"]
+        for wake in calls:
+            assert opened.store.wait(attempt, wake)
+        opened.store.leave(attempt, calls[1])
+        wait(opened.store.finish(attempt, FIRST))
+        until(lambda: woken == Counter("ac"), "the two that stayed are woken once")
+        assert not opened.store.wait(attempt, calls[0])
+
+    def test_a_waiter_is_woken_by_an_abandon_too(self, opened):
+        """An attempt without a record wakes its waiters, who decide again (DESIGN §4)."""
+        attempt = opened.begin(call(opened.client(), 1))
+        woken = threading.Event()
+        assert opened.store.wait(attempt, woken.set)
+        wait(opened.store.abandon(attempt))
+        assert woken.wait(DEADLINE_S)
+
+    def test_each_identity_runs_once_among_many_threads(self, opened):
+        """Duplicates from many threads: one run, one answer, for every identity (DESIGN §1)."""
+        client, runs = opened.client(), Counter()
+
+        def run(attempt: Attempt) -> HandlerResult:
+            runs[attempt.call.seq] += 1
+            return HandlerResult(CompletionRecord(response=b"%d" % runs[attempt.call.seq]))
+
+        def one(seq: int) -> bytes | None:
+            steps = serve(opened.store, call(client, seq), PLAIN)
+            return drive(steps, opened.store, run).record.response
+
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(one, [seq for seq in range(1, 9) for _ in range(16)]))
+        assert set(answers) == {b"1"}
+        assert runs == Counter(range(1, 9))
+
+    def test_one_waiter_wins_after_an_unrecorded_end(self, opened):
+        """Of many waiters, exactly one runs after an attempt without a record (DESIGN §4)."""
+        client, runs, lock = opened.client(), [], threading.Lock()
+        policy = MethodPolicy(unrecorded=frozenset({14}))
+
+        def run(attempt: Attempt) -> HandlerResult:
+            with lock:
+                runs.append(attempt.number)
+                first = len(runs) == 1
+            return HandlerResult(CompletionRecord(14) if first else FIRST)
+
+        def one(_: int) -> int:
+            return drive(serve(opened.store, call(client, 1), policy), opened.store, run).record[0]
+
+        with ThreadPoolExecutor(8) as pool:
+            codes = sorted(pool.map(one, range(8)))
+        assert codes == [0] * 7 + [14]
+        assert len(runs) == len(set(runs)) == 2
+
+    def test_many_clients_at_once_share_nothing(self, opened):
+        """Clients' calls of the same seq are different calls (DESIGN §3)."""
+        clients = [opened.client() for _ in range(12)]
+
+        def one(client: int) -> None:
+            for seq in range(1, 6):
+                opened.complete(call(client, seq), CompletionRecord(response=b"%d" % client))
+
+        with ThreadPoolExecutor(12) as pool:
+            list(pool.map(one, clients))
+        for client in clients:
+            assert opened.answer(call(client, 5)).response == b"%d" % client
+
+    # -- keys, sessions, tokens -----------------------------------------------------------
+
+    def test_keys_are_identities_of_their_own(self, opened):
+        """A key is never a seq, and equal keys of two clients are two calls (DESIGN §3)."""
+        one, two = opened.client(), opened.client()
+        opened.complete(keyed(one, b"1"))
+        opened.complete(call(one, 1), OTHER)
+        opened.complete(keyed(two, b"1"), OTHER)
+        assert opened.answer(keyed(one, b"1")) == FIRST
+        assert opened.answer(call(one, 1)) == OTHER
+        assert opened.claim(keyed(one, b"\x01"), PLAIN).verdict is Verdict.NEW
+
+    def test_a_session_takes_keys_only_and_never_reopens(self, opened):
+        """Sessions take keyed calls; a closed one is SESSION_CLOSED for ever (DESIGN §5)."""
+        session = opened.authority.open_session("s").client_id
+        with pytest.raises(BadHeader):
+            opened.claim(call(session, 1))
+        opened.complete(keyed(session, b"k"))
+        opened.authority.close_session("s")
+        assert opened.drop() == [session]
+        with pytest.raises(SessionClosed):
+            opened.claim(keyed(session, b"k"))
+
+    def test_the_token_verified_last_is_kept(self, opened):
+        """A client's verified token is remembered; a stranger's is empty (DESIGN §3)."""
+        client = opened.client()
+        assert opened.store.token(client) == b""
+        opened.complete(Call(client, b"token", 1, fingerprint=b"f"))
+        assert opened.store.token(client) == b"token"
+        assert opened.store.token(client + 1) == b""
+
+    # -- dropping -----------------------------------------------------------------------
+
+    def test_an_expired_client_is_gone_with_its_records(self, opened):
+        """Expiry removes the records; the id is unknown for ever (DESIGN §5)."""
+        client = opened.client()
+        opened.complete(call(client, 1))
+        opened.now = TERM_S * 2
+        assert opened.answer(call(client, 1)) == FIRST, "known calls outlive the lease"
+        assert opened.drop() == [client]
+        with pytest.raises(LeaseExpired):
+            opened.claim(call(client, 1))
+        until(lambda: client not in opened.store.leases.known_clients(), "the rows are gone")
+
+    def test_a_drop_waits_for_running_calls(self, opened):
+        """Records of a dropped client go after its running calls ended (DESIGN §4)."""
+        client = opened.client()
+        opened.complete(call(client, 1))
+        attempt = opened.begin(call(client, 2))
+        opened.now = TERM_S * 2
+        opened.drop()
+        assert opened.answer(call(client, 1)) == FIRST
+        with pytest.raises(LeaseExpired):
+            opened.claim(call(client, 3))
+        wait(opened.store.finish(attempt, FIRST))
+        with pytest.raises(LeaseExpired):
+            opened.claim(call(client, 2))
+        until(lambda: client not in opened.store.leases.known_clients(), "the rows are gone")
+
+    def test_draining_refuses_new_calls_only(self, opened):
+        """New calls are DRAINING, known ones still answered, running ones end (DESIGN §3)."""
+        client = opened.client()
+        opened.complete(call(client, 1))
+        attempt = opened.begin(call(client, 2))
+        opened.store.refuse_new(True)
+        with pytest.raises(Draining):
+            opened.claim(call(client, 3))
+        assert opened.answer(call(client, 1)) == FIRST
+        assert not opened.store.settled(0.0)
+        wait(opened.store.finish(attempt, FIRST))
+        assert opened.store.settled(DEADLINE_S)
+        opened.store.refuse_new(False)
+        opened.complete(call(client, 3))
+
+    # -- resolving ------------------------------------------------------------------------
+
+    def test_a_call_resolved_before_it_arrived_never_runs(self, opened):
+        """Resolving a call nobody saw records NOT_EXECUTED for good (DESIGN §4)."""
+        client = opened.client()
+        asked = Call(client, b"", 1)
+        answer = drive(resolve(opened.store, asked, PLAIN), opened.store, None)
+        assert answer.outcome is Outcome.NOT_EXECUTED
+        late = opened.answer(call(client, 1))
+        assert (late.outcome, late.reason) == (Outcome.NOT_EXECUTED, "NOT_EXECUTED")
+
+    def test_a_completed_call_resolves_to_its_record(self, opened):
+        """Resolving a completed call gives its record and runs nothing (DESIGN §4)."""
+        client = opened.client()
+        opened.complete(call(client, 1))
+        answer = drive(resolve(opened.store, Call(client, b"", 1), PLAIN), opened.store, None)
+        assert answer.record == FIRST
+
+    # -- restart --------------------------------------------------------------------------
+
+    def test_records_after_a_restart(self, place):
+        """Durable stores answer from the record; memory refuses as expired (DESIGN §1)."""
+        before = Opened(place)
+        client = before.client()
+        before.complete(call(client, 1))
+        before.complete(keyed(client, b"k"), OTHER)
+        before.close()
+        after = Opened(place, now=1e6)
+        try:
+            if place.durable:
+                assert after.answer(call(client, 1)) == FIRST
+                assert after.answer(keyed(client, b"k")) == OTHER
+                with pytest.raises(PayloadMismatch):
+                    after.claim(call(client, 1, b"q"))
+                after.now += TERM_S / 2
+                after.complete(call(client, 2))
+            else:
+                for known in (call(client, 1), keyed(client, b"k")):
+                    with pytest.raises(LeaseExpired):
+                        after.claim(known)
+        finally:
+            after.close()
+
+    def test_acknowledgements_after_a_restart(self, place):
+        """A deleted record's acknowledgement survives with the deletion (DESIGN §4)."""
+        before = Opened(place)
+        client = before.client()
+        for seq in range(1, 6):
+            before.complete(call(client, seq))
+        before.complete(call(client, 6, first=3, completed=[(5, 5)]))
+        before.close()
+        after = Opened(place)
+        try:
+            if not place.durable:
+                with pytest.raises(LeaseExpired):
+                    after.claim(call(client, 1))
+                return
+            for seq in (1, 2, 5):
+                assert after.claim(call(client, seq)).verdict is Verdict.STALE
+            for seq in (3, 4, 6):
+                assert after.answer(call(client, seq)) == FIRST
+        finally:
+            after.close()
+
+    def test_an_open_intent_is_unknown_for_ever(self, place):
+        """A plain call in flight at the end is OUTCOME_UNKNOWN ever after (DESIGN §1, §4)."""
+        before = Opened(place)
+        client = before.client()
+        before.begin(call(client, 1))
+        before.close()
+        for _ in range(3):
+            after = Opened(place)
+            try:
+                if not place.durable:
+                    with pytest.raises(LeaseExpired):
+                        after.claim(call(client, 1))
+                    continue
+                record = after.answer(call(client, 1))
+                assert (record.reason, record.outcome) == ("OUTCOME_UNKNOWN", Outcome.UNKNOWN)
+            finally:
+                after.close()
+
+    def test_an_idempotent_call_in_flight_is_new_after_a_restart(self, place):
+        """No intent is kept of an idempotent call: it runs again (DESIGN §1)."""
+        before = Opened(place)
+        client = before.client()
+        before.complete(call(client, 1))
+        before.begin(call(client, 2), IDEMPOTENT)
+        before.close()
+        after = Opened(place)
+        try:
+            if place.durable:
+                after.complete(call(client, 2), OTHER)
+            else:
+                with pytest.raises(LeaseExpired):
+                    after.claim(call(client, 2))
+        finally:
+            after.close()
+
+    def test_a_client_that_left_nothing_is_expired_after_a_restart(self, place):
+        """An id of a reserved block with no row is expired: nothing of it ran (DESIGN §5)."""
+        before = Opened(place)
+        client = before.client()
+        before.close()
+        after = Opened(place)
+        try:
+            with pytest.raises(LeaseExpired):
+                after.claim(call(client, 1))
+        finally:
+            after.close()
+
+    def test_a_dropped_client_stays_dropped_after_a_restart(self, place):
+        """Row and records go in one transaction; the id is unknown for ever (DESIGN §5)."""
+        before = Opened(place)
+        client = before.client()
+        before.complete(call(client, 1))
+        before.now = TERM_S * 2
+        before.drop()
+        before.close()
+        after = Opened(place)
+        try:
+            assert after.store.leases.known_clients() == []
+            with pytest.raises(LeaseExpired):
+                after.claim(call(client, 1))
+        finally:
+            after.close()
+
+    def test_a_known_client_gets_a_full_new_term(self, place):
+        """Expiry times are not kept: after a restart a known client has a term (DESIGN §5)."""
+        before = Opened(place)
+        client = before.client()
+        before.complete(call(client, 1))
+        before.now = TERM_S * 5
+        before.close()
+        after = Opened(place, now=77.0)
+        try:
+            assert after.authority.alive(client) is place.durable
+        finally:
+            after.close()
+
+    # -- what leases need kept -------------------------------------------------------------
+
+    def test_id_blocks_never_overlap(self, place):
+        """Blocks lie above all earlier ones, from many threads and openings (DESIGN §5)."""
+        blocks = []
+        for _ in range(2):
+            opened = Opened(place)
+            leases = opened.store.leases
+            with ThreadPoolExecutor(8) as pool:
+                mine = list(pool.map(lambda _, kept=leases: kept.reserve_ids(7), range(40)))
+            opened.close()
+            if blocks and place.durable:
+                assert min(mine)[0] > max(blocks)[1]
+            blocks += mine
+        ids = [number for first, last in blocks for number in range(first, last + 1)]
+        assert len(ids) == len(set(ids)) == 2 * 40 * 7
+        assert min(ids) >= 1
+        assert max(ids) < 2**63
+
+    def test_secrets_are_stable(self, place):
+        """Everyone gets the same secret; rotation keeps two; both survive (DESIGN §5)."""
+        opened = Opened(place)
+        leases = opened.store.leases
+        with ThreadPoolExecutor(8) as pool:
+            seen = list(pool.map(lambda _: leases.secrets(), range(16)))
+        assert all(secrets == seen[0] for secrets in seen)
+        second = leases.rotate_secret()
+        assert second[1:] == seen[0]
+        third = leases.rotate_secret()
+        assert third[1:] == second[:1]
+        assert third == leases.secrets()
+        opened.close()
+        if place.durable:
+            after = Opened(place)
+            assert after.store.leases.secrets() == third
+            after.close()
+
+    def test_sessions_are_put_once_and_never_reopened(self, place):
+        """One id a name; what is closed stays closed; forgotten names are free (DESIGN §5)."""
+        opened = Opened(place)
+        leases: LeaseStorage = opened.store.leases
+        row = SessionRow(5, "n", b"peer", SessionState.OPEN, 10.0, 1.5)
+        assert leases.put_session(row) == row
+        rival = SessionRow(6, "n", b"peer", SessionState.OPEN, 10.0, 1.5)
+        assert leases.put_session(rival) == row
+        assert leases.put_session(SessionRow(6, "n", b"", SessionState.OPEN, 1.0, 1.0)).name == "n"
+        closed = SessionRow(5, "n", b"peer", SessionState.CLOSED, 10.0, 2.5)
+        assert leases.put_session(closed) == closed
+        assert leases.put_session(row) == closed
+        assert leases.put_session(rival) == closed
+        if place.durable:
+            opened.close()
+            opened = Opened(place)
+            leases = opened.store.leases
+        assert sorted(kept.client_id for kept in leases.load_sessions()) == [5, 6]
+        assert closed in leases.load_sessions()
+        leases.forget_session(5)
+        leases.forget_session(12345)
+        anew = SessionRow(7, "n", b"peer", SessionState.OPEN, 1.0, 3.5)
+        assert leases.put_session(anew) == anew
+        opened.close()
+
+    def test_the_winner_of_two_openers_is_one(self, opened):
+        """Of threads opening one name, all get the one id that stands (DESIGN §5)."""
+        leases = opened.store.leases
+
+        def put(number: int) -> int:
+            row = SessionRow(number, "same", b"", SessionState.OPEN, 1.0, 1.0)
+            return leases.put_session(row).client_id
+
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(put, range(100, 116)))) == 1

@@ -1,0 +1,408 @@
+"""What only the SQLite store promises: transactions, several databases, opening (DESIGN §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import rifl
+from lease_server import LeaseAuthority
+from rifl.core.errors import LeaseExpired, RecordPending, StaleRpc, StoreUnavailable
+from rifl.core.policy import MethodPolicies
+from rifl.core.record import CompletionRecord
+from rifl.core.verdict import Verdict
+from rifl.stores import StoreLocked, WrongDatabase, open_store
+from rifl.stores.pending import wake_on_loop
+from rifl.stores.sqlite.journal import Entry, Journal
+from tests.helpers.waiting import until
+from tests.stores.conformance import FIRST, IDEMPOTENT, OTHER, PLAIN, TERM_S, call, keyed, wait
+
+ATOMIC = rifl.MethodPolicy(kind=rifl.Kind.ATOMIC)
+
+
+class Files:
+    """A store over two files, with a clock that is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 0.0
+        self.main = folder / "main.db"
+        self.other = folder / "other.db"
+        self.elsewhere = rifl.MethodPolicy(
+            kind=rifl.Kind.ATOMIC, database=f"sqlite:///{self.other}"
+        )
+        self.open()
+
+    def open(self):
+        """Open, or open again."""
+        self.store = open_store(f"sqlite:///{self.main}")
+        self.authority = LeaseAuthority(
+            self.store.leases, term_s=TERM_S, clock=lambda: self.now, id_block=4
+        )
+        self.store.bind(
+            self.authority,
+            MethodPolicies({"/s/M": self.elsewhere}, "plain"),
+            clock=lambda: self.now,
+            window=16,
+        )
+
+    def client(self):
+        """Grant a client id."""
+        return self.authority.grant().client_id
+
+    def connect(self, file):
+        """A handler's own connection."""
+        connection = sqlite3.connect(file, timeout=10, check_same_thread=False)
+        connection.execute("CREATE TABLE IF NOT EXISTS effect (what)")
+        return connection
+
+    def begin(self, one, policy):
+        """Claim and start."""
+        decision = self.store.claim(one, policy)
+        assert decision.verdict is Verdict.NEW
+        wait(self.store.start(decision.attempt))
+        return decision.attempt
+
+    def atomic(self, one, policy, record=FIRST):
+        """Run an atomic call to its end."""
+        attempt = self.begin(one, policy)
+        connection = self.connect(self.other if policy.database else self.main)
+        with connection:
+            connection.execute("INSERT INTO effect VALUES (?)", (str(one.rpc_id),))
+            self.store.record_in(attempt, record, connection)
+        connection.close()
+        standing = self.store.committed(attempt)
+        assert standing == record
+        self.store.adopt(attempt, standing)
+
+    def rows(self, file, table="rifl_call"):
+        """The identities in a file's table, as another reader sees them."""
+        connection = sqlite3.connect(file)
+        try:
+            column = "identity" if table == "rifl_call" else "client_id"
+            return [row[0] for row in connection.execute(f"SELECT {column} FROM {table}")]
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files and a store over them."""
+    files = Files(tmp_path)
+    yield files
+    files.store.close()
+
+
+def flush(files):
+    """Have every journal commit what was noted before, and wait for it."""
+    for database in files.store._databases.values():
+        entry = Entry(Journal.DELETE, (0, 0), patient=False, failure=RuntimeError)
+        database.journal.submit(entry).wait()
+
+
+# -- the record in the handler's own transaction ------------------------------------------
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_record_and_effect_commit_together(files, elsewhere):
+    """After a commit both stand and are replayed, also after a restart (§6)."""
+    policy = files.elsewhere if elsewhere else ATOMIC
+    client = files.client()
+    files.atomic(call(client, 1), policy)
+    files.store.close()
+    files.open()
+    decision = files.store.claim(call(client, 1), policy)
+    assert decision.verdict is Verdict.COMPLETED
+    assert files.store.fetch(call(client, 1)) == FIRST
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_record_and_effect_roll_back_together(files, elsewhere):
+    """After a rollback neither stands and the call is new (§6)."""
+    policy = files.elsewhere if elsewhere else ATOMIC
+    one = call(files.client(), 1)
+    attempt = files.begin(one, policy)
+    connection = files.connect(files.other if elsewhere else files.main)
+    connection.execute("INSERT INTO effect VALUES ('x')")
+    files.store.record_in(attempt, FIRST, connection)
+    connection.rollback()
+    assert files.store.committed(attempt) is None
+    wait(files.store.abandon(attempt))
+    assert connection.execute("SELECT count(*) FROM effect").fetchone() == (0,)
+    files.atomic(one, policy, OTHER)
+
+
+def test_a_record_needs_a_transaction_of_the_right_database(files, tmp_path):
+    """Autocommit, another file, memory and other objects are refused (§6)."""
+    attempt = files.begin(call(files.client(), 1), ATOMIC)
+    auto = sqlite3.connect(files.main, isolation_level=None)
+    for wrong in (
+        auto,
+        sqlite3.connect(":memory:"),
+        files.connect(tmp_path / "third.db"),
+        files.connect(files.other),
+        "a string",
+        None,
+    ):
+        with pytest.raises(WrongDatabase):
+            files.store.record_in(attempt, FIRST, wrong)
+    auto.execute("BEGIN")
+    files.store.record_in(attempt, FIRST, auto)
+    auto.execute("COMMIT")
+    files.store.adopt(attempt, files.store.committed(attempt))
+
+
+def test_only_an_atomic_method_records(files):
+    """A record of a method not declared atomic is refused: recovery would miss it (§6)."""
+    attempt = files.begin(call(files.client(), 1), PLAIN)
+    with pytest.raises(WrongDatabase):
+        files.store.record_in(attempt, FIRST, files.connect(files.main))
+    wait(files.store.finish(attempt, FIRST))
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        sqlite3.Row,
+        lambda cursor, row: {column[0]: row[at] for at, column in enumerate(cursor.description)},
+        lambda cursor, row: row[0],
+    ],
+    ids=["Row", "dict", "first column"],
+)
+def test_any_row_factory_will_do(files, factory):
+    """A handler's connection may return rows as it likes (§6)."""
+    attempt = files.begin(call(files.client(), 1), ATOMIC)
+    connection = files.connect(files.main)
+    connection.row_factory = factory
+    connection.text_factory = bytes
+    with connection:
+        files.store.record_in(attempt, FIRST, connection)
+    files.store.adopt(attempt, files.store.committed(attempt))
+
+
+def test_a_record_is_fenced(files):
+    """A settled or acknowledged attempt cannot record, and rolls back (§6)."""
+    client = files.client()
+    late = files.begin(call(client, 1), ATOMIC)
+    wait(files.store.abandon(late))
+    connection = files.connect(files.main)
+    with pytest.raises(StaleRpc):
+        files.store.record_in(late, FIRST, connection)
+    slow = files.begin(call(client, 2), ATOMIC)
+    files.atomic(call(client, 3, first=3), ATOMIC)
+    with pytest.raises(StaleRpc):
+        files.store.record_in(slow, FIRST, connection)
+    connection.rollback()
+    wait(files.store.abandon(slow))
+
+
+def test_an_owner_of_yesterday_cannot_commit(files):
+    """A transaction of an earlier incarnation is refused by the row itself (§6)."""
+    attempt = files.begin(call(files.client(), 1), ATOMIC)
+    with sqlite3.connect(files.main) as connection:
+        connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+    connection = files.connect(files.main)
+    with pytest.raises(StaleRpc):
+        files.store.record_in(attempt, FIRST, connection)
+    connection.rollback()
+    wait(files.store.abandon(attempt))
+
+
+def test_an_atomic_call_elsewhere_costs_one_commit(files):
+    """Once a client is registered an atomic call commits in its database only (§1)."""
+    client = files.client()
+    files.atomic(call(client, 1), files.elsewhere)
+    reader = sqlite3.connect(files.main)
+    reader.execute("SELECT 1 FROM rifl_meta").fetchone()
+    version = reader.execute("PRAGMA data_version").fetchone()
+    for seq in range(2, 6):
+        files.atomic(call(client, seq), files.elsewhere)
+    assert reader.execute("PRAGMA data_version").fetchone() == version
+
+
+# -- what is left over ----------------------------------------------------------------------
+
+
+def test_acknowledged_rows_are_deleted(files):
+    """Rows of acknowledged calls go, in every database, however the calls ran (§4)."""
+    client = files.client()
+    files.atomic(call(client, 1), files.elsewhere)
+    files.atomic(call(client, 2), ATOMIC)
+    wait(files.store.finish(files.begin(call(client, 3), PLAIN), FIRST))
+    wait(files.store.finish(files.begin(call(client, 4), IDEMPOTENT), FIRST))
+    wait(files.store.finish(files.begin(call(client, 5, first=5), PLAIN), FIRST))
+    flush(files)
+    assert files.rows(files.main) == [5]
+    assert files.rows(files.other) == []
+
+
+@pytest.mark.parametrize("policy", [PLAIN, IDEMPOTENT], ids=["plain", "idempotent"])
+def test_a_running_call_that_is_acknowledged_leaves_no_row(files, policy):
+    """Acknowledged before its intent, or before its record: no row stays behind (§4)."""
+    client = files.client()
+    early = files.store.claim(call(client, 1), policy).attempt
+    running = files.begin(call(client, 2), policy)
+    wait(files.store.finish(files.begin(call(client, 3, first=3), policy), FIRST))
+    wait(files.store.start(early))
+    wait(files.store.finish(early, FIRST))
+    wait(files.store.finish(running, FIRST))
+    wait(files.store.finish(files.begin(call(client, 4, first=4), policy), FIRST))
+    flush(files)
+    assert files.rows(files.main) == [4]
+    for seq in (1, 2, 3):
+        assert files.store.claim(call(client, seq), policy).verdict is Verdict.STALE
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_record_committed_after_its_acknowledgement_leaves_no_row(files, elsewhere):
+    """Acknowledged between record and commit: the row goes once the call ends (§4, §6)."""
+    policy = files.elsewhere if elsewhere else ATOMIC
+    client = files.client()
+    running = files.begin(call(client, 1), policy)
+    connection = files.connect(files.other if elsewhere else files.main)
+    files.store.record_in(running, FIRST, connection)
+    acknowledging = files.store.claim(call(client, 2, first=2), PLAIN).attempt
+    intent = files.store.start(acknowledging)
+    connection.commit()
+    wait(intent)
+    wait(files.store.abandon(acknowledging))
+    files.store.adopt(running, files.store.committed(running))
+    flush(files)
+    assert files.rows(files.main) == files.rows(files.other) == []
+    files.store.close()
+    files.open()
+    assert files.store.claim(call(client, 1), policy).verdict is Verdict.STALE
+
+
+def test_a_client_is_dropped_in_the_stores_own_file_first(files):
+    """Records elsewhere outlive the client's row: a crash in between loses none (§5, §6).
+
+    Else the client would be known after the restart, its records gone, and a retry
+    would run again.
+    """
+    client = files.client()
+    files.atomic(call(client, 1), files.elsewhere)
+    files.now = TERM_S * 3
+    expired = files.authority.expire()
+    holder = sqlite3.connect(files.main, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    files.store.drop(expired)
+    entry = Entry(Journal.DELETE, (0, 0), patient=False, failure=RuntimeError)
+    other = next(d for d in files.store._databases.values() if d is not files.store._main)
+    other.journal.submit(entry).wait()
+    assert files.rows(files.main, "rifl_client") == [client]
+    assert files.rows(files.other) == [1], "a crash now would make the call new again"
+    holder.execute("ROLLBACK")
+    until(lambda: not files.rows(files.other), "then the other file's rows go, too")
+    assert files.rows(files.main, "rifl_client") == []
+
+
+def test_what_is_only_elsewhere_is_forgotten_at_start(files):
+    """Rows of a client the store does not know go at the next start (§5)."""
+    client = files.client()
+    files.atomic(call(client, 1), files.elsewhere)
+    files.store.close()
+    with sqlite3.connect(files.main) as connection:
+        connection.execute("DELETE FROM rifl_client")
+    files.open()
+    assert files.rows(files.other) == []
+    with pytest.raises(LeaseExpired):
+        files.store.claim(call(client, 1), files.elsewhere)
+
+
+# -- opening and closing ---------------------------------------------------------------------
+
+
+def test_a_failed_opening_lets_go_of_everything(tmp_path):
+    """An opening that fails half-way leaves nothing locked behind it (§6)."""
+    url, other = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    # The second file belongs to another store.
+    rifl.Deduplicator(other).close()
+    policy = rifl.MethodPolicy(kind=rifl.Kind.ATOMIC, database=other)
+    for _ in range(2):
+        with pytest.raises(WrongDatabase):
+            rifl.Deduplicator(url, methods={"/s.S/M": policy}, lock_timeout_s=0.1)
+    rifl.Deduplicator(url).close()
+    rifl.Deduplicator(other).close()
+
+
+def test_a_locked_second_database_is_said_and_let_go(tmp_path):
+    """A second database that is held elsewhere is StoreLocked, and the first is let go (§6)."""
+    url, other = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    policy = rifl.MethodPolicy(kind=rifl.Kind.ATOMIC, database=other)
+    with rifl.Deduplicator(other), pytest.raises(StoreLocked):
+        rifl.Deduplicator(url, methods={"/s.S/M": policy}, lock_timeout_s=0.1)
+    rifl.Deduplicator(url).close()
+
+
+def test_one_file_by_two_names_is_one_store(tmp_path):
+    """A relative name, a symbolic link: the same file is owned once (§6)."""
+    file, link = tmp_path / "a.db", tmp_path / "link.db"
+    with rifl.Deduplicator(f"sqlite:///{file}"):
+        link.symlink_to(file)
+        for name in (link, tmp_path / "." / "x" / ".." / "a.db"):
+            with pytest.raises(StoreLocked):
+                rifl.Deduplicator(f"sqlite:///{name}", lock_timeout_s=0.1)
+
+
+def test_closing_twice_is_closing_once(tmp_path):
+    """``close`` is idempotent, and the file can be opened again (§6)."""
+    for _ in range(2):
+        dedup = rifl.Deduplicator(f"sqlite:///{tmp_path}/a.db")
+        dedup.close()
+        dedup.close()
+
+
+# -- the journal ------------------------------------------------------------------------------
+
+
+def test_an_event_loop_that_is_gone_does_not_stop_the_journal(files):
+    """Waking a loop that was closed meanwhile harms nobody else's commits (§6)."""
+
+    async def told(pending):
+        await pending
+
+    client = files.client()
+    holder = sqlite3.connect(files.main, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    decision = files.store.claim(call(client, 1), PLAIN)
+    pending = files.store.start(decision.attempt)
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(told(pending))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    holder.execute("ROLLBACK")
+    until(lambda: pending.done, "the commit goes through")
+    wait(files.store.finish(decision.attempt, FIRST))
+    wait(files.store.finish(files.begin(call(client, 2), PLAIN), FIRST))
+    del waiting
+
+
+def test_a_waiter_that_fails_does_not_stop_the_others(files):
+    """One waiter's error leaves the record durable, and the others woken (§4)."""
+    attempt = files.begin(keyed(files.client(), b"k"), PLAIN)
+    loop = asyncio.new_event_loop()
+    gone = loop.create_future()
+    files.store.wait(attempt, lambda: wake_on_loop(loop, gone))
+    woken = []
+    files.store.wait(attempt, lambda: woken.append(1))
+    loop.close()
+    wait(files.store.finish(attempt, CompletionRecord(response=b"x")))
+    until(lambda: woken, "the second waiter is woken")
+    wait(files.store.finish(files.begin(keyed(attempt.call.client_id, b"l"), PLAIN), FIRST))
+
+
+def test_a_broken_rule_stops_new_calls_and_no_others(files):
+    """One of our own rules broken: no new calls, but those running still end (§9)."""
+    client = files.client()
+    twice, running = (files.begin(call(client, seq), PLAIN) for seq in (1, 2))
+    wait(files.store.finish(twice, FIRST))
+    with pytest.raises(RecordPending):
+        wait(files.store.finish(twice, OTHER))
+    wait(files.store.finish(running, FIRST))
+    assert files.store.fetch(call(client, 2)) == FIRST
+    with pytest.raises(StoreUnavailable):
+        files.store.claim(call(client, 3), PLAIN)
