@@ -31,6 +31,7 @@ from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
+from rifl.stores.errors import UnsupportedStore
 from rifl.stores.shared.backend import Backend, BackendError, Steps
 from rifl.stores.shared.pulse import Pulse
 from rifl.stores.shared.requests import (
@@ -132,6 +133,8 @@ class SharedStore:
         self._elsewhere: dict[bytes, SharedAttempt] = {}
         # Attempts that ended elsewhere a moment ago: a waiter may come after its wake.
         self._woken: OrderedDict[bytes, None] = OrderedDict()
+        # Stand-ins that nobody will wake: they look again after the next beat.
+        self._unnoted: list[bytes] = []
         self._missed_wakes = 0
         self._draining = False
         self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after)
@@ -147,9 +150,16 @@ class SharedStore:
         """Say that this replica lives, and be ready for calls.
 
         Leases are the store's own here, and liveness is judged by this machine's
-        clock: ``leases`` and ``clock`` are not used.
+        clock: ``leases`` and ``clock`` are not used. Raises ``UnsupportedStore`` if an
+        atomic method names a database that is not this store's.
         """
         self._window = window
+        for policy in policies:
+            if policy.database is not None and not self._is_own(policy.database):
+                raise UnsupportedStore(
+                    "an atomic method names another database than the store's: the records of "
+                    "its calls could not be found there by other replicas"
+                )
         self._backend.listen(self.owner, self._wake, self._wake_all)
         self._pulse.start()
 
@@ -277,6 +287,8 @@ class SharedStore:
                 mine = self._attempts.get(reply.token)
                 if mine is not None:
                     return Decision(Verdict.IN_PROGRESS, mine)
+                if request.take_over == reply.token:
+                    raise InProgress(f"{call.rpc_id} is lost, and cannot be taken over just yet")
                 if reply.owner == self.owner:
                     # Invariant 1: it never ran, so nothing is lost.
                     request = wanted._replace(take_over=reply.token)
@@ -321,16 +333,22 @@ class SharedStore:
             # Committed or not, the store knows: if not, the call is new again.
             self._pulse.insist(self._abandon(attempt))
             raise RecordPending(f"whether the call committed is not known yet: {error}") from error
+        if reply.ending is Ending.FENCED:
+            self._settle(attempt)
+            raise InProgress(f"{attempt.call.rpc_id} was taken over, and runs elsewhere")
         return record_from_bytes(reply.record) if reply.ending is Ending.STANDS else None
 
     def _abandon(self, attempt: Attempt) -> _Rule:
         request = Abandon(attempt.call, _token(attempt))
         try:
-            yield request
+            reply: Finished = yield request
         except BackendError as error:
             self._pulse.insist(self._until_settled(attempt, request))
             raise RecordPending(f"the call is not free yet: {error}") from error
         self._settle(attempt)
+        if reply.ending in (Ending.FENCED, Ending.STANDS):
+            # Nothing of this attempt stands, but something of another's may.
+            raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
 
     def _until_settled(self, attempt: Attempt, request: Finish | Abandon) -> _Rule:
         """Settle in the background, however often that takes."""
@@ -364,6 +382,8 @@ class SharedStore:
                     stand_in.ended = True
                 else:
                     self._elsewhere[reply.token] = stand_in
+            if not reply.noted:
+                self._unnoted.append(reply.token)
             return stand_in
 
     def _wake(self, token: bytes) -> None:
@@ -390,6 +410,12 @@ class SharedStore:
         for stand_in in list(self._elsewhere.values()):
             if self._pulse.is_dead(stand_in.owner):
                 self._wake(stand_in.token)
+        with self._lock:
+            unnoted, self._unnoted = self._unnoted, []
+            found = [self._elsewhere.pop(token, None) for token in unnoted]
+        for unwoken in found:
+            if unwoken is not None:
+                self._end(unwoken)
 
     def _settle(self, attempt: Attempt) -> None:
         with self._lock:
@@ -406,6 +432,10 @@ class SharedStore:
             wake()
 
     # --------------------------------------------------------------------------------------
+
+    def _is_own(self, url: str) -> bool:
+        """Whether a URL names the database that this store is in."""
+        return False
 
     def _new_attempt(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
         token = randomness.token_hex(_TOKEN_BYTES).encode()
