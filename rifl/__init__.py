@@ -29,11 +29,13 @@ from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.server import Deduplicator, record
+from rifl.stores import DbApiTransaction
 
 __all__ = [
     "CallError",
     "Channel",
     "ClientInterceptor",
+    "DbApiTransaction",
     "Deduplicator",
     "Kind",
     "MethodPolicy",
