@@ -104,8 +104,10 @@ def _stub(channel: Any) -> Any:
 
 
 def _with_header(stub: Any) -> Any:
-    metadata = (("bench-bin", os.urandom(_HEADER_BYTES)),)
-    return lambda request, timeout: stub(request, timeout=timeout, metadata=metadata)
+    # Fresh bytes each time, as in a call's header: gRPC indexes a value it saw before.
+    return lambda request, timeout: stub(
+        request, timeout=timeout, metadata=(("bench-bin", os.urandom(_HEADER_BYTES)),)
+    )
 
 
 def _measure_sync(case: Case, pairs: int, seconds: float) -> Figure:

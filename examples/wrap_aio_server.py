@@ -10,9 +10,9 @@ import asyncio
 
 import grpc
 import grpc.aio
-import rifl.aio
 
 import rifl
+import rifl.aio
 from chaos.faulty_path import FaultyPath
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect

@@ -146,6 +146,13 @@ class LeaseAuthority:
         """
         self._signer.check(client_id, token, peer)
 
+    def still_signed(self, token: bytes) -> bool:
+        """Whether a token that was genuine once names a secret that is still valid.
+
+        For callers that remember what they checked. No lock, no HMAC.
+        """
+        return self._signer.may_be_valid(token)
+
     def renew(self, client_id: int, now: float | None = None) -> bool:
         """Extend a lease by a term, or restart a session's retention; True if alive.
 

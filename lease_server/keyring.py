@@ -19,7 +19,8 @@ class KeyRing:
     new one is therefore valid as soon as it is known and signs two refreshes
     later, when every server knows it; an older one stays valid until every server
     stopped signing with it and the last token it signed had a whole term to be
-    renewed. The tuple ``valid`` is replaced, never changed: readers need no lock.
+    renewed. The tuple ``valid`` is replaced, never changed, and so is ``key_ids``, the
+    same secrets' ids as tokens carry them: readers need no lock.
 
     After a restart the newest secret signs at once and the others are valid for
     that time again, since when the rotation happened is not kept.
@@ -34,6 +35,7 @@ class KeyRing:
         self._retire_at: dict[Secret, float] = {}
         self._retired: set[Secret] = set()
         self.valid: tuple[Secret, ...] = ()
+        self.key_ids: frozenset[bytes] = frozenset()
 
     @property
     def signing(self) -> Secret:
@@ -54,7 +56,7 @@ class KeyRing:
         self._retired &= set(secrets)
         listed = [secret for secret in secrets if secret not in self._retired]
         dropped = [secret for secret in self.valid if secret not in listed]
-        self.valid = (*listed, *dropped)
+        self._accept((*listed, *dropped))
         for secret in self.valid:
             if secret != newest:
                 self._retire_at.setdefault(secret, now + self._retire_after_s)
@@ -68,6 +70,10 @@ class KeyRing:
         over.discard(self.signing)
         if over:
             self._retired |= over
-            self.valid = tuple(secret for secret in self.valid if secret not in over)
+            self._accept(tuple(secret for secret in self.valid if secret not in over))
             for secret in over:
                 del self._retire_at[secret]
+
+    def _accept(self, valid: tuple[Secret, ...]) -> None:
+        self.valid = valid
+        self.key_ids = frozenset(secret.key_id.to_bytes(2, "big") for secret in valid)

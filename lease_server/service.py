@@ -13,6 +13,7 @@ import grpc.aio
 from lease_server.errors import LeaseError, TooManyRefusals
 from lease_server.log import get_logger
 from lease_server.peer import peer_of
+from lease_server.raw import RawAnswer, raw_handler
 from lease_server.requests import RequestDesk, Terms
 from lease_server.shared import Authority
 from lease_server.status import rich_status
@@ -77,13 +78,13 @@ def status_of(error: LeaseError) -> grpc.Status:
 
 def _sync_handlers(desk: RequestDesk, peer_property: str | None) -> dict[str, Any]:
     def handler(answer: _Answer) -> Any:
-        def behave(raw: bytes, context: grpc.ServicerContext) -> bytes:
+        def behave(raw: bytes, context: grpc.ServicerContext) -> RawAnswer:
             try:
-                return answer(raw, peer_of(context, peer_property))
+                return RawAnswer(answer(raw, peer_of(context, peer_property)))
             except LeaseError as error:
                 context.abort_with_status(status_of(error))
 
-        return grpc.unary_unary_rpc_method_handler(behave)
+        return raw_handler(behave)
 
     # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
     return {

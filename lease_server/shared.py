@@ -127,6 +127,14 @@ class SharedAuthority:
         self._storage.grant(client_id, self.term_s, self._max_clients)
         return Grant(client_id, self._signer.token(client_id, peer), self.term_s)
 
+    def __len__(self) -> int:
+        """Leases held here: none, they are the storage's."""
+        return 0
+
+    def still_signed(self, token: bytes) -> bool:
+        """Whether a token that was genuine once names a secret that is still valid."""
+        return self._signer.may_be_valid(token)
+
     def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
         """Raise NotYours unless the token is genuine for this id and peer. Never blocks."""
         self._signer.check(client_id, token, peer)

@@ -44,6 +44,10 @@ class Signer:
         fresh = self.token(client_id, peer if peer_bound(token) else b"")
         return b"" if fresh == token else fresh
 
+    def may_be_valid(self, token: bytes) -> bool:
+        """Whether the token names a secret that is still valid; says nothing more."""
+        return token[2:4] in self._ring.key_ids
+
     def check(self, client_id: int, token: bytes, peer: bytes) -> None:
         """Raise NotYours, or LeaseExpired for another incarnation's id, unless genuine."""
         if verify(self._ring.valid, client_id, token, peer):

@@ -26,9 +26,10 @@ from rifl.client import (
     connect,
 )
 from rifl.core.identity import RpcId
+from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
-from rifl.server import Deduplicator, record
+from rifl.server import Deduplicator, record, serve_until_signal
 from rifl.stores import DbApiTransaction
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Deduplicator",
     "Kind",
     "MethodPolicy",
+    "Observer",
     "Outcome",
     "Resolution",
     "RetryPolicy",
@@ -48,4 +50,5 @@ __all__ = [
     "client_interceptor",
     "connect",
     "record",
+    "serve_until_signal",
 ]

@@ -195,6 +195,7 @@ def test_the_last_seq_is_valid() -> None:
 _TEXT = st.binary(max_size=20)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -42,6 +42,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         self._issued: IssuedCall | None = None
         self._sent_at = 0.0
         self._inner: Any = None
+        self._observed: tuple[str, Any] | None = None
         self._exchange: AioExchange | None = None
         self._over = False
         self._cancelled = False
@@ -53,6 +54,10 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         self._issued = issued
         self._sent_at = sent_at
         inner.add_done_callback(self._inner_done)
+
+    def observe(self, method: str, begun: Any) -> None:
+        """Have the observer told of the end, should the first attempt be it."""
+        self._observed = (method, begun)
 
     def run(self, exchange: AioExchange) -> None:
         """Let an exchange do all of it."""
@@ -72,10 +77,12 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
             self.finish()
         elif _value(inner.code()) is grpc.StatusCode.OK:
             self._client.complete(issued, self._sent_at)
+            self._tell(issued, "OK")
             self.finish()
         elif self._cancelled:
             with self._client.lock:
                 self._client.session.abandon(issued, self._client.now())
+            self._tell(issued, "CANCELLED")
             self.finish()
         else:
             invariant(self._recovery is not None, "a call with an identity can be recovered")
@@ -90,6 +97,11 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
                     _value(inner.debug_error_string()),
                 ),
             )
+
+    def _tell(self, issued: IssuedCall, code: str) -> None:
+        if self._observed is not None:
+            method, begun = self._observed
+            self._client.tell_first(method, issued, self._sent_at, code, begun)
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._exchange is None:

@@ -17,6 +17,7 @@ from rifl.client.errors import unserialisable
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
+from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
 
 __all__ = ["AioChannel", "connect"]
@@ -35,6 +36,7 @@ def connect(
     unresolved_for: float = 60.0,
     unresolved_limit: int = 64,
     on_lease_lost: Callable[[int], None] | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
@@ -51,6 +53,7 @@ def connect(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        observer=observer,
     )
     around = list(interceptors)
     if credentials is None:
@@ -203,6 +206,10 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         sent_at = client.now()
         deadline = None if timeout is None else sent_at + timeout
         issued: IssuedCall | None = None
+        begun = None
+        observer = client.observer
+        if observer is not None:
+            metadata, begun = observer.call_begins(self._method, metadata)
         if lease is not None and self._direct:
             if lease is not self._lease:
                 self._deduplicated = self._method in lease.methods
@@ -221,6 +228,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                 deadline=deadline,
                 call=issued,
                 context=self._deserializer,
+                begun=begun,
                 on_end=on_end,
             )
 
@@ -252,6 +260,8 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             if issued is not None:
                 client.complete(issued, None)
             raise
+        if observer is not None and issued is not None:
+            call.observe(self._method, begun)
         call.follow(inner, issued, sent_at)
         return call
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc.aio
@@ -12,6 +12,7 @@ from rifl.client.aio_exchange import AioExchange
 from rifl.client.aio_session import AioSession
 from rifl.client.interceptor import with_header
 from rifl.client.settings import make_settings
+from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
 
 __all__ = ["AioClientInterceptor", "client_interceptor"]
@@ -28,6 +29,7 @@ def client_interceptor(
     on_lease_lost: Callable[[int], None] | None = None,
     grpc_retries: bool = True,
     max_response_bytes: int = 0,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> AioClientInterceptor:
     """Build an interceptor for ``grpc.aio`` channels' ``interceptors``.
 
@@ -46,6 +48,7 @@ def client_interceptor(
                 on_lease_lost=on_lease_lost,
                 grpc_retries=grpc_retries,
                 max_response_bytes=max_response_bytes,
+                observer=observer,
             ),
         )
     )
@@ -79,9 +82,14 @@ class AioClientInterceptor(grpc.aio.UnaryUnaryClientInterceptor):
         method = client_call_details.method
         now = client.now()
         timeout = client_call_details.timeout
+        given: Any = tuple(client_call_details.metadata or ())
+        begun = None
+        method = method.decode() if isinstance(method, bytes) else method
+        if client.observer is not None:
+            given, begun = client.observer.call_begins(method, given)
 
         async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
-            details = with_header(client_call_details, header, timeout_s)
+            details = with_header(client_call_details, given, header, timeout_s)
             return await continuation(
                 # gRPC's aio channel wants its own type here.
                 grpc.aio.ClientCallDetails(
@@ -96,10 +104,11 @@ class AioClientInterceptor(grpc.aio.UnaryUnaryClientInterceptor):
 
         exchange = AioExchange(
             client,
-            method.decode() if isinstance(method, bytes) else method,
+            method,
             send,
             started_at=now,
             deadline=None if timeout is None else now + timeout,
+            begun=begun,
         )
         exchange.begin()
         await exchange.result()

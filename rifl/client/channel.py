@@ -12,6 +12,7 @@ from rifl.client.multicallable import UnaryUnaryMultiCallable
 from rifl.client.session import Session
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.client.sync_client import SyncClient
+from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
 
 __all__ = ["Channel", "connect"]
@@ -30,6 +31,7 @@ def connect(
     unresolved_for: float = 60.0,
     unresolved_limit: int = 64,
     on_lease_lost: Callable[[int], None] | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -45,6 +47,7 @@ def connect(
     unknown can be resolved for ``unresolved_for`` seconds, the latest
     ``unresolved_limit`` of them. ``on_lease_lost`` is called with the client id
     when it expired with calls outstanding; it must not block.
+    ``observer``, one or several, is told of each call that ends.
     ``interceptors`` run below: once for each attempt, on serialised requests.
     Those that are to see each call once go around the channel, by
     ``grpc.intercept_channel``.
@@ -62,6 +65,7 @@ def connect(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        observer=observer,
     )
     if credentials is None:
         inner = grpc.insecure_channel(target, inner_options, compression)

@@ -17,6 +17,7 @@ from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.call_flow import Action, CallFlow
 from rifl.core.errors import NotDeduplicated
 from rifl.core.identity import RpcId
+from rifl.core.observer import EndedCall, Observer
 from rifl.core.outcome import Outcome
 
 __all__ = ["CLOSED_TEXT", "Exchange"]
@@ -42,8 +43,13 @@ class Exchange(ABC):
         deadline: float | None,
         call: IssuedCall | None = None,
         context: Any = None,
+        begun: Any = None,
     ) -> None:
         self.state = state
+        self._method = method
+        self._started_at = started_at
+        # What the observer wants back at the end.
+        self._begun = begun
         self.status: Status | None = None
         self.reply: Any = None
         self.error: Exception | None = None
@@ -225,7 +231,25 @@ class Exchange(ABC):
             waiter = state.next_waiter()
         if waiter is not None:
             waiter.wake()
+        if state.observer is not None:
+            self._tell(state.observer)
         self.ended()
+
+    def _tell(self, observer: Observer) -> None:
+        flow = self.flow
+        code: Any = self.status.code() if self.status is not None else grpc.StatusCode.UNKNOWN
+        observer.call_ended(
+            EndedCall(
+                self._method,
+                self.rpc_id,
+                flow.attempts_sent,
+                flow.outcome,
+                flow.reason,
+                code.name,
+                self.state.now() - self._started_at,
+            ),
+            self._begun,
+        )
 
     def _build_error(self) -> CallError:
         flow, last = self.flow, self._last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ from rifl.client.session import Session
 from rifl.client.settings import make_settings
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture
+from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
 
 __all__ = ["CallDetails", "ClientInterceptor", "client_interceptor", "with_header"]
@@ -29,6 +30,7 @@ def client_interceptor(
     on_lease_lost: Callable[[int], None] | None = None,
     grpc_retries: bool = True,
     max_response_bytes: int = 0,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> ClientInterceptor:
     """Build an interceptor for ``grpc.intercept_channel``.
 
@@ -59,6 +61,7 @@ def client_interceptor(
                 on_lease_lost=on_lease_lost,
                 grpc_retries=grpc_retries,
                 max_response_bytes=max_response_bytes,
+                observer=observer,
             ),
         )
     )
@@ -75,10 +78,9 @@ class CallDetails(
 
 
 def with_header(
-    details: Any, header: tuple[str, bytes] | None, timeout_s: float | None
+    details: Any, given: tuple[Any, ...], header: tuple[str, bytes] | None, timeout_s: float | None
 ) -> CallDetails:
     """Return call details for one attempt."""
-    given = tuple(details.metadata or ())
     return CallDetails(
         details.method,
         timeout_s,
@@ -118,19 +120,27 @@ class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
         timeout = client_call_details.timeout
         deadline = None if timeout is None else now + timeout
         method = client_call_details.method
+        method = method.decode() if isinstance(method, bytes) else method
+        given: Any = tuple(client_call_details.metadata or ())
+        begun = None
+        if client.observer is not None:
+            given, begun = client.observer.call_begins(method, given)
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             try:
-                return continuation(with_header(client_call_details, header, timeout_s), request)
+                return continuation(
+                    with_header(client_call_details, given, header, timeout_s), request
+                )
             except ValueError:
                 return closed_call()
 
         exchange = _Intercepted(
             client,
-            method.decode() if isinstance(method, bytes) else method,
+            method,
             send,
             started_at=now,
             deadline=deadline,
+            begun=begun,
         )
         return exchange.first_then_rest()
 

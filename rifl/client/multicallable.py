@@ -93,6 +93,9 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         client = self._client
         client.check_usable()
         now = client.now()
+        begun = None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
         send = self._sender(
             self._serialise(request), metadata, credentials, wait_for_ready, compression
         )
@@ -103,6 +106,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             context=self._deserializer,
+            begun=begun,
         )
         future.begin()
         return future
@@ -124,6 +128,10 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             body = request if serializer is None else serializer(request)
         except Exception as error:
             raise unserialisable() from error
+        begun = None
+        observer = client.observer
+        if observer is not None:
+            metadata, begun = observer.call_begins(self._method, metadata)
         sent_at = client.now()
         call = None
         if lease is not None:
@@ -143,7 +151,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         if call is None:
             return self._call_slowly(
                 None, None, invoke, body, sent_at, timeout, metadata, credentials,
-                wait_for_ready, compression,
+                wait_for_ready, compression, begun,
             )  # fmt: skip
         header = client.header(call)
         limit = self._attempt_timeout_s
@@ -160,19 +168,23 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             call.context = self._deserializer
             return self._call_slowly(
                 call, error, invoke, body, sent_at, timeout, metadata, credentials,
-                wait_for_ready, compression,
+                wait_for_ready, compression, begun,
             )  # fmt: skip
         except BaseException:
             # Interrupted: the call may have run.
             call.context = self._deserializer
             with client.lock:
                 client.session.abandon(call, client.now())
+            if observer is not None:
+                client.tell_first(self._method, call, sent_at, "CANCELLED", begun)
             raise
         with client.lock:
             client.session.complete(call, sent_at)
             waiter = client.next_waiter() if client.window_waiters else None
         if waiter is not None:
             waiter.wake()
+        if observer is not None:
+            client.tell_first(self._method, call, sent_at, "OK", begun)
         return reply
 
     def _call_slowly(
@@ -187,6 +199,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         credentials: grpc.CallCredentials | None,
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
+        begun: Any,
     ) -> Any:
         if call is None:
             self._client.check_usable()
@@ -198,6 +211,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             deadline=None if timeout is None else started_at + timeout,
             call=call,
             context=self._deserializer,
+            begun=begun,
         )
         if call is None:
             exchange.begin()

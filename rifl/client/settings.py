@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
 from rifl.wire import MAX_RESPONSE_BYTES
 
@@ -35,6 +36,7 @@ class Settings:
     # Whether gRPC's own retries may have sent a call before we see its answer.
     grpc_retries: bool = False
     max_response_bytes: int = 0
+    observer: Observer | Sequence[Observer] | None = None
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
@@ -51,6 +53,7 @@ def make_settings(
     on_lease_lost: Callable[[int], None] | None,
     grpc_retries: bool,
     max_response_bytes: int,
+    observer: Observer | Sequence[Observer] | None,
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
     return Settings(
@@ -62,6 +65,7 @@ def make_settings(
         on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
+        observer=observer,
     )
 
 

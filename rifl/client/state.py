@@ -20,6 +20,7 @@ from rifl.client.settings import Settings
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.client_lease import ClientLease, Grant
 from rifl.core.client_session import LOST_REASONS, ClientSession, LeaseStep
+from rifl.core.observer import EndedCall, Observers
 from rifl.core.outcome import Outcome
 from rifl.wire import HEADER_KEY
 
@@ -64,6 +65,7 @@ class ClientState:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.observer = Observers.of(settings.observer, _observer_failed)
         self._max_response_bytes = settings.max_response_bytes
         self.lock = threading.Lock()
         self.lease: ClientLease | None = None
@@ -103,6 +105,14 @@ class ClientState:
             raise forked_error()
         if self.closed:
             raise ValueError("Cannot invoke RPC on closed channel!")
+
+    def tell_first(
+        self, method: str, call: IssuedCall, sent_at: float, code: str, begun: Any
+    ) -> None:
+        """Tell the observer, of which there is one, of a call that took one attempt."""
+        outcome = Outcome.EXECUTED if code == "OK" else Outcome.UNKNOWN
+        ended = EndedCall(method, call.rpc_id, 1, outcome, "", code, self.now() - sent_at)
+        self.observer.call_ended(ended, begun)  # type: ignore[union-attr]
 
     def complete(self, call: IssuedCall, sent_at: float | None) -> None:
         """Acknowledge a call and let the next one in."""
@@ -232,6 +242,10 @@ class ClientState:
         for waiter in waiters:
             waiter.close()
         return release
+
+
+def _observer_failed(method: str, error: Exception) -> None:
+    _log.error("observer_failed", method=method, error=repr(error))
 
 
 def forked_error() -> CallError:

@@ -33,9 +33,16 @@ class _SyncExchange(Exchange):
         deadline: float | None,
         call: IssuedCall | None = None,
         context: Any = None,
+        begun: Any = None,
     ) -> None:
         super().__init__(
-            client, method, started_at=started_at, deadline=deadline, call=call, context=context
+            client,
+            method,
+            started_at=started_at,
+            deadline=deadline,
+            call=call,
+            context=context,
+            begun=begun,
         )
         self._client = client
         self._send = send

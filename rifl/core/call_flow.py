@@ -86,6 +86,11 @@ class CallFlow:
         """The numbers of the attempts that were sent and not answered."""
         return list(self._under_way)
 
+    @property
+    def attempts_sent(self) -> int:
+        """How many attempts were sent."""
+        return self._sent
+
     def start(self, now: float) -> Action:
         """Begin; with a ``call`` given, its first attempt is sent as it is."""
         return self._send(now) if self.call is not None else self._begin(now)

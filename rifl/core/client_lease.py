@@ -59,6 +59,7 @@ class ClientLease:
         "streams",
         "term_s",
         "token",
+        "token_at",
         "tracker",
         "window",
     )
@@ -72,6 +73,8 @@ class ClientLease:
         self.window = window
         self.tracker = RequestTracker(window)
         self.renewed_at = sent_at
+        # When the server was last asked for the token to use.
+        self.token_at = sent_at
         self.expires_at = sent_at + grant.term_s
         self.range_cursor = 0
         self.encoded = b""

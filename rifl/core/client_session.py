@@ -97,6 +97,7 @@ class ClientSession:
         if term_s > 0:
             lease.term_s = term_s
         lease.accepted(sent_at)
+        lease.token_at = max(lease.token_at, sent_at)
         if token and token != lease.token:
             lease.token = token
             lease.encoded = b""
@@ -135,7 +136,10 @@ class ClientSession:
             if not wanted:
                 return LeaseStep.WAIT, None
             return (LeaseStep.GRANT, None) if now >= retry_at else (LeaseStep.WAIT, retry_at)
-        due = max(lease.renewed_at + lease.term_s / 3, retry_at)
+        # Accepted calls renew; but only a heartbeat brings the token of a new secret,
+        # and the old one is good for a term after that.
+        heartbeat_at = min(lease.renewed_at + lease.term_s / 3, lease.token_at + lease.term_s)
+        due = max(heartbeat_at, retry_at)
         if wanted and now >= lease.expires_at:
             due = retry_at
         return (LeaseStep.RENEW, None) if now >= due else (LeaseStep.WAIT, due)

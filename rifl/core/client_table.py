@@ -6,7 +6,7 @@ decision and the claim, so a shell only has to make it atomic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rifl.core.call import Call
@@ -55,7 +55,7 @@ class Attempt:
     ended = False
     intended = False
     recorded: CompletionRecord | None = None
-    waiters: list[Callable[[], None]] | None = None
+    waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:
         self.entry = entry

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import grpc
 
-from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
@@ -29,7 +29,6 @@ from rifl.stores.pending import wake_on_loop
 
 __all__ = ["AioShell", "send", "unary_behavior"]
 
-_log = get_logger("rifl.server")
 _Handler = Callable[[Any, Any], Awaitable[Any]]
 _UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
 
@@ -43,6 +42,7 @@ class AioShell:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._waiting = 0
+        engine.waiting.append(lambda: self._waiting)
         # A task that nobody holds may be collected before it is done.
         self._executing: set[asyncio.Task[Any]] = set()
 
@@ -123,6 +123,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     serialize = handler.response_serializer
 
     serving = Serving(store, serialize)
+    observer = engine.observer
 
     async def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
@@ -142,6 +143,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     async def deduplicated(request: bytes, context: Any) -> Any:
         call: Call | None = None
         raised: list[BaseException] = []
+        began = 0.0 if observer is None else time.perf_counter()
         try:
             call = engine.arrive(method, request, context)
             answer = await shell.drive(admit(store, call, policy), context)
@@ -154,8 +156,12 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                     )
                 )
         except RiflError as error:
-            _log.debug("refused", method=method, reason=error.reason)
+            engine.refusals.refused(method, call, error)
+            if observer is not None:
+                engine.served(method, call, error, began)
             return await send(context, refusal_status(error, call))
+        if observer is not None:
+            engine.served(method, call, answer, began)
         if not raised and is_bare(answer, call.attempt):
             return answer.record.response
         status = answer_status(answer, call.attempt)

@@ -45,6 +45,10 @@ class Noted:
         self.rifl_attempt = attempt
         self.rifl_serving = serving
 
+    def __getattr__(self, name: str) -> Any:
+        # What an interceptor outside put on the context for handlers to read.
+        return getattr(self._inner, name)
+
     # -- noted ---------------------------------------------------------------------
 
     def set_code(self, code: Any) -> None:

@@ -6,17 +6,21 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 import grpc.aio
 
+from lease_server import SERVICE_NAME as LEASES
 from lease_server import add_lease_service, open_authority
 from lease_server.log import get_logger
+from rifl.core.errors import RiflError
+from rifl.core.observer import Observer, Observers, Statistics
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.server.engine import Engine
+from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
@@ -32,6 +36,7 @@ _NEVER = {
     "/grpc.health.v1.Health/*": None,
 }
 _SWEEPS_PER_TERM = 20
+_LOGGED_IDS = 20
 
 
 class Deduplicator:
@@ -44,7 +49,7 @@ class Deduplicator:
         add_YourServicer_to_server(YourServicer(), server)
         dedup.add_to_server(server)
 
-    ``url``: where completion records live (``memory:``, ``sqlite:///file``).
+    ``url``: where completion records live (``memory:``, ``sqlite:///file``, ``redis://...``).
     ``methods``: how methods are declared, by ``/package.Service/Method``,
     ``/package.Service/*`` or ``*``: a ``MethodPolicy``, ``"plain"``,
     ``"idempotent"``, ``"atomic"``, or None for not deduplicated. ``default`` is
@@ -54,7 +59,8 @@ class Deduplicator:
     pool given to ``add_to_server``, none if that is unknown. ``max_wait_s``: how
     long a duplicate waits at most. ``drain_s``: how long ``close`` waits for
     running calls. ``peer_property``: which certificate property ids are bound to.
-    ``clock``: monotonic seconds, for tests.
+    ``observer``: who is told what happens, one or several (``rifl.metrics``,
+    ``rifl.tracing``). ``clock``: monotonic seconds, for tests.
 
     Thread-safe. Opening raises a ``StoreError``; a policy that the store cannot
     honour raises ``ValueError``. ``close`` (or leaving the context) after the
@@ -75,6 +81,7 @@ class Deduplicator:
         drain_s: float = 10.0,
         lock_timeout_s: float = 5.0,
         peer_property: str | None = None,
+        observer: Observer | Sequence[Observer] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
@@ -84,7 +91,11 @@ class Deduplicator:
         self._drain_s = drain_s
         self._peer_property = peer_property
         self._given_waiters = max_waiters
+        self._observer = Observers.of(observer, _observer_failed)
+        self._health = HealthStatus()
         self._store = open_store(url, lock_timeout_s=lock_timeout_s)
+        self._store.observer = self._observer
+        self._store.on_refusal = self._refusal_changed
         try:
             self._check_policies(url)
             self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
@@ -101,6 +112,7 @@ class Deduplicator:
             max_aio_waiters=max_aio_waiters,
             max_wait_s=max_wait_s,
             peer_property=peer_property,
+            observer=self._observer,
         )
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
@@ -109,6 +121,8 @@ class Deduplicator:
             target=self._sweep, args=(term_s / _SWEEPS_PER_TERM,), name="rifl-sweeper", daemon=True
         )
         self._sweeper.start()
+        if self._observer is not None:
+            self._observer.attached(self.statistics)
 
     def interceptor(self) -> grpc.ServerInterceptor:
         """Return the interceptor for ``grpc.server``."""
@@ -136,34 +150,77 @@ class Deduplicator:
         if self._given_waiters is None:
             self._engine.max_waiters = _pool_size(server) // 4
 
+    def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC health (``rifl[health]``): for the server, and the services named.
+
+        NOT_SERVING while new calls are refused: the store is unavailable, or the
+        server drains. Before the server starts, and on its loop for an aio one.
+        Raises ``ImportError`` where grpcio-health-checking is not installed.
+        """
+        self._health.serve(server, services)
+
+    def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC reflection (``rifl[health]``) for the services named, and ours.
+
+        ``services`` are full names. Raises ``ImportError`` where grpcio-reflection
+        is not installed.
+        """
+        add_reflection(server, (*services, LEASES, OUTCOMES))
+
+    def rotate_secret(self) -> None:
+        """Make a new secret for client tokens, durably.
+
+        It signs after half a term; tokens of the old one stay valid for a term
+        after that, and heartbeats hand out new ones. Rotate at most once in three
+        terms: only two secrets are kept. Blocks on the store; raises
+        ``lease_server.StorageUnavailable``.
+        """
+        self._authority.rotate_secret()
+
+    def statistics(self) -> Statistics:
+        """Count what is held now, without holding calls up. Any thread."""
+        clients, unacknowledged, running = self._store.statistics()
+        waiting = sum(count() for count in self._engine.waiting)
+        return Statistics(clients, len(self._authority), unacknowledged, running, waiting)
+
     def drain(self) -> None:
         """Refuse new calls from now on (DRAINING); duplicates are still answered."""
         self._store.refuse_new(True)
 
-    def close(self) -> None:
-        """Wait for running calls, at most ``drain_s``, and let the store go. Idempotent.
+    def drained(self, timeout_s: float) -> int:
+        """Wait for the calls that run, at most so long; how many still do. Blocks."""
+        self._store.settled(timeout_s)
+        return self._store.running()
 
-        On an event loop use ``aclose``: this would block the handlers it waits for.
+    def close(self, drain_s: float | None = None) -> None:
+        """Wait for running calls, and let the store go. Idempotent.
+
+        At most ``drain_s`` seconds; None means the constructor's. On an event loop
+        use ``aclose``: this would block the handlers it waits for.
         """
         if self._closed.is_set():
             return
         self.drain()
+        wait_s = self._drain_s if drain_s is None else drain_s
         if _on_event_loop():
             if self._store.running():
                 _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
-        elif not self._store.settled(self._drain_s):
+        elif not self._store.settled(wait_s):
             _log.warning("closed_with_calls_running", calls=self._store.running())
         self._closed.set()
         self._sweeper.join()
+        if self._observer is not None:
+            self._observer.detached(self.statistics)
         self._store.close()
 
-    async def aclose(self) -> None:
+    async def aclose(self, drain_s: float | None = None) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
         if self._closed.is_set():
             return
         self.drain()
-        await self._aio.shell.drained(self._drain_s)
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
+        wait_s = self._drain_s if drain_s is None else drain_s
+        await self._aio.shell.drained(wait_s)
+        await asyncio.to_thread(self.close, drain_s)
 
     def __enter__(self) -> Self:
         return self
@@ -193,13 +250,28 @@ class Deduplicator:
         ):
             raise UnsupportedStore(f"an atomic method needs a store with transactions, not {url}")
 
+    def _refusal_changed(self, refusal: RiflError | None) -> None:
+        if refusal is None:
+            _log.info("taking_new_calls")
+        else:
+            _log.warning("refusing_new_calls", reason=refusal.reason, error=str(refusal))
+        self._health.set(refusal is None)
+        if self._observer is not None:
+            self._observer.serving(refusal)
+
     def _sweep(self, every_s: float) -> None:
         while not self._closed.wait(every_s):
             try:
-                self._store.drop(self._authority.expire())
+                if ended := self._authority.expire():
+                    self._store.drop(ended)
+                    _log.info("clients_ended", clients=len(ended), some=ended[:_LOGGED_IDS])
             except Exception:  # noqa: BLE001 - logged with its traceback
                 # Nobody else would sweep: the next round may work again.
                 _log.exception("sweep_failed")
+
+
+def _observer_failed(method: str, error: Exception) -> None:
+    _log.error("observer_failed", method=method, error=repr(error))
 
 
 def _pool_size(server: Any) -> int:

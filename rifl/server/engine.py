@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import hmac
+import time
+from collections.abc import Callable
 from typing import Any
+
+import grpc
 
 from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
 from rifl.core.errors import BadHeader, RiflError
+from rifl.core.observer import Observers, ServedCall
 from rifl.core.policy import MethodPolicies
+from rifl.core.serving import Answer
+from rifl.server.events import RefusalLog
 from rifl.stores.base import Store
 from rifl.wire import ATTEMPTS_BY_GRPC_KEY, error_class, find_header, parse_call
 
 __all__ = ["Engine"]
 
 _WAIT_SHARE = 0.9
+_CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
 
 class Engine:
@@ -36,6 +44,7 @@ class Engine:
         max_aio_waiters: int,
         max_wait_s: float,
         peer_property: str | None,
+        observer: Observers | None = None,
     ) -> None:
         self.store = store
         self.authority = authority
@@ -44,6 +53,10 @@ class Engine:
         self.max_aio_waiters = max_aio_waiters
         self._max_wait_s = max_wait_s
         self._peer_property = peer_property
+        self.observer = observer
+        self.refusals = RefusalLog()
+        # How many duplicates wait, one entry for each shell.
+        self.waiting: list[Callable[[], int]] = []
 
     def arrive(self, method: str, request: bytes, context: Any) -> Call:
         """Step 1: parse the header and check its token; no state is made.
@@ -67,7 +80,12 @@ class Engine:
         token = call.token
         bound = peer_bound(token)
         verified = self.store.token(call.client_id)
-        if verified and not bound and hmac.compare_digest(token, verified):
+        if (
+            verified
+            and not bound
+            and hmac.compare_digest(token, verified)
+            and self.authority.still_signed(token)
+        ):
             return
         try:
             if bound:
@@ -75,6 +93,18 @@ class Engine:
             self.authority.check(call.client_id, token, call.peer)
         except LeaseError as error:
             raise (error_class(error.reason) or RiflError)(str(error)) from error
+
+    def served(
+        self, method: str, call: Call | None, answer: Answer | RiflError, began: float
+    ) -> None:
+        """Tell the observer, of which there is one, of an answer or a refusal."""
+        if isinstance(answer, RiflError):
+            outcome, reason, code = answer.outcome, answer.reason, _CODES[answer.code]
+        else:
+            outcome, reason, code = answer.outcome, answer.record.reason, answer.record.code
+        self.observer.call_served(  # type: ignore[union-attr]  # asked for by the shell
+            ServedCall(method, call, outcome, reason, code, time.perf_counter() - began)
+        )
 
     def wait_limit_s(self, remaining_s: float | None) -> float:
         """How long a duplicate may wait: the answer has to reach it in time."""

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from lease_server.raw import RawAnswer, raw_handler
 from rifl.core.errors import BadHeader
 from rifl.core.policy import MethodPolicy
 from rifl.server import aio, sync
@@ -107,16 +108,16 @@ def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
         pool = getattr(handler.unary_unary, "experimental_thread_pool", None)
         if pool is not None:
             behavior.experimental_thread_pool = pool  # type: ignore[attr-defined]
-        return grpc.unary_unary_rpc_method_handler(behavior)
+        return raw_handler(behavior)
 
     return wrap
 
 
 def _sync_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:
-    def refuse(request: bytes, context: Any) -> bytes:
-        return sync.send(context, refusal_status(_needs_identity(method), None))
+    def refuse(request: bytes, context: Any) -> RawAnswer:
+        return RawAnswer(sync.send(context, refusal_status(_needs_identity(method), None)))
 
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    return raw_handler(refuse)
 
 
 def _aio_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:

@@ -16,10 +16,12 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
 
     For handlers of methods declared ``atomic``; to be called once, before the
     transaction commits. ``transaction`` is the connection that holds it: a
-    ``sqlite3.Connection`` to the method's database, not in autocommit. When it
-    commits, ``reply`` (with the trailing metadata set so far) is the answer to
-    this and every later attempt; when it rolls back, nothing happened and the
-    call stays new. Does nothing for a call without an identity.
+    ``sqlite3.Connection`` to the method's database, not in autocommit; or a redis-py
+    pipeline of the store's Redis, still empty (WATCH and read first, then record, then
+    queue the effects; the record's result comes first). When it commits, ``reply``
+    (with the trailing metadata set so far) is the answer to this and every later
+    attempt; when it rolls back, nothing happened and the call stays new. Does nothing
+    for a call without an identity.
 
     Raises, and then the handler must not commit: ``WrongDatabase`` for another
     database or autocommit; ``StaleRpc`` if a record stands already, the client

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 import grpc
 
-from lease_server.log import get_logger
+from lease_server.raw import RawAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
@@ -29,7 +30,6 @@ from rifl.server.engine import Engine
 
 __all__ = ["SyncShell", "send", "unary_behavior"]
 
-_log = get_logger("rifl.server")
 _Handler = Callable[[Any, Any], Any]
 _UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
 
@@ -41,6 +41,7 @@ class SyncShell:
         self.engine = engine
         self._waiting = 0
         self._lock = threading.Lock()
+        engine.waiting.append(lambda: self._waiting)
 
     def drive(
         self,
@@ -106,12 +107,13 @@ def unary_behavior(
     serialize = handler.response_serializer
 
     serving = Serving(store, serialize)
+    observer = engine.observer
 
     def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
     ) -> HandlerResult:
         inner = HandlerContext(context, attempt, serving)
-        # Not reset: gRPC runs every call in a context of its own.
+        # Reset only where gRPC does not run every call in a context of its own.
         CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
@@ -129,11 +131,15 @@ def unary_behavior(
             if not inner.aborted:
                 raised.append(error)
             return raised_result(inner, error, aio=aio)
+        finally:
+            if aio:
+                CURRENT.set(None)
         return returned_result(inner, response, serialize, aio=aio)
 
     def deduplicated(request: bytes, context: Any) -> Any:
         call: Call | None = None
         raised: list[BaseException] = []
+        began = 0.0 if observer is None else time.perf_counter()
         try:
             call = engine.arrive(method, request, context)
             answer = shell.drive(
@@ -142,10 +148,14 @@ def unary_behavior(
                 lambda attempt: run(request, context, attempt, raised),
             )
         except RiflError as error:
-            _log.debug("refused", method=method, reason=error.reason)
-            return send(context, refusal_status(error, call))
+            engine.refusals.refused(method, call, error)
+            if observer is not None:
+                engine.served(method, call, error, began)
+            return RawAnswer(send(context, refusal_status(error, call)))
+        if observer is not None:
+            engine.served(method, call, answer, began)
         if not raised and is_bare(answer, call.attempt):
-            return answer.record.response
+            return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
         status = answer_status(answer, call.attempt)
         if raised:
             # As it would be without us: for the interceptors outside, and gRPC's log.
@@ -154,7 +164,7 @@ def unary_behavior(
                 context.set_code(STATUS_CODES[status.code])
             context.set_details(status.details)
             raise raised[0]
-        return send(context, status)
+        return RawAnswer(send(context, status))
 
     return deduplicated
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from lease_server.storage import LeaseStorage
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, Leases
+from rifl.core.errors import RiflError
+from rifl.core.observer import Observer
 from rifl.core.policy import MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Records
@@ -26,6 +28,11 @@ class Store(Records, Protocol):
 
     # Whether an atomic method's records can be in a user's transaction.
     supports_atomic: bool
+    # Told of commits; None for nobody. Set before ``bind``.
+    observer: Observer | None
+    # Told, outside any lock, when new calls begin to be refused and why, and with
+    # None when they are taken again. Set before ``bind``.
+    on_refusal: Callable[[RiflError | None], None] | None
 
     @property
     def leases(self) -> LeaseStorage:
@@ -69,6 +76,12 @@ class Store(Records, Protocol):
 
     def running(self) -> int:
         """How many attempts are not settled."""
+
+    def statistics(self) -> tuple[int, int, int]:
+        """Clients with state, calls not acknowledged, and of these the ones running.
+
+        Called when metrics are scraped: in milliseconds, holding nothing up.
+        """
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""

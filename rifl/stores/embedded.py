@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,6 +11,7 @@ from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
 from rifl.core.errors import Draining, RiflError, StoreUnavailable
 from rifl.core.invariant import InvariantViolated
+from rifl.core.observer import Observer
 from rifl.core.policy import MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
@@ -35,6 +35,11 @@ class EmbeddedStore:
     _has_rows = False
 
     def __init__(self) -> None:
+        # Both are set before ``bind``, if at all.
+        self.observer: Observer | None = None
+        self.on_refusal: Callable[[RiflError | None], None] | None = None
+        self._told: RiflError | None = None
+        self._tell_lock = threading.Lock()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._table: ClientTable
@@ -101,16 +106,13 @@ class EmbeddedStore:
         with self._lock:
             if attempt.ended:
                 return False
-            if attempt.waiters is None:
-                attempt.waiters = []
-            attempt.waiters.append(wake)
+            attempt.waiters = [*attempt.waiters, wake]
             return True
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
-        with self._lock, contextlib.suppress(ValueError):
-            if attempt.waiters is not None:
-                attempt.waiters.remove(wake)
+        with self._lock:
+            attempt.waiters = [other for other in attempt.waiters if other != wake]
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients, with their records."""
@@ -132,11 +134,24 @@ class EmbeddedStore:
         with self._lock:
             self._draining = draining
             self._update_refusal()
+        self._tell_refusal()
 
     def running(self) -> int:
         """How many attempts are not settled."""
         with self._lock:
             return len(self._table.running())
+
+    def statistics(self) -> tuple[int, int, int]:
+        """Clients with state, calls not acknowledged, and of these the ones running."""
+        with self._lock:
+            entries = self._table.entries()
+        # Counted without the lock, which every call takes: each number is one that
+        # was true a moment ago.
+        calls = sum(
+            len(entry.tracker) + (0 if entry.keyed is None else len(entry.keyed))
+            for entry in entries
+        )
+        return len(entries), calls, sum(len(entry.running) for entry in entries)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
@@ -153,6 +168,17 @@ class EmbeddedStore:
             or self._unavailable
         )
 
+    def _tell_refusal(self) -> None:
+        """Say whether new calls are refused; the lock is not held."""
+        if self.on_refusal is None:
+            return
+        # One at a time, so that the last to be told is what holds.
+        with self._tell_lock:
+            refusal = self._table.refusing
+            if type(refusal) is not type(self._told):
+                self.on_refusal(refusal)
+            self._told = refusal
+
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
         with self._lock:
             try:
@@ -165,16 +191,17 @@ class EmbeddedStore:
             if self._draining:
                 self._idle.notify_all()
             # No waiter comes after `ended`, but one may leave while we wake them.
-            waiters, attempt.waiters = attempt.waiters, None
-        if waiters is not None:
-            for wake in waiters:
-                wake()
+            waiters, attempt.waiters = attempt.waiters, ()
+        for wake in waiters:
+            wake()
 
     def _broken(self, violation: InvariantViolated) -> None:
         """Begin no new calls, for good: one of our own rules is broken (DESIGN §9)."""
         _log.critical("invariant_violated", error=str(violation))
         self._stopped = StoreUnavailable(f"the server broke a rule of its own: {violation}")
         self._update_refusal()
+        # The lock is held here, and nobody may be told under it.
+        threading.Thread(target=self._tell_refusal, name="rifl-refusal", daemon=True).start()
 
     def _remove(self, client_ids: list[int]) -> None:
         """Let the rows of forgotten clients go; called with the lock held."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import BadHeader, RpcId
@@ -15,6 +15,7 @@ _PAIRS = st.lists(st.tuples(st.integers(1, 2**40), st.integers(1, 2**40)), max_s
 )
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**40), _PAIRS)
 def test_pairs_and_ranges_say_the_same(first_incomplete: int, pairs: list[int]) -> None:
     """Decoding and encoding are inverse, and what is decoded is well formed (rifl.proto)."""

@@ -33,7 +33,7 @@ from rifl.core.serving import Answer, HandlerResult, Wait, refusal_record, resol
 
 CLIENT = 7
 NOTHING_HAPPENED = 14
-CALLS = 4
+CALLS = 12
 
 
 class AlwaysAlive:
@@ -288,6 +288,9 @@ class World:
             return
         if outcome is Outcome.NOT_EXECUTED:
             self.refused_for_good.add(arrival.seq)
+            # After a crash nobody knows of an idempotent call's lost run.
+            if self.policy.kind is not Kind.IDEMPOTENT:
+                assert not self.effects[arrival.seq], "told as not executed, and it was"
         # An answer that left is the answer for ever, and it was durable first.
         assert self.answers.setdefault(arrival.seq, record) == record
         assert arrival.seq in self.disk.acknowledged or self.disk.records[arrival.seq] == record

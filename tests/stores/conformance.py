@@ -26,6 +26,7 @@ from rifl.core.errors import (
     SessionClosed,
     WindowExceeded,
 )
+from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
@@ -69,7 +70,8 @@ class Opened:
 
     def claim(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
         """Decide about a call."""
-        return self.store.claim(call, policy)
+        decision = self.store.claim(call, policy)
+        return decision.wait() if isinstance(decision, Later) else decision
 
     def begin(self, call: Call, policy: MethodPolicy = PLAIN) -> Attempt:
         """Claim a call that is new, and start it."""
@@ -141,7 +143,7 @@ def drive(steps: Any, store: Store, run: Callable[[Attempt], HandlerResult]) -> 
             elif isinstance(step, Fetch):
                 value = store.fetch(step.call)
             else:
-                step.wait()
+                value = step.wait()
     except StopIteration as stop:
         answer: Answer = stop.value
         return answer

@@ -31,6 +31,8 @@ __all__ = ["RedisBackend", "finish_arguments", "member_of"]
 
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
+# How long the listener takes at most to notice that the store closes.
+_LISTEN_S = 0.1
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
 _UNSEEN = -1
@@ -162,7 +164,7 @@ class RedisBackend:
             return FINISH, request.call.client_id, finish_arguments(request)
         if isinstance(request, Beat):
             dead = [part for entry in request.dead for part in entry]
-            return BEAT, None, [request.owner, *dead]
+            return BEAT, None, [request.owner, int(request.leaving), *dead]
         raise TypeError(f"not a request: {request!r}")
 
     def _read(self, request: Any, reply: list[Any]) -> Any:
@@ -192,7 +194,7 @@ class RedisBackend:
             try:
                 pubsub.subscribe(channel)
                 while not self._closing.is_set():
-                    message = pubsub.get_message(timeout=0.5)
+                    message = pubsub.get_message(timeout=_LISTEN_S)
                     if message is None:
                         continue
                     if message["type"] == "subscribe":

@@ -93,11 +93,17 @@ class RedisLeaseStorage:
 
     def known_clients(self) -> list[int]:
         """Ids with a row, ended sessions left out."""
-        members = self._command("zrange", self._backend.key("due"), 0, -1)
-        ended = {
-            row.client_id for row in self.load_sessions() if row.state is not SessionState.OPEN
-        }
-        return [int(member) for member in members if int(member) not in ended]
+        members = [int(member) for member in self._command("zrange", self._key("due"), 0, -1)]
+        with self._backend.clients.blocking.pipeline(transaction=False) as pipe:
+            for client_id in members:
+                pipe.hmget(self._backend.base(client_id) + "client", "store", "state", "due")
+            rows = self._checked(pipe.execute)
+        # A closed session that is swept has its row only to be refused by.
+        return [
+            client_id
+            for client_id, (store, state, due) in zip(members, rows, strict=True)
+            if store is not None and not (state == b"closed" and due is None)
+        ]
 
     def drop_client(self, client_id: int) -> None:
         """Remove a client's row and records now, whoever runs a call of it."""
@@ -176,7 +182,7 @@ class RedisLeaseStorage:
 
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""
-        rows = self._command("hgetall", self._backend.key("sessions"))
+        rows = self._command("hgetall", self._key("sessions"))
         return [_session(field, value) for field, value in rows.items()]
 
     def put_session(self, row: SessionRow) -> SessionRow:
@@ -206,7 +212,7 @@ class RedisLeaseStorage:
 
     def _find(self, name: str, peer: bytes) -> SessionRow | None:
         field = f"{peer.hex()}|{name}".encode()
-        value = self._command("hget", self._backend.key("sessions"), field)
+        value = self._command("hget", self._key("sessions"), field)
         return None if value is None else _session(field, value)
 
     # -- sweeping -------------------------------------------------------------------------
@@ -222,7 +228,7 @@ class RedisLeaseStorage:
             self._leases("refile", client_id, now_ms + _BUSY_MS)
         elif what == b"tombstone":
             field = reply[1]
-            value = self._command("hget", self._backend.key("sessions"), field)
+            value = self._command("hget", self._key("sessions"), field)
             row = None if value is None else _session(field, value)
             if row is None or row.client_id != client_id:
                 self.forget_session(client_id)
@@ -250,10 +256,13 @@ class RedisLeaseStorage:
         return str(info.get("run_id", "")).encode()
 
     def _replicas(self) -> list[bytes]:
-        replicas: list[bytes] = self._command("hkeys", self._backend.key("replicas"))
+        replicas: list[bytes] = self._command("hkeys", self._key("replicas"))
         return replicas
 
     # -------------------------------------------------------------------------------------
+
+    def _key(self, name: str) -> str:
+        return self._backend.key(name)
 
     def _lease(self, client_id: int, *arguments: Any) -> list[Any]:
         return self._run(LEASE, client_id, *arguments)
@@ -268,8 +277,12 @@ class RedisLeaseStorage:
             raise StorageUnavailable(f"the store cannot be written: {error}") from error
 
     def _command(self, name: str, *arguments: Any) -> Any:
+        return self._checked(getattr(self._backend.clients.blocking, name), *arguments)
+
+    @staticmethod
+    def _checked(command: Any, *arguments: Any) -> Any:
         try:
-            return getattr(self._backend.clients.blocking, name)(*arguments)
+            return command(*arguments)
         except (redis.RedisError, OSError) as error:
             raise StorageUnavailable(f"the store cannot be read: {error}") from error
 

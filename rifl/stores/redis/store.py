@@ -12,8 +12,9 @@ from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.lease_storage import RedisLeaseStorage
 from rifl.stores.redis.opening import open_backend
 from rifl.stores.redis.transaction import write_record, write_record_async
+from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.requests import Finish
-from rifl.stores.shared.store import SharedAttempt, SharedStore
+from rifl.stores.shared.store import SharedStore
 from rifl.wire import record_to_bytes
 
 __all__ = ["RedisStore"]

@@ -31,7 +31,7 @@ def write_record(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
     pipeline.watch(key)
     _check_token(pipeline.get(key), finish)
     pipeline.multi()
-    pipeline.eval(*_statement(backend, finish))
+    pipeline.execute_command("EVAL", *_statement(backend, finish))
 
 
 async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
@@ -41,7 +41,7 @@ async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Finis
     await pipeline.watch(key)
     _check_token(await pipeline.get(key), finish)
     pipeline.multi()
-    pipeline.eval(*_statement(backend, finish))
+    pipeline.execute_command("EVAL", *_statement(backend, finish))
 
 
 def _key(backend: RedisBackend, finish: Finish) -> bytes:

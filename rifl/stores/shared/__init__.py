@@ -16,6 +16,7 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
   store, conditional on the attempt token that was seen.
 """
 
+from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.backend import Backend, BackendError, Steps, WentBackwards
 from rifl.stores.shared.replicas import Replicas
 from rifl.stores.shared.requests import (
@@ -29,7 +30,7 @@ from rifl.stores.shared.requests import (
     Found,
     Look,
 )
-from rifl.stores.shared.store import SharedAttempt, SharedStore
+from rifl.stores.shared.store import SharedStore
 
 __all__ = [
     "Abandon",

@@ -61,6 +61,13 @@ class Pulse:
         if self._thread.is_alive():
             self._thread.join()
 
+    def leave(self) -> None:
+        """After ``stop``: say that this replica is gone, so that nobody waits for it."""
+        try:
+            self._backend.ask(Beat(self._owner, leaving=True))
+        except BackendError as error:
+            _log.debug("left_unsaid", error=str(error))
+
     def insist(self, rule: Generator[Any, Any, Any]) -> None:
         """Have a rule carried out soon. It queues itself again if it fails."""
         self._due.append(rule)

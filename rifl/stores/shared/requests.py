@@ -134,9 +134,12 @@ class Look(NamedTuple):
 class Beat(NamedTuple):
     """Count this replica's beat, remove the entries of dead ones, and read all.
 
+    ``leaving``: remove its own instead; what it still runs is lost from then on.
+
     ``dead`` are incarnations with the beats they stood still at. The reply is a
     dictionary of beats by incarnation.
     """
 
     owner: str
     dead: tuple[tuple[str, int], ...] = ()
+    leaving: bool = False

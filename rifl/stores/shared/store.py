@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets as randomness
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from lease_server.log import get_logger
 from lease_server.storage import LeaseStorage
 from rifl.core.call import Call
-from rifl.core.client_table import Attempt, ClientEntry, Decision, Leases
+from rifl.core.client_table import Attempt, Decision, Leases
 from rifl.core.errors import (
     BadHeader,
     Draining,
@@ -26,12 +23,15 @@ from rifl.core.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
+from rifl.core.invariant import invariant
 from rifl.core.later import Later
+from rifl.core.observer import Observer
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
 from rifl.stores.errors import UnsupportedStore
+from rifl.stores.shared.attempts import Attempts, SharedAttempt
 from rifl.stores.shared.backend import Backend, BackendError, Steps
 from rifl.stores.shared.pulse import Pulse
 from rifl.stores.shared.requests import (
@@ -46,13 +46,11 @@ from rifl.stores.shared.requests import (
 )
 from rifl.wire import record_from_bytes, record_to_bytes
 
-__all__ = ["SharedAttempt", "SharedStore"]
+__all__ = ["SharedStore"]
 
 _log = get_logger("rifl.store")
 _Rule = Generator[Any, Any, Any]
-_TOKEN_BYTES = 16
-_WAKES_REMEMBERED = 4096
-_NO_ENTRY = ClientEntry(0, 1)
+_OWNER_BYTES = 8
 _LOST = record_to_bytes(
     refusal_record(
         OutcomeUnknown("the replica that ran the call is gone; what it did is not known")
@@ -70,19 +68,6 @@ _REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
     Found.REFUSING: lambda call: Draining("the server is about to stop"),
     Found.WINDOW: lambda call: WindowExceeded("too many calls of the client are unacknowledged"),
 }
-
-
-class SharedAttempt(Attempt):
-    """An attempt with its token; on a stand-in for one on another replica, that one's."""
-
-    __slots__ = ("owner", "token")
-
-    def __init__(
-        self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
-    ) -> None:
-        super().__init__(_NO_ENTRY, call, policy, number)
-        self.token = token
-        self.owner = owner
 
 
 class SharedStore:
@@ -119,23 +104,15 @@ class SharedStore:
     ) -> None:
         if not 0 < 3 * beat_s <= dead_after_s:
             raise ValueError("dead_after_s must be at least three times beat_s")
+        self.observer: Observer | None = None
+        self.on_refusal: Callable[[RiflError | None], None] | None = None
         self.leases = leases
-        self.owner = randomness.token_hex(_TOKEN_BYTES // 2)
+        self.owner = randomness.token_hex(_OWNER_BYTES)
         self._backend = backend
         self._max_keys = max_keys
         self._max_key_bytes = max_key_bytes
         self._window = 512
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
-        self._numbers = 0
-        self._attempts: dict[bytes, SharedAttempt] = {}
-        # Stand-ins for attempts on other replicas that somebody here waits for.
-        self._elsewhere: dict[bytes, SharedAttempt] = {}
-        # Attempts that ended elsewhere a moment ago: a waiter may come after its wake.
-        self._woken: OrderedDict[bytes, None] = OrderedDict()
-        # Stand-ins that nobody will wake: they look again after the next beat.
-        self._unnoted: list[bytes] = []
-        self._missed_wakes = 0
+        self._attempts = Attempts(self.owner)
         self._draining = False
         self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after)
 
@@ -160,7 +137,7 @@ class SharedStore:
                     "an atomic method names another database than the store's: the records of "
                     "its calls could not be found there by other replicas"
                 )
-        self._backend.listen(self.owner, self._wake, self._wake_all)
+        self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
         self._pulse.start()
 
     # -- Records -----------------------------------------------------------------------
@@ -204,22 +181,11 @@ class SharedStore:
 
     def wait(self, attempt: Attempt, wake: Callable[[], None]) -> bool:
         """Have ``wake`` called when the attempt ends; False if it has."""
-        with self._lock:
-            if attempt.ended:
-                return False
-            if attempt.waiters is None:
-                attempt.waiters = []
-            attempt.waiters.append(wake)
-            return True
+        return self._attempts.wait(attempt, wake)
 
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
-        with self._lock:
-            if attempt.waiters is not None:
-                with contextlib.suppress(ValueError):
-                    attempt.waiters.remove(wake)
-            if not attempt.waiters and isinstance(attempt, SharedAttempt):
-                self._elsewhere.pop(attempt.token, None)
+        self._attempts.leave(attempt, wake)
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Nothing to do: the leases' storage drops clients where their rows are."""
@@ -237,26 +203,32 @@ class SharedStore:
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
         self._draining = draining
+        if self.on_refusal is not None:
+            self.on_refusal(Draining("the server is about to stop") if draining else None)
 
     def running(self) -> int:
         """How many attempts of this replica are not settled."""
+        return len(self._attempts)
+
+    def statistics(self) -> tuple[int, int, int]:
+        """Only what this replica knows: clients and records are the store's."""
         with self._lock:
-            return len(self._attempts)
+            return 0, len(self._attempts), len(self._attempts)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
-        with self._idle:
-            return self._idle.wait_for(lambda: not self._attempts, timeout_s)
+        return self._attempts.settled(timeout_s)
 
     def close(self) -> None:
-        """Stop beating and let the connections go."""
+        """Say that this replica is gone, and let the connections go."""
         self._pulse.stop()
+        self._pulse.leave()
         self._backend.close()
 
     # -- the rules -----------------------------------------------------------------------
 
     def _claim(self, call: Call, policy: MethodPolicy) -> _Rule:
-        attempt = self._new_attempt(call, policy)
+        attempt = self._attempts.new(call, policy)
         wanted = Claim(
             call,
             policy.kind,
@@ -271,7 +243,7 @@ class SharedStore:
         request = wanted
         try:
             while True:
-                missed = self._missed_wakes
+                gaps = self._attempts.gaps
                 asked = True
                 reply: Claimed = yield request
                 asked = False
@@ -302,7 +274,8 @@ class SharedStore:
                     )
                     request = wanted._replace(take_over=reply.token, lost=lost)
                     continue
-                return Decision(Verdict.IN_PROGRESS, self._stand_in(call, policy, reply, missed))
+                stand_in = self._attempts.stand_in(call, policy, reply, gaps)
+                return Decision(Verdict.IN_PROGRESS, stand_in)
         except BackendError as error:
             raise StoreUnavailable(f"the store cannot be reached: {error}") from error
         finally:
@@ -314,7 +287,7 @@ class SharedStore:
                     self._settle(attempt)
 
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
-        token = _token(attempt)
+        token = _shared(attempt).token
         request = Finish(attempt.call, token, record_to_bytes(record))
         try:
             reply: Finished = yield request
@@ -328,7 +301,7 @@ class SharedStore:
 
     def _committed(self, attempt: Attempt) -> _Rule:
         try:
-            reply: Finished = yield Look(attempt.call, _token(attempt))
+            reply: Finished = yield Look(attempt.call, _shared(attempt).token)
         except BackendError as error:
             # Committed or not, the store knows: if not, the call is new again.
             self._pulse.insist(self._abandon(attempt))
@@ -339,7 +312,7 @@ class SharedStore:
         return record_from_bytes(reply.record) if reply.ending is Ending.STANDS else None
 
     def _abandon(self, attempt: Attempt) -> _Rule:
-        request = Abandon(attempt.call, _token(attempt))
+        request = Abandon(attempt.call, _shared(attempt).token)
         try:
             reply: Finished = yield request
         except BackendError as error:
@@ -371,84 +344,23 @@ class SharedStore:
             raise LeaseExpired(f"client id {call.client_id} expired while the call ran")
         return None
 
-    # -- waiting ---------------------------------------------------------------------------
-
-    def _stand_in(self, call: Call, policy: MethodPolicy, reply: Claimed, missed: int) -> Attempt:
-        with self._lock:
-            stand_in = self._elsewhere.get(reply.token)
-            if stand_in is None:
-                stand_in = SharedAttempt(call, policy, 0, reply.token, reply.owner)
-                if reply.token in self._woken or missed != self._missed_wakes:
-                    stand_in.ended = True
-                else:
-                    self._elsewhere[reply.token] = stand_in
-            if not reply.noted:
-                self._unnoted.append(reply.token)
-            return stand_in
-
-    def _wake(self, token: bytes) -> None:
-        """An attempt that somebody here waits for ended on another replica."""
-        with self._lock:
-            self._woken[token] = None
-            if len(self._woken) > _WAKES_REMEMBERED:
-                self._woken.popitem(last=False)
-            stand_in = self._elsewhere.pop(token, None)
-        if stand_in is not None:
-            self._end(stand_in)
-
-    def _wake_all(self) -> None:
-        """Wakes may have been missed: everyone decides again."""
-        with self._lock:
-            self._missed_wakes += 1
-            stand_ins = list(self._elsewhere.values())
-            self._elsewhere.clear()
-        for stand_in in stand_ins:
-            self._end(stand_in)
+    # --------------------------------------------------------------------------------------
 
     def _look_after(self) -> None:
         """After every beat: whoever waits for a dead replica decides again."""
-        for stand_in in list(self._elsewhere.values()):
-            if self._pulse.is_dead(stand_in.owner):
-                self._wake(stand_in.token)
-        with self._lock:
-            unnoted, self._unnoted = self._unnoted, []
-            found = [self._elsewhere.pop(token, None) for token in unnoted]
-        for unwoken in found:
-            if unwoken is not None:
-                self._end(unwoken)
+        self._attempts.wake_for(self._pulse.is_dead)
 
     def _settle(self, attempt: Attempt) -> None:
-        with self._lock:
-            self._attempts.pop(_token(attempt), None)
-            if not self._attempts:
-                self._idle.notify_all()
-        self._end(attempt)
-
-    def _end(self, attempt: Attempt) -> None:
-        with self._lock:
-            attempt.ended = True
-            waiters, attempt.waiters = attempt.waiters, None
-        for wake in waiters or ():
-            wake()
-
-    # --------------------------------------------------------------------------------------
+        self._attempts.settle(_shared(attempt))
 
     def _is_own(self, url: str) -> bool:
         """Whether a URL names the database that this store is in."""
         return False
 
-    def _new_attempt(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
-        token = randomness.token_hex(_TOKEN_BYTES).encode()
-        with self._lock:
-            self._numbers += 1
-            attempt = SharedAttempt(call, policy, self._numbers, token, self.owner)
-            self._attempts[token] = attempt
-        return attempt
-
     def _steps(self, rule: _Rule) -> Steps:
         return Steps(self._backend, rule)
 
 
-def _token(attempt: Attempt) -> bytes:
-    token: bytes = attempt.token  # type: ignore[attr-defined]
-    return token
+def _shared(attempt: Attempt) -> SharedAttempt:
+    invariant(isinstance(attempt, SharedAttempt), "an attempt of another store")
+    return attempt  # type: ignore[return-value]

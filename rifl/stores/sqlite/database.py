@@ -21,6 +21,7 @@ __all__ = ["Database", "pack_ranges", "unpack_ranges"]
 
 _GET = "SELECT record FROM rifl_call WHERE client_id=? AND identity=? AND record IS NOT NULL"
 _CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
+_INTENTS = "SELECT client_id, identity, method FROM rifl_call WHERE record IS NULL LIMIT ?"
 _CLOSE_INTENTS = "UPDATE rifl_call SET record=? WHERE record IS NULL"
 
 
@@ -58,9 +59,13 @@ class Database:
         self._reader_lock = threading.Lock()
         self._journal: Journal | None = None
 
-    def start(self, on_health: Callable[[Exception | None], None]) -> None:
+    def start(
+        self,
+        on_health: Callable[[Exception | None], None],
+        on_commit: Callable[[int, float, Exception | None], None] | None = None,
+    ) -> None:
         """Start the journal: rows are written by it alone from now on."""
-        self._journal = Journal(self._writer, on_health, self.path.name)
+        self._journal = Journal(self._writer, on_health, self.path.name, on_commit)
 
     @property
     def journal(self) -> Journal:
@@ -68,6 +73,14 @@ class Database:
         if self._journal is None:
             raise InvariantViolated("rows are written before the journal is started")
         return self._journal
+
+    def intents(self, limit: int) -> list[str]:
+        """Return the identities of intents, with their methods, for the log."""
+        rows = self._writer.execute(_INTENTS, (limit,))
+        return [
+            f"{client_id}/{identity.hex() if isinstance(identity, bytes) else identity} {method}"
+            for client_id, identity, method in rows
+        ]
 
     def close_intents(self, record: CompletionRecord) -> int:
         """Give every intent of a dead incarnation its verdict, durably; how many."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,13 +20,15 @@ _LAST_RETRY_S = 1.0
 # Acknowledgements ride along with other writes; this many get a commit of their own.
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
-_INTENT = "INSERT INTO rifl_call VALUES (?, ?, ?, ?, NULL)"
+# The last parameter of these two, and of a client's, is the time of the commit.
+_INTENT = "INSERT INTO rifl_call VALUES (?, ?, ?, ?, NULL, ?)"
 _RECORD = (
-    "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET record=excluded.record"
+    "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "record=excluded.record, changed_at_unix_s=excluded.changed_at_unix_s"
 )
 _DELETE = "DELETE FROM rifl_call WHERE client_id=? AND identity=?"
 _CLIENT = (
-    "INSERT INTO rifl_client VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "INSERT INTO rifl_client VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "first_incomplete=excluded.first_incomplete, completed=excluded.completed"
 )
 # An empty transaction would succeed on a full disk too.
@@ -87,7 +90,8 @@ class Journal:
     A commit that fails before its fsync is retried for patient entries; a failed
     fsync stops the journal for good, since nobody can know what is on the disk.
     ``on_health`` hears the error when writes begin to fail and None when they
-    work again, in the committer's thread. Thread-safe; one thread of its own.
+    work again, ``on_commit`` the number of entries of each commit, its seconds and
+    its error; both in the committer's thread. Thread-safe; one thread of its own.
     """
 
     INTENT, RECORD, DELETE = _INTENT, _RECORD, _DELETE
@@ -97,9 +101,11 @@ class Journal:
         connection: sqlite3.Connection,
         on_health: Callable[[Exception | None], None],
         name: str,
+        on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         self._connection = connection
         self._on_health = on_health
+        self._on_commit = on_commit
         self._queue: list[Entry] = []
         self._acknowledged = _Acknowledged()
         self._wake = threading.Condition()
@@ -172,7 +178,12 @@ class Journal:
                 batch, self._queue = retry + self._queue, []
                 noted, self._acknowledged = self._acknowledged, _Acknowledged()
                 closing = self._closing
-            error = self._commit(batch, noted, probe=failing)
+            if self._on_commit is None:
+                error = self._commit(batch, noted, probe=failing)
+            else:
+                began = time.perf_counter()
+                error = self._commit(batch, noted, probe=failing)
+                self._on_commit(len(batch), time.perf_counter() - began, error)
             if isinstance(error, sqlite3.IntegrityError):
                 batch, error = self._commit_one_by_one(batch, noted)
             if error is None:
@@ -241,8 +252,10 @@ class Journal:
     def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
         connection = self._connection
         rows: dict[str, list[tuple[Any, ...]]] = {}
+        now = (int(time.time()),)
         for entry in batch:
-            rows.setdefault(entry.statement, []).append(entry.row)
+            row = entry.row if entry.statement is _DELETE else entry.row + now
+            rows.setdefault(entry.statement, []).append(row)
         try:
             connection.execute("BEGIN IMMEDIATE")
             for statement in (_INTENT, _RECORD, _DELETE):
@@ -274,7 +287,8 @@ class Journal:
         # A deletion and the acknowledgement that allows it are one transaction:
         # else a late duplicate looks new after a restart (DESIGN §4).
         execute(_DELETE, noted.calls)
-        execute(_CLIENT, [(client_id, *row) for client_id, row in noted.clients.items()])
+        now = int(time.time())
+        execute(_CLIENT, [(client_id, *row, now) for client_id, row in noted.clients.items()])
         execute(_DROP_CALLS, noted.dropped)
         execute(_DROP_CLIENT, noted.dropped)
 

@@ -11,11 +11,34 @@ from pathlib import Path
 
 from rifl.stores.errors import StoreLocked, StoreUnreachable
 
-__all__ = ["Ownership"]
+__all__ = ["Ownership", "owner_of"]
 
 _POLL_S = 0.05
 _owned: set[Path] = set()
 _owned_lock = threading.Lock()
+
+
+def owner_of(path: Path) -> str | None:
+    """Return who holds a store, as ``pid 123``; None if nobody does. Never blocks."""
+    path = path.resolve()
+    lock_path = path.with_name(path.name + ".lock")
+    with _owned_lock:
+        # Closing any descriptor of the lock's file would drop this process's lock.
+        if path in _owned:
+            return f"pid {os.getpid()}"
+        try:
+            file = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            # For an instant this may keep an opener waiting: it tries again.
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return f"pid {os.pread(file, 32, 0).decode(errors='replace').strip() or 'unknown'}"
+        else:
+            return None
+        finally:
+            os.close(file)
 
 
 class Ownership:

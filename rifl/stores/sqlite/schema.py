@@ -15,7 +15,7 @@ from rifl.stores.errors import (
 
 __all__ = ["SCHEMA_VERSION", "connect", "get_meta", "open_database", "set_meta"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _BUSY_TIMEOUT_S = 30.0
 
 _TABLES = """
@@ -33,19 +33,31 @@ CREATE TABLE rifl_session (
 CREATE TABLE rifl_client (
     client_id INTEGER PRIMARY KEY,
     first_incomplete INTEGER NOT NULL,
-    completed BLOB NOT NULL
+    completed BLOB NOT NULL,
+    registered_at_unix_s INTEGER
 );
 -- identity is the seq (an integer) or the key (a blob). record is NULL while
--- the call is an intent: begun, and not known to have ended.
+-- the call is an intent: begun, and not known to have ended. The time is that of
+-- the intent, then of the record, and NULL in rows that schema 1 wrote.
 CREATE TABLE rifl_call (
     client_id INTEGER NOT NULL,
     identity NOT NULL,
     fingerprint BLOB,
     method TEXT NOT NULL,
     record BLOB,
+    changed_at_unix_s INTEGER,
     PRIMARY KEY (client_id, identity)
 ) WITHOUT ROWID;
 """
+
+# What brings a database from one version to the next; run in one transaction
+# with the change of the version.
+_MIGRATIONS = {
+    1: (
+        "ALTER TABLE rifl_call ADD COLUMN changed_at_unix_s INTEGER",
+        "ALTER TABLE rifl_client ADD COLUMN registered_at_unix_s INTEGER",
+    ),
+}
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -125,6 +137,12 @@ def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -
         raise StoreSchemaTooNew(
             f"{path} has schema {version}; this release knows up to {SCHEMA_VERSION}"
         )
+    if version not in range(1, SCHEMA_VERSION + 1):
+        raise StoreCorrupt(f"{path} has no schema version that was ever used: {version}")
+    for old in range(version, SCHEMA_VERSION):
+        for statement in _MIGRATIONS[old]:
+            connection.execute(statement)
+    set_meta(connection, "schema_version", SCHEMA_VERSION)
     owner = str(get_meta(connection, "store_id"))
     if store_id not in (None, owner):
         raise WrongDatabase(f"{path} holds the records of another store")

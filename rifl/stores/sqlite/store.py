@@ -39,6 +39,7 @@ from rifl.wire import record_to_bytes
 __all__ = ["SqliteStore", "path_of"]
 
 _log = get_logger("rifl.store")
+_LOGGED_IDENTITIES = 20
 
 
 def path_of(url: str) -> Path:
@@ -98,7 +99,10 @@ class SqliteStore(EmbeddedStore):
             raise StoreCorrupt(f"{self._main.path} is damaged: {error}") from error
         self._bound = True
         for database in self._databases.values():
-            database.start(lambda error, name=database.name: self._health(name, error))  # type: ignore[misc]
+            database.start(
+                lambda error, name=database.name: self._health(name, error),  # type: ignore[misc]
+                None if self.observer is None else self.observer.committed,
+            )
 
     def start(self, attempt: Attempt) -> Pending | None:
         """Make a plain call's intent durable; register the client where need be."""
@@ -281,6 +285,7 @@ class SqliteStore(EmbeddedStore):
                 refusal = StoreUnavailable(f"the store cannot be written: {cause}")
             self._unavailable = refusal
             self._update_refusal()
+        self._tell_refusal()
 
     def _intended(self, attempt: Attempt) -> None:
         attempt.intended = True
@@ -344,8 +349,11 @@ class SqliteStore(EmbeddedStore):
         verdict = refusal_record(
             OutcomeUnknown("the server stopped while the call ran; what it did is not known")
         )
+        if database.incarnation > 1:
+            _log.info("taken_over", database=database.name, incarnation=database.incarnation)
+        some = database.intents(_LOGGED_IDENTITIES)
         if lost := database.close_intents(verdict):
-            _log.warning("outcomes_unknown", calls=lost, database=database.name)
+            _log.warning("outcomes_unknown", calls=lost, database=database.name, some=some)
         if database is not self._main:
             database.forget_others({row[0] for row in self._main.clients()})
         for client_id, first_incomplete, completed in database.clients():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,10 @@ __all__ = ["Row", "write_record", "write_record_async"]
 # Written only if the incarnation that runs the handler still owns the store: a
 # process that lost it cannot commit.
 _RECORD = (
-    "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ? WHERE "
+    "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ?, ? WHERE "
     "(SELECT value FROM rifl_meta WHERE name='incarnation')=?"
 )
-_CLIENT = "INSERT INTO rifl_client VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_CLIENT = "INSERT INTO rifl_client VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _FILE = "SELECT file FROM pragma_database_list WHERE name='main'"
 _Statements = Generator[tuple[str, tuple[Any, ...]], Any, None]
 
@@ -96,11 +97,12 @@ def _statements(row: Row) -> _Statements:
             f"the method's records live in {row.path}, and the connection is to "
             f"{file or 'memory'}: recovery could not find this one"
         )
-    written = yield _RECORD, (*row.call, row.incarnation)
+    now = int(time.time())
+    written = yield _RECORD, (*row.call, now, row.incarnation)
     if not written:
         raise StaleRpc("another incarnation of the server owns the store")
     if row.client is not None:
-        yield _CLIENT, row.client
+        yield _CLIENT, (*row.client, now)
 
 
 def _standing(row: Row) -> StaleRpc:

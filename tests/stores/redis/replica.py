@@ -42,9 +42,7 @@ class Replica:
         authority = open_authority(self.store.leases, term_s=term_s)
         assert isinstance(authority, SharedAuthority)
         self.authority = authority
-        self.store.bind(
-            authority, MethodPolicies({}, "plain"), clock=time.monotonic, window=window
-        )
+        self.store.bind(authority, MethodPolicies({}, "plain"), clock=time.monotonic, window=window)
 
     def client(self) -> int:
         """Grant a client id."""

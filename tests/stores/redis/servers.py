@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-__all__ = ["RedisServer", "executable", "until"]
+__all__ = ["RedisServer", "SentinelServer", "executable", "until"]
 
 _START_S = 20.0
 
@@ -40,9 +40,7 @@ class RedisServer:
             "maxmemory-policy": "noeviction",
             **settings,
         }
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -51,7 +49,7 @@ class RedisServer:
         arguments = [executable(), "--port", str(self.port), "--bind", "127.0.0.1"]
         arguments += ["--dir", str(self.directory), "--daemonize", "no"]
         for name, value in self.settings.items():
-            arguments += [f"--{name}", value]
+            arguments += [f"--{name}", *value.split(" ")]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
         with self.client() as client:
@@ -83,6 +81,39 @@ class RedisServer:
         """Return the store's URL with these options."""
         query = "&".join(f"{name}={value}" for name, value in options.items())
         return f"redis://127.0.0.1:{self.port}/0" + (f"?{query}" if query else "")
+
+
+class SentinelServer:
+    """One Sentinel that watches a primary named ``main``."""
+
+    def __init__(self, directory: Path, primary_port: int) -> None:
+        self.port = _free_port()
+        configuration = directory / "sentinel.conf"
+        configuration.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {directory}\n"
+            f"sentinel monitor main 127.0.0.1 {primary_port} 1\n"
+        )
+        with (directory / "sentinel.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [executable(), str(configuration), "--sentinel"], stdout=log, stderr=log
+            )
+        with redis.Redis(port=self.port, socket_timeout=5) as client:
+            until(lambda: _answers(client), "Sentinel answers", _START_S)
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait(10)
+
+
+def _free_port() -> int:
+    # A cluster's bus has a port 10000 above this one.
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            if port < 55000:
+                return port
 
 
 def _answers(client: Any) -> bool:

@@ -55,7 +55,7 @@ def test_a_wake_that_comes_before_its_waiter_is_not_lost(replicas):
     attempt = one.begin(call(one.client(), 1))
     waiting = two.claim(attempt.call).attempt
     two.store.leave(waiting, None)
-    two.store._wake(attempt.token)
+    two.store._attempts.wake(attempt.token)
     late = two.claim(attempt.call).attempt
     assert two.woken(late).is_set()
 

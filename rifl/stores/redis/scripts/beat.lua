@@ -1,9 +1,14 @@
 -- Count a replica's beat, take out those that stand still, and return all of them.
--- ARGV: 5 the replica, then pairs of a dead one and the beats it stood still at
+-- ARGV: 5 the replica, 6 whether it leaves, then pairs of a dead one and the beats it
+-- stood still at
 if went_backwards() then return {'backwards', '0'} end
 local replicas = global .. 'replicas'
-redis.call('HINCRBY', replicas, ARGV[5], 1)
-for at = 6, #ARGV, 2 do
+if ARGV[6] == '1' then
+  redis.call('HDEL', replicas, ARGV[5])
+else
+  redis.call('HINCRBY', replicas, ARGV[5], 1)
+end
+for at = 7, #ARGV, 2 do
   if redis.call('HGET', replicas, ARGV[at]) == ARGV[at + 1] then
     redis.call('HDEL', replicas, ARGV[at])
   end

@@ -1,0 +1,12 @@
+"""``rifl``, or ``python -m rifl``: look into stores. See ``rifl.cli``."""
+
+from __future__ import annotations
+
+import sys
+
+from rifl.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""The command line: arguments in, one line for an error, an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from lease_server.errors import LeaseError
+from rifl.cli.export import MissingExtra, export
+from rifl.cli.identity import candidates
+from rifl.cli.report import Report, print_call, print_client, print_store, print_value
+from rifl.core.identity import RpcId
+from rifl.stores.errors import StoreError, StoreLocked, UnsupportedStore
+from rifl.stores.inspection import Inspection, open_inspection
+
+__all__ = ["ExitCode", "main"]
+
+_EXIT_CODES = """
+exit codes: 0 done; 1 the store cannot be read or written; 2 wrong usage, or --yes is
+missing; 3 refused, a process owns the store; 4 no such client or call; 5 an extra is
+not installed
+"""
+_WARNING = """\
+Forgetting a call is final. The server will not know it any more: a retry of it RUNS AGAIN,
+and whether the first one had its effect is for you to find out. Stop the clients that may
+retry it, or be sure that running it again is what you want."""
+
+
+class ExitCode(enum.IntEnum):
+    """What the command ends with."""
+
+    DONE = 0
+    STORE = 1
+    USAGE = 2
+    OWNED = 3
+    NOT_FOUND = 4
+    MISSING_EXTRA = 5
+
+
+class _Refused(Exception):
+    """A command that cannot be done: its line and its exit code."""
+
+    def __init__(self, message: str, code: ExitCode) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit code. Errors are one line on standard error."""
+    arguments = _arguments(argv)
+    try:
+        with closing(open_inspection(arguments.url)) as store:
+            arguments.run(store, arguments)
+            sys.stdout.flush()
+        return ExitCode.DONE
+    except _Refused as error:
+        return _failed(error, error.code)
+    except UnsupportedStore as error:
+        return _failed(error, ExitCode.USAGE)
+    except StoreLocked as error:
+        return _failed(error, ExitCode.OWNED)
+    except MissingExtra as error:
+        return _failed(error, ExitCode.MISSING_EXTRA)
+    except BrokenPipeError:
+        # Such as ``rifl inspect ... | head``: nobody reads on.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+    except (StoreError, LeaseError, OSError) as error:
+        return _failed(error, ExitCode.STORE)
+
+
+def _failed(error: Exception, code: ExitCode) -> int:
+    line = " ".join((str(error) or type(error).__name__).split())
+    sys.stderr.write(f"rifl: {line}\n")
+    return code
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rifl", description=__doc__, epilog=_EXIT_CODES)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    url = argparse.ArgumentParser(add_help=False)
+    url.add_argument("url", metavar="URL", help="sqlite:///file (four slashes: from the root)")
+    url.add_argument("--json", action="store_true", help="print one JSON object instead")
+
+    inspect = commands.add_parser("inspect", parents=[url], help="clients, calls, sizes, ages")
+    inspect.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="list so many clients (default 50)"
+    )
+    inspect.set_defaults(run=_inspect)
+
+    show = commands.add_parser("show", parents=[url], help="one client, or one call")
+    show.add_argument("what", metavar="CLIENT_ID[/SEQ|/KEYHEX]", help="0x before a key of digits")
+    show.add_argument("--response", action="store_true", help="show the stored response, too")
+    show.set_defaults(run=_show)
+
+    release = commands.add_parser("release", parents=[url], help="forget a stuck call by hand")
+    release.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEYHEX")
+    release.add_argument("--yes", action="store_true", help="really")
+    release.set_defaults(run=_release)
+
+    export_ = commands.add_parser("export", parents=[url], help="all calls, to a file")
+    export_.add_argument("--out", type=Path, required=True, metavar="FILE.csv|FILE.parquet")
+    export_.add_argument("--responses", action="store_true", help="with the stored responses")
+    export_.set_defaults(run=_export)
+
+    rotate = commands.add_parser(
+        "rotate-secret", parents=[url], help="make a new secret for client tokens"
+    )
+    rotate.set_defaults(run=_rotate_secret)
+    return parser.parse_args(argv)
+
+
+def _inspect(store: Inspection, arguments: argparse.Namespace) -> None:
+    summary = store.summary()
+    # Few: a plain call has one only while it runs.
+    intents = list(store.calls(only_intents=True))
+    clients = store.clients(max(0, arguments.limit))
+    print_store(Report(as_json=arguments.json), summary, clients, intents)
+
+
+def _show(store: Inspection, arguments: argparse.Namespace) -> None:
+    report = Report(as_json=arguments.json)
+    found = _candidates(arguments.what)
+    if isinstance(found, int):
+        client = store.client(found)
+        if client is None:
+            raise _Refused(f"there is no client {found}", ExitCode.NOT_FOUND)
+        print_client(report, client, list(store.calls(found)))
+        return
+    rpc_id = _find(store, found, arguments.what)
+    call = store.call(rpc_id)
+    if call is None:
+        raise _Refused(f"{arguments.what} has just gone", ExitCode.NOT_FOUND)
+    print_call(report, call, store.record(rpc_id), with_response=arguments.response)
+
+
+def _release(store: Inspection, arguments: argparse.Namespace) -> None:
+    found = _candidates(arguments.what)
+    if isinstance(found, int):
+        raise _Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEYHEX", ExitCode.USAGE)
+    rpc_id = _find(store, found, arguments.what)
+    if owner := store.summary().owner:
+        raise _Refused(
+            f"the store is owned by a running server ({owner}), which would not notice: stop it",
+            ExitCode.OWNED,
+        )
+    if not arguments.yes:
+        sys.stderr.write(_WARNING + "\n")
+        raise _Refused(f"nothing was done; to forget {rpc_id} say --yes", ExitCode.USAGE)
+    if not store.release(rpc_id):
+        raise _Refused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
+    print_value(Report(as_json=arguments.json), "released", str(rpc_id))
+
+
+def _export(store: Inspection, arguments: argparse.Namespace) -> None:
+    rows = export(store, arguments.out, with_responses=arguments.responses)
+    print_value(Report(as_json=arguments.json), "calls_exported", rows)
+
+
+def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
+    print_value(Report(as_json=arguments.json), "key_id", store.rotate_secret())
+
+
+def _candidates(text: str) -> int | list[RpcId]:
+    try:
+        return candidates(text)
+    except ValueError as error:
+        raise _Refused(str(error), ExitCode.USAGE) from error
+
+
+def _find(store: Inspection, found: list[RpcId], text: str) -> RpcId:
+    kept = [rpc_id for rpc_id in found if store.call(rpc_id) is not None]
+    if not kept:
+        raise _Refused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
+    if len(kept) > 1:
+        client, _, key = text.partition("/")
+        raise _Refused(f"{text} is a seq and a key; the key is {client}/0x{key}", ExitCode.USAGE)
+    return kept[0]

@@ -1,0 +1,36 @@
+"""Identities as people type them: ``12``, ``12/7``, ``12/6f7264`` or ``12/0x31``."""
+
+from __future__ import annotations
+
+from rifl.core.identity import MAX_KEY_BYTES, MAX_SEQ, RpcId
+
+__all__ = ["candidates"]
+
+
+def candidates(text: str) -> int | list[RpcId]:
+    """Return the client id, or the calls, that a text may mean: a seq first.
+
+    Raises ``ValueError``, with a message for people, for a text that means none.
+    """
+    client, slash, call = text.partition("/")
+    if not _is_number(client):
+        raise ValueError(f"{text!r} is not CLIENT_ID, CLIENT_ID/SEQ or CLIENT_ID/KEYHEX")
+    client_id = int(client)
+    if not slash:
+        return client_id
+    found = []
+    if _is_number(call):
+        found.append(RpcId(client_id, int(call)))
+    try:
+        key = bytes.fromhex(call.removeprefix("0x"))
+    except ValueError:
+        key = b""
+    if 1 <= len(key) <= MAX_KEY_BYTES:
+        found.append(RpcId(client_id, None, key))
+    if not found:
+        raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 64 bytes in hexadecimal")
+    return found
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= MAX_SEQ

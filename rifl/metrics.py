@@ -1,0 +1,167 @@
+"""Prometheus metrics (``rifl[metrics]``): an observer for servers and clients.
+
+::
+
+    rifl.Deduplicator(url, observer=PrometheusObserver())
+    rifl.connect(target, observer=PrometheusObserver())
+
+One observer may serve any number of both; a second one needs a registry of its
+own, as Prometheus has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from rifl.core.errors import RiflError
+from rifl.core.observer import EndedCall, Observer, ServedCall, Statistics
+from rifl.core.outcome import Outcome
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ImportError as error:  # pragma: no cover - needs an environment without it
+    raise ImportError("rifl.metrics needs the extra: pip install rifl[metrics]") from error
+
+__all__ = ["PrometheusObserver"]
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_HELD = {
+    "clients": "Clients whose calls are tracked.",
+    "leases": "Leases that run.",
+    "unacknowledged": "Calls known and not acknowledged.",
+    "running": "Calls begun and not recorded.",
+    "waiting": "Duplicates that wait for a running call.",
+}
+
+
+class PrometheusObserver(Observer):
+    """Counts calls, commits and what is held, under names that begin with ``rifl_``.
+
+    A server: ``rifl_server_calls_total`` by method, outcome (``executed``,
+    ``replayed``, ``not-executed``, ``unknown``) and reason (empty for an answer of
+    the handler's); ``rifl_server_call_seconds`` by method and outcome;
+    ``rifl_store_commit_seconds``, ``rifl_store_commit_entries``,
+    ``rifl_store_commit_failures_total``; ``rifl_server_serving`` (0 while new calls
+    are refused) and, counted when scraped, ``rifl_server_clients``, ``_leases``,
+    ``_unacknowledged``, ``_running`` and ``_waiting``, summed over deduplicators.
+
+    A client: ``rifl_client_calls_total`` by method, outcome, reason and code;
+    ``rifl_client_attempts_total`` and ``rifl_client_retries_total`` by method;
+    ``rifl_client_call_seconds`` by method and outcome.
+
+    Only methods that the server deduplicates are labels of a server's, so that a
+    peer cannot make up new ones. Thread-safe.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def seconds(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(name, text, labels, buckets=_SECONDS, registry=registry)
+
+        self._served = counter(
+            "rifl_server_calls", "Arrivals answered.", "method", "outcome", "reason"
+        )
+        # Prometheus looks its labels up at some length, for every call.
+        self._by_answer: dict[tuple[str, Outcome, str], tuple[Counter, Histogram]] = {}
+        self._serving_time = seconds(
+            "rifl_server_call_seconds", "From arrival to answer.", "method", "outcome"
+        )
+        self._commit_time = seconds("rifl_store_commit_seconds", "One commit of the store.")
+        self._commit_entries = Histogram(
+            "rifl_store_commit_entries",
+            "Records and intents in one commit.",
+            buckets=_ENTRIES,
+            registry=registry,
+        )
+        self._commit_failures = counter("rifl_store_commit_failures", "Commits that failed.")
+        self._is_serving = Gauge(
+            "rifl_server_serving", "0 while new calls are refused, else 1.", registry=registry
+        )
+        self._ended = counter(
+            "rifl_client_calls", "Calls ended.", "method", "outcome", "reason", "code"
+        )
+        self._attempts = counter("rifl_client_attempts", "Attempts sent.", "method")
+        self._retries = counter("rifl_client_retries", "Attempts after the first.", "method")
+        self._ending_time = seconds(
+            "rifl_client_call_seconds", "From first step to end.", "method", "outcome"
+        )
+        self._held = _Held()
+        registry.register(self._held)
+
+    def attached(self, statistics: Callable[[], Statistics]) -> None:
+        """Count what this deduplicator holds, too, when scraped."""
+        self._held.add(statistics)
+        self._is_serving.set(1)
+
+    def detached(self, statistics: Callable[[], Statistics]) -> None:
+        """Count it no longer."""
+        self._held.remove(statistics)
+
+    def call_served(self, served: ServedCall) -> None:
+        """Count an arrival."""
+        key = (served.method, served.outcome, served.reason)
+        found = self._by_answer.get(key)
+        if found is None:
+            method, outcome = served.method, served.outcome.value
+            found = self._by_answer[key] = (
+                self._served.labels(method, outcome, served.reason),
+                self._serving_time.labels(method, outcome),
+            )
+        found[0].inc()
+        found[1].observe(served.seconds)
+
+    def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
+        """Count a commit."""
+        if error is not None:
+            self._commit_failures.inc()
+            return
+        self._commit_time.observe(seconds)
+        self._commit_entries.observe(entries)
+
+    def serving(self, refusal: RiflError | None) -> None:
+        """Note whether new calls are taken."""
+        self._is_serving.set(refusal is None)
+
+    def call_ended(self, ended: EndedCall, begun: object) -> None:
+        """Count a client's call."""
+        method, outcome = ended.method, ended.outcome.value
+        self._ended.labels(method, outcome, ended.reason, ended.code).inc()
+        self._attempts.labels(method).inc(ended.attempts)
+        if ended.attempts > 1:
+            self._retries.labels(method).inc(ended.attempts - 1)
+        self._ending_time.labels(method, outcome).observe(ended.seconds)
+
+
+class _Held(Collector):
+    """What the deduplicators hold, counted when scraped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sources: list[Callable[[], Statistics]] = []
+
+    def add(self, source: Callable[[], Statistics]) -> None:
+        with self._lock:
+            self._sources.append(source)
+
+    def remove(self, source: Callable[[], Statistics]) -> None:
+        with self._lock:
+            self._sources = [known for known in self._sources if known != source]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        with self._lock:
+            sources = list(self._sources)
+        counts = [source() for source in sources]
+        for name, text in _HELD.items():
+            total = sum(getattr(count, name) for count in counts)
+            yield GaugeMetricFamily(f"rifl_server_{name}", text, value=total)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        # What is counted need not be counted to be registered.
+        for name, text in _HELD.items():
+            yield GaugeMetricFamily(f"rifl_server_{name}", text)

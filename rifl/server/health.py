@@ -1,0 +1,80 @@
+"""gRPC's own health and reflection services, where the user asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+__all__ = ["HealthStatus", "add_reflection"]
+
+
+class HealthStatus:
+    """Tells the health services of the servers whether new calls are taken.
+
+    Thread-safe; a change reaches an aio server's service by way of its loop.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._serving = True
+        self._setters: list[Callable[[bool], object]] = []
+
+    def serve(self, server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:
+        """Host ``grpc.health.v1.Health``: for the whole server, and each service."""
+        try:
+            from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+        except ImportError as error:
+            raise ImportError("gRPC health needs the extra: pip install rifl[health]") from error
+        statuses = health_pb2.HealthCheckResponse
+        names = ("", *services)
+
+        def status(serving: bool) -> Any:
+            return statuses.SERVING if serving else statuses.NOT_SERVING
+
+        servicer: Any
+        if isinstance(server, grpc.aio.Server):
+            loop = asyncio.get_running_loop()
+            servicer = health.aio.HealthServicer()
+
+            async def set_all(serving: bool) -> None:
+                for name in names:
+                    await servicer.set(name, status(serving))
+
+            def set_soon(serving: bool) -> None:
+                if not loop.is_closed():
+                    asyncio.run_coroutine_threadsafe(set_all(serving), loop)
+
+            setter: Callable[[bool], object] = set_soon
+        else:
+            servicer = health.HealthServicer()
+
+            def set_now(serving: bool) -> None:
+                for name in names:
+                    servicer.set(name, status(serving))
+
+            setter = set_now
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        with self._lock:
+            self._setters.append(setter)
+            setter(self._serving)
+
+    def set(self, serving: bool) -> None:
+        """Say it to every server from now on."""
+        with self._lock:
+            self._serving = serving
+            for setter in self._setters:
+                setter(serving)
+
+
+def add_reflection(server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:
+    """Host gRPC reflection for the services, and for itself."""
+    try:
+        from grpc_reflection.v1alpha import reflection
+    except ImportError as error:
+        raise ImportError("gRPC reflection needs the extra: pip install rifl[health]") from error
+    reflection.enable_server_reflection((*services, reflection.SERVICE_NAME), server)

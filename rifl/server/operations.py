@@ -1,0 +1,109 @@
+"""Serving until a signal, and stopping without breaking a call (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from lease_server.log import get_logger
+from rifl.server.deduplicator import Deduplicator
+
+__all__ = ["serve_until_signal", "serve_until_signal_async"]
+
+_log = get_logger("rifl.server")
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# For answers that are ready to leave their sockets.
+_LAST_S = 1.0
+_STEP_S = 0.1
+
+
+def serve_until_signal(
+    server: grpc.Server,
+    dedup: Deduplicator,
+    grace: float = 30.0,
+    *,
+    signals: Iterable[signal.Signals] = _SIGNALS,
+) -> int:
+    """Block until a signal, then drain, stop the server and close ``dedup``.
+
+    ``server`` has been started. From the signal on, new calls are refused as
+    DRAINING (not executed: clients send them again, elsewhere if they can),
+    health is NOT_SERVING, duplicates are still answered, and calls that run have
+    ``grace`` seconds to end and be recorded. A second signal ends the wait.
+
+    Returns how many calls were still running then: 0 for a clean stop. What they
+    did is each method's own, as after a crash: plain ones have an unknown
+    outcome. In the main thread only; the signals' handlers are put back.
+    """
+    stop, hurry = threading.Event(), threading.Event()
+
+    def handle(number: int, frame: Any) -> None:
+        del number, frame
+        (hurry if stop.is_set() else stop).set()
+
+    before = {number: signal.signal(number, handle) for number in signals}
+    try:
+        stop.wait()
+        _log.info("draining", grace_s=grace)
+        dedup.drain()
+        deadline = time.monotonic() + grace
+        left = dedup.drained(0)
+        while left and not hurry.is_set() and time.monotonic() < deadline:
+            # In short steps, so that the second signal is seen.
+            left = dedup.drained(min(_STEP_S, max(0.0, deadline - time.monotonic())))
+        server.stop(_LAST_S).wait()
+        dedup.close(0.0 if left else None)
+        _log.info("stopped", calls_left=left)
+        return left
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def serve_until_signal_async(
+    server: grpc.aio.Server,
+    dedup: Deduplicator,
+    grace: float = 30.0,
+    *,
+    signals: Iterable[signal.Signals] = _SIGNALS,
+) -> int:
+    """Do what ``rifl.serve_until_signal`` does, on an event loop: ``rifl.aio.serve_until_signal``.
+
+    The loop runs in the main thread. Cancelled, it drains and stops all the same.
+    """
+    loop = asyncio.get_running_loop()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def handle() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    numbers = tuple(signals)
+    for number in numbers:
+        loop.add_signal_handler(number, handle)
+    try:
+        try:
+            await stop.wait()
+        finally:
+            _log.info("draining", grace_s=grace)
+            dedup.drain()
+            deadline = time.monotonic() + grace
+            left = dedup.drained(0)
+            while left and not hurry.is_set() and time.monotonic() < deadline:
+                # A thread waits, since the loop has calls to finish; in short
+                # steps, so that the second signal is seen and no thread stays.
+                step_s = min(_STEP_S, max(0.0, deadline - time.monotonic()))
+                left = await asyncio.to_thread(dedup.drained, step_s)
+            await server.stop(_LAST_S)
+            await dedup.aclose(0.0 if left else None)
+            _log.info("stopped", calls_left=left)
+        return left
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

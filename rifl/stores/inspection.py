@@ -1,0 +1,130 @@
+"""Looking into a store from outside its server (issue 3, tools)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from rifl.core.identity import RpcId
+from rifl.core.record import CompletionRecord
+from rifl.stores.errors import UnsupportedStore
+
+__all__ = ["CallRow", "ClientRow", "Inspection", "SessionInfo", "Summary", "open_inspection"]
+
+
+class Summary(NamedTuple):
+    """A store at a glance.
+
+    ``owner`` names the process that has it open, None if there is none.
+    ``intents`` are calls begun and not known to have ended: running, if there is
+    an owner. Calls that need no intent do not show while they run.
+    """
+
+    url: str
+    schema_version: int
+    incarnation: int
+    owner: str | None
+    size_bytes: int
+    clients: int
+    open_sessions: int
+    intents: int
+    records: int
+    record_bytes: int
+    oldest_unix_s: int | None
+
+
+class SessionInfo(NamedTuple):
+    """A named session; ``peer`` is empty for unauthenticated callers."""
+
+    name: str
+    peer: bytes
+    state: str
+    retention_s: float
+    changed_at_unix_s: float
+
+
+class ClientRow(NamedTuple):
+    """A client or a session with what is kept for it.
+
+    ``completed`` are the acknowledged ranges above ``first_incomplete``,
+    inclusive. Times are Unix seconds, None where an earlier release did not note
+    them. When a lease ends is known to its server alone: it is not stored.
+    """
+
+    client_id: int
+    first_incomplete: int
+    completed: list[tuple[int, int]]
+    intents: int
+    records: int
+    record_bytes: int
+    registered_at_unix_s: int | None
+    changed_at_unix_s: int | None
+    session: SessionInfo | None
+
+
+class CallRow(NamedTuple):
+    """One call: an intent if ``record_bytes`` is None, else recorded.
+
+    ``changed_at_unix_s`` is when it became that.
+    """
+
+    rpc_id: RpcId
+    method: str
+    fingerprint: bytes | None
+    record_bytes: int | None
+    changed_at_unix_s: int | None
+
+
+class Inspection(Protocol):
+    """A view of a store, beside whoever owns it. One thread at a time.
+
+    Reading takes no lock that its server would wait for. Rows are read as they
+    are when asked for, so two answers may differ. Raises a ``StoreError`` for a
+    store that cannot be read; closed by ``close``.
+    """
+
+    def summary(self) -> Summary:
+        """Count everything."""
+
+    def clients(self, limit: int | None = None) -> list[ClientRow]:
+        """Return clients and sessions, those that keep the most calls first."""
+
+    def client(self, client_id: int) -> ClientRow | None:
+        """Return one client, None if it is unknown."""
+
+    def calls(
+        self, client_id: int | None = None, *, only_intents: bool = False
+    ) -> Iterator[CallRow]:
+        """Return the calls kept, of one client or of all, by identity."""
+
+    def call(self, rpc_id: RpcId) -> CallRow | None:
+        """Return one call, None if nothing is kept of it."""
+
+    def record(self, rpc_id: RpcId) -> CompletionRecord | None:
+        """Return what a call was answered; raises ``StoreCorrupt`` if unreadable."""
+
+    def release(self, rpc_id: RpcId) -> bool:
+        """Forget a call by hand: a retry of it runs again. False if it is not kept.
+
+        Refused with ``StoreLocked`` while a server owns the store.
+        """
+
+    def rotate_secret(self) -> int:
+        """Make a new secret for tokens; its key id.
+
+        Allowed while a server owns the store: it looks for one four times a term.
+        """
+
+    def close(self) -> None:
+        """Let the store go."""
+
+
+def open_inspection(url: str) -> Inspection:
+    """Open a store for looking. Raises a ``StoreError``; never makes or changes one."""
+    if url.startswith("sqlite:"):
+        from rifl.stores.sqlite.inspection import SqliteInspection
+
+        return SqliteInspection(url)
+    if url == "memory:":
+        raise UnsupportedStore("memory: is inside its server's process: nothing can look into it")
+    raise UnsupportedStore(f"{url!r} is not a store that can be inspected: sqlite:///file")

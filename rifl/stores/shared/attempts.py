@@ -1,0 +1,151 @@
+"""The attempts of this replica, and those on others that somebody here waits for."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt, ClientEntry
+from rifl.core.policy import MethodPolicy
+from rifl.stores.shared.requests import Claimed
+
+__all__ = ["Attempts", "SharedAttempt"]
+
+_TOKEN_BYTES = 16
+_WAKES_REMEMBERED = 4096
+_NO_ENTRY = ClientEntry(0, 1)
+
+
+class SharedAttempt(Attempt):
+    """An attempt with its token; on a stand-in for one on another replica, that one's."""
+
+    __slots__ = ("owner", "token")
+
+    def __init__(
+        self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
+    ) -> None:
+        super().__init__(_NO_ENTRY, call, policy, number)
+        self.token = token
+        self.owner = owner
+
+
+class Attempts:
+    """Who runs what here, and who waits for whom. Thread-safe.
+
+    A stand-in is an attempt on another replica: it ends when that replica's does, as
+    a message says. The message may come before the reply that says to wait for it,
+    so the last few thousand are remembered.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._numbers = 0
+        self._running: dict[bytes, SharedAttempt] = {}
+        self._elsewhere: dict[bytes, SharedAttempt] = {}
+        # Nobody will send a message about these: they are looked at again, and again.
+        self._unnoted: set[bytes] = set()
+        self._woken: OrderedDict[bytes, None] = OrderedDict()
+        # How often messages may have been missed.
+        self.gaps = 0
+
+    def __len__(self) -> int:
+        """How many run here."""
+        return len(self._running)
+
+    def new(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
+        """Make an attempt of this replica's, with a token never used before."""
+        token = randomness.token_hex(_TOKEN_BYTES).encode()
+        with self._lock:
+            self._numbers += 1
+            attempt = SharedAttempt(call, policy, self._numbers, token, self._owner)
+            self._running[token] = attempt
+        return attempt
+
+    def get(self, token: bytes) -> SharedAttempt | None:
+        """Return the attempt of this replica's with this token."""
+        return self._running.get(token)
+
+    def settle(self, attempt: SharedAttempt) -> None:
+        """End an attempt of this replica's."""
+        with self._lock:
+            self._running.pop(attempt.token, None)
+            if not self._running:
+                self._idle.notify_all()
+        self._end(attempt)
+
+    def settled(self, timeout_s: float) -> bool:
+        """Wait until none runs; False if that took longer."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._running, timeout_s)
+
+    def wait(self, attempt: Attempt, wake: Callable[[], None]) -> bool:
+        """Have ``wake`` called when the attempt ends; False if it has."""
+        with self._lock:
+            if attempt.ended:
+                return False
+            attempt.waiters = [*attempt.waiters, wake]
+            return True
+
+    def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
+        """No longer wait."""
+        with self._lock:
+            attempt.waiters = [other for other in attempt.waiters if other != wake]
+            if not attempt.waiters and isinstance(attempt, SharedAttempt):
+                self._elsewhere.pop(attempt.token, None)
+
+    def stand_in(self, call: Call, policy: MethodPolicy, seen: Claimed, gaps: int) -> SharedAttempt:
+        """Return the stand-in for an attempt elsewhere; ``gaps`` from before it was seen."""
+        token, owner = seen.token, seen.owner
+        with self._lock:
+            if not seen.noted:
+                self._unnoted.add(token)
+            stand_in = self._elsewhere.get(token)
+            if stand_in is None:
+                stand_in = SharedAttempt(call, policy, 0, token, owner)
+                if token in self._woken or gaps != self.gaps:
+                    stand_in.ended = True
+                else:
+                    self._elsewhere[token] = stand_in
+            return stand_in
+
+    def wake(self, token: bytes) -> None:
+        """An attempt that somebody here waits for ended on another replica."""
+        with self._lock:
+            self._woken[token] = None
+            if len(self._woken) > _WAKES_REMEMBERED:
+                self._woken.popitem(last=False)
+            stand_in = self._elsewhere.pop(token, None)
+        if stand_in is not None:
+            self._end(stand_in)
+
+    def wake_all(self) -> None:
+        """Messages may have been missed: everyone decides again."""
+        with self._lock:
+            self.gaps += 1
+            stand_ins = list(self._elsewhere.values())
+            self._elsewhere.clear()
+        for stand_in in stand_ins:
+            self._end(stand_in)
+
+    def wake_for(self, lost: Callable[[str], bool]) -> None:
+        """Whoever waits for a replica that is ``lost``, or for no message, decides again."""
+        with self._lock:
+            stand_ins = list(self._elsewhere.values())
+            unnoted, self._unnoted = self._unnoted, set()
+        for stand_in in stand_ins:
+            if stand_in.token in unnoted or lost(stand_in.owner):
+                with self._lock:
+                    self._elsewhere.pop(stand_in.token, None)
+                self._end(stand_in)
+
+    def _end(self, attempt: Attempt) -> None:
+        with self._lock:
+            attempt.ended = True
+            waiters, attempt.waiters = attempt.waiters, ()
+        for wake in waiters:
+            wake()

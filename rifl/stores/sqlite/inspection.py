@@ -1,0 +1,253 @@
+"""Looking into a SQLite store, owned or not (WAL: readers never block its writer)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rifl.core.identity import RpcId
+from rifl.core.record import CompletionRecord
+from rifl.stores.errors import (
+    StoreCorrupt,
+    StoreSchemaTooNew,
+    StoreUnreachable,
+    WrongDatabase,
+)
+from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
+from rifl.stores.sqlite.database import unpack_ranges
+from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
+from rifl.stores.sqlite.ownership import Ownership, owner_of
+from rifl.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
+from rifl.stores.sqlite.store import path_of
+from rifl.wire import record_from_bytes
+
+__all__ = ["SqliteInspection"]
+
+_PAGE = 1000
+_BUSY_TIMEOUT_S = 5.0
+_CLIENTS = """
+SELECT client.client_id, first_incomplete, completed,
+    count(call.client_id) - count(call.record), count(call.record),
+    coalesce(sum(length(call.record)), 0), registered, max({changed}),
+    session.name, session.peer, session.state, session.retention_s, session.changed_at_unix_s
+FROM (
+    SELECT client_id, first_incomplete, completed, {registered} AS registered FROM rifl_client
+    UNION ALL
+    SELECT client_id, 1, X'', NULL FROM rifl_session
+    WHERE client_id NOT IN (SELECT client_id FROM rifl_client)
+) AS client
+LEFT JOIN rifl_call AS call USING (client_id)
+LEFT JOIN rifl_session AS session USING (client_id)
+{where} GROUP BY client.client_id
+ORDER BY count(call.client_id) DESC, client.client_id LIMIT ?
+"""
+
+
+class SqliteInspection:
+    """See ``rifl.stores.inspection.Inspection``.
+
+    The file is opened read-only; beside it SQLite may make its ``-shm`` file.
+    Reads schema 1 as well, whose rows have no times.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._path = path_of(url)
+        if not self._path.is_file():
+            raise StoreUnreachable(f"there is no file {self._path}")
+        self._connection = _open(self._path)
+        try:
+            with self._reading():
+                self._check()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def summary(self) -> Summary:
+        """See ``Inspection``."""
+        with self._reading() as connection:
+            intents, records, record_bytes, oldest = connection.execute(
+                "SELECT count(*) - count(record), count(record), "  # noqa: S608 - a name of ours
+                f"coalesce(sum(length(record)), 0), min({self._changed}) FROM rifl_call"
+            ).fetchone()
+            (clients,) = connection.execute("SELECT count(*) FROM rifl_client").fetchone()
+            (sessions,) = connection.execute(
+                "SELECT count(*) FROM rifl_session WHERE state='open'"
+            ).fetchone()
+            incarnation = int(get_meta(connection, "incarnation") or 0)
+        return Summary(
+            url=self._url,
+            schema_version=self._version,
+            incarnation=incarnation,
+            owner=owner_of(self._path),
+            size_bytes=sum(file.stat().st_size for file in self._files()),
+            clients=clients,
+            open_sessions=sessions,
+            intents=intents,
+            records=records,
+            record_bytes=record_bytes,
+            oldest_unix_s=oldest,
+        )
+
+    def clients(self, limit: int | None = None) -> list[ClientRow]:
+        """See ``Inspection``."""
+        return self._clients("", (-1 if limit is None else limit,))
+
+    def client(self, client_id: int) -> ClientRow | None:
+        """See ``Inspection``."""
+        rows = self._clients("WHERE client.client_id=?", (client_id, 1))
+        return rows[0] if rows else None
+
+    def calls(
+        self, client_id: int | None = None, *, only_intents: bool = False
+    ) -> Iterator[CallRow]:
+        """See ``Inspection``.
+
+        Read a page at a time: a long read would keep the WAL from being emptied.
+        """
+        only = "" if client_id is None else "AND client_id=?"
+        only += " AND record IS NULL" if only_intents else ""
+        given = () if client_id is None else (client_id,)
+        after: tuple[Any, Any] = (-1, -1)
+        while True:
+            with self._reading() as connection:
+                rows = connection.execute(
+                    f"{self._call} WHERE (client_id, identity) > (?, ?) {only} "
+                    "ORDER BY client_id, identity LIMIT ?",
+                    (*after, *given, _PAGE),
+                ).fetchall()
+            if not rows:
+                return
+            yield from map(_call_row, rows)
+            after = rows[-1][:2]
+
+    def call(self, rpc_id: RpcId) -> CallRow | None:
+        """See ``Inspection``."""
+        with self._reading() as connection:
+            row = connection.execute(
+                f"{self._call} WHERE client_id=? AND identity=?", _key(rpc_id)
+            ).fetchone()
+        return None if row is None else _call_row(row)
+
+    def record(self, rpc_id: RpcId) -> CompletionRecord | None:
+        """See ``Inspection``."""
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT record FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
+            ).fetchone()
+            return None if row is None or row[0] is None else record_from_bytes(row[0])
+
+    def release(self, rpc_id: RpcId) -> bool:
+        """See ``Inspection``."""
+        ownership = Ownership(self._path, 0.0)
+        try:
+            with self._reading(), closing(connect(self._path)) as connection:
+                deleted = connection.execute(
+                    "DELETE FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
+                )
+                return deleted.rowcount > 0
+        finally:
+            ownership.release()
+
+    def rotate_secret(self) -> int:
+        """See ``Inspection``."""
+        with self._reading():
+            storage = SqliteLeaseStorage(self._path)
+        with closing(storage):
+            return storage.rotate_secret()[0].key_id
+
+    def close(self) -> None:
+        """See ``Inspection``."""
+        self._connection.close()
+
+    def _check(self) -> None:
+        known = self._connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name='rifl_meta'"
+        ).fetchone()
+        if not known:
+            raise WrongDatabase(f"{self._path} is a database, but holds no rifl store")
+        self._version = int(get_meta(self._connection, "schema_version") or 0)
+        if self._version > SCHEMA_VERSION:
+            raise StoreSchemaTooNew(
+                f"{self._path} has schema {self._version}; this release knows up to "
+                f"{SCHEMA_VERSION}"
+            )
+        timed = self._version > 1
+        self._changed = "changed_at_unix_s" if timed else "NULL"
+        self._call = (
+            "SELECT client_id, identity, method, fingerprint, length(record), "  # noqa: S608
+            f"{self._changed} FROM rifl_call"
+        )
+        self._registered = "registered_at_unix_s" if timed else "NULL"
+
+    def _clients(self, where: str, parameters: tuple[int, ...]) -> list[ClientRow]:
+        with self._reading() as connection:
+            changed = "NULL" if self._changed == "NULL" else f"call.{self._changed}"
+            statement = _CLIENTS.format(changed=changed, registered=self._registered, where=where)
+            rows = connection.execute(statement, parameters).fetchall()
+            return [
+                ClientRow(
+                    client_id=row[0],
+                    first_incomplete=row[1],
+                    completed=unpack_ranges(row[2]),
+                    intents=row[3],
+                    records=row[4],
+                    record_bytes=row[5],
+                    registered_at_unix_s=row[6],
+                    changed_at_unix_s=row[7],
+                    session=None if row[8] is None else SessionInfo(*row[8:13]),
+                )
+                for row in rows
+            ]
+
+    def _files(self) -> list[Path]:
+        names = (self._path.name, self._path.name + "-wal")
+        return [file for name in names if (file := self._path.with_name(name)).is_file()]
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._connection
+        except sqlite3.OperationalError as error:
+            raise StoreUnreachable(f"cannot read {self._path}: {error}") from error
+        except (sqlite3.DatabaseError, ValueError) as error:
+            raise StoreCorrupt(f"{self._path} is damaged, or no database: {error}") from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    # A store that nobody has open, in a directory we may not write to, can be read
+    # only as a file that does not change.
+    for suffix in ("", "&immutable=1"):
+        connection = sqlite3.connect(
+            uri + suffix, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+        )
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if suffix or path.with_name(path.name + "-wal").exists():
+                raise StoreUnreachable(f"cannot read {path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise StoreCorrupt(f"{path} is damaged, or no database: {error}") from error
+        else:
+            return connection
+    raise StoreUnreachable(f"cannot read {path}")
+
+
+def _key(rpc_id: RpcId) -> tuple[int, int | bytes | None]:
+    return rpc_id.client_id, rpc_id.seq if rpc_id.key is None else rpc_id.key
+
+
+def _call_row(row: tuple[Any, ...]) -> CallRow:
+    client_id, identity, method, fingerprint, size, changed_at = row
+    rpc_id = (
+        RpcId(client_id, None, identity)
+        if isinstance(identity, bytes)
+        else RpcId(client_id, identity)
+    )
+    return CallRow(rpc_id, method, fingerprint, size, changed_at)

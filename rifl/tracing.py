@@ -1,0 +1,98 @@
+"""OpenTelemetry (``rifl[tracing]``): attributes on spans, one trace for all attempts.
+
+::
+
+    rifl.Deduplicator(url, observer=TracingObserver())
+    rifl.connect(target, observer=TracingObserver())
+
+Makes no spans of its own: it adds to those of your instrumentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rifl.core.identity import RpcId
+from rifl.core.observer import EndedCall, Observer, ServedCall
+from rifl.core.outcome import Outcome
+
+try:
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
+except ImportError as error:  # pragma: no cover - needs an environment without it
+    raise ImportError("rifl.tracing needs the extra: pip install rifl[tracing]") from error
+
+__all__ = ["TracingObserver", "caller_context"]
+
+
+class TracingObserver(Observer):
+    """Sets attributes on the current span, and carries the caller's trace context.
+
+    On both sides ``rifl.client_id``, ``rifl.seq`` or ``rifl.key`` (hexadecimal),
+    ``rifl.attempt``, ``rifl.outcome`` and ``rifl.reason`` (where there is one). On a
+    server the span is the one that is current around our interceptor; on a client
+    the one that was current when the call was made, if it still records when the
+    call ends.
+
+    The trace context is put into the metadata once for each call, by the global
+    propagators, unless the caller's metadata has it: every attempt carries the
+    same. Thread-safe.
+    """
+
+    def call_served(self, served: ServedCall) -> None:
+        """Mark the server's current span."""
+        span = trace.get_current_span()
+        if not span.is_recording():
+            return
+        call = served.call
+        _mark(
+            span,
+            None if call is None else call.rpc_id,
+            1 if call is None else call.attempt,
+            served.outcome,
+            served.reason,
+        )
+
+    def call_begins(
+        self, method: str, metadata: Sequence[tuple[str, Any]]
+    ) -> tuple[Sequence[tuple[str, Any]], Any]:
+        """Add the trace context to what all attempts carry, and keep the span."""
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        given = {key.lower() for key, _ in metadata}
+        added = [(key, value) for key, value in carrier.items() if key not in given]
+        return (*metadata, *added), trace.get_current_span()
+
+    def call_ended(self, ended: EndedCall, begun: Any) -> None:
+        """Mark the span that was current when the call was made."""
+        if begun is not None and begun.is_recording():
+            _mark(begun, ended.rpc_id, ended.attempts, ended.outcome, ended.reason)
+
+
+def caller_context(context: Any) -> Context:
+    """Return the trace context that a call's metadata carries.
+
+    For handlers of servers without an instrumentation of their own::
+
+        with tracer.start_as_current_span("Deposit", context=caller_context(context)):
+    """
+    carrier = {
+        key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)
+    }
+    return propagate.extract(carrier)
+
+
+def _mark(
+    span: trace.Span, rpc_id: RpcId | None, attempt: int, outcome: Outcome, reason: str
+) -> None:
+    if rpc_id is not None:
+        span.set_attribute("rifl.client_id", rpc_id.client_id)
+        if rpc_id.key is None:
+            span.set_attribute("rifl.seq", rpc_id.seq or 0)
+        else:
+            span.set_attribute("rifl.key", rpc_id.key.hex())
+    span.set_attribute("rifl.attempt", attempt)
+    span.set_attribute("rifl.outcome", outcome.value)
+    if reason:
+        span.set_attribute("rifl.reason", reason)

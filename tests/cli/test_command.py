@@ -1,0 +1,189 @@
+"""The ``rifl`` command as people and scripts run it (issue 3, tools)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+import rifl
+from rifl.cli import ExitCode, main
+from rifl.cli.identity import candidates
+from rifl.core.identity import RpcId
+from tests.compat.make_store import make
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    made = f"sqlite:///{tmp_path / 'rifl.db'}"
+    make(made)
+    return made
+
+
+def test_inspect_shows_what_the_store_holds(url: str, capsys: Any) -> None:
+    """Clients, sessions and calls in progress are listed, with sizes and ages (issue 3)."""
+    assert main(["inspect", url]) == ExitCode.DONE
+    text = capsys.readouterr().out
+    for expected in ("owned by", "nobody", "orders (open)", "1/4", "/bank.Bank/Deposit", "0s"):
+        assert expected in text
+
+
+def test_inspect_for_programs(url: str, capsys: Any) -> None:
+    """--json prints one object with the same (issue 3)."""
+    assert main(["inspect", url, "--json"]) == ExitCode.DONE
+    found = json.loads(capsys.readouterr().out)
+    assert found["summary"]["records"] == 3
+    assert [client["client_id"] for client in found["clients"]] == [1, 1025]
+    assert [call["rpc_id"] for call in found["intents"]] == ["1/4"]
+    assert found["intents"][0]["age_s"] >= 0
+
+
+def test_show_a_client_and_a_call(url: str, capsys: Any) -> None:
+    """show names what is acknowledged and recorded; a response only if asked for (issue 3)."""
+    assert main(["show", url, "1"]) == ExitCode.DONE
+    assert "below 4, and 5-5 above" in capsys.readouterr().out
+    assert main(["show", url, "1/7"]) == ExitCode.DONE
+    text = capsys.readouterr().out
+    assert "FAILED_PRECONDITION" in text
+    assert "not enough money" in text
+    key = b"order-17".hex()
+    assert main(["show", url, f"1025/{key}", "--json"]) == ExitCode.DONE
+    found = json.loads(capsys.readouterr().out)
+    assert (found["key"], found["record"]["response_bytes"]) == (key, 7)
+    assert "response_hex" not in found["record"]
+    assert main(["show", url, f"1025/{key}", "--json", "--response"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["record"]["response_hex"] == "0a0568656c6c6f"
+
+
+def test_release_warns_and_wants_to_be_sure(url: str, capsys: Any) -> None:
+    """Without --yes nothing is forgotten, with it the one call is (issue 3)."""
+    assert main(["release", url, "1/4"]) == ExitCode.USAGE
+    assert "RUNS AGAIN" in capsys.readouterr().err
+    assert main(["release", url, "1/4", "--yes"]) == ExitCode.DONE
+    assert main(["release", url, "1/4", "--yes"]) == ExitCode.NOT_FOUND
+    assert main(["show", url, "1/6"]) == ExitCode.DONE
+
+
+def test_release_is_refused_while_owned(url: str, capsys: Any) -> None:
+    """A running server would not notice, so its store is left alone (issue 3)."""
+    with rifl.Deduplicator(url):
+        assert main(["release", url, "1/6", "--yes"]) == ExitCode.OWNED
+        error = capsys.readouterr().err
+        assert str(os.getpid()) in error
+        assert main(["inspect", url]) == ExitCode.DONE
+        assert f"pid {os.getpid()}" in capsys.readouterr().out
+    assert main(["release", url, "1/6", "--yes"]) == ExitCode.DONE
+
+
+def test_export_to_csv_and_parquet(url: str, tmp_path: Path, capsys: Any) -> None:
+    """Both files hold one row a call, with the same values (issue 3)."""
+    out = tmp_path / "calls.csv"
+    assert main(["export", url, "--out", str(out), "--responses"]) == ExitCode.DONE
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == ["intent", "recorded", "recorded", "recorded"]
+    assert rows[3]["key"] == b"order-17".hex()
+    assert rows[3]["session"] == "orders"
+    assert rows[3]["response"] == "0a0568656c6c6f"
+    parquet = tmp_path / "calls.parquet"
+    assert main(["export", url, "--out", str(parquet), "--json"]) == ExitCode.DONE
+    table = pyarrow.parquet.read_table(parquet).to_pylist()
+    assert [row["seq"] for row in table] == [4, 6, 7, None]
+    assert table[3]["key"] == b"order-17"
+    assert "response" not in table[3]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"calls_exported": 4}
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_parquet_without_its_extra(
+    url: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where pyarrow is not installed, the error names the extra (issue 3)."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["export", url, "--out", str(tmp_path / "a.parquet")]) == ExitCode.MISSING_EXTRA
+    assert "rifl[export]" in capsys.readouterr().err
+    assert not (tmp_path / "a.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["inspect", "sqlite:////no/such/file"], ExitCode.STORE),
+        (["inspect", "memory:"], ExitCode.USAGE),
+        (["inspect", "nonsense"], ExitCode.USAGE),
+        (["show", "URL", "x"], ExitCode.USAGE),
+        (["show", "URL", "1/zz"], ExitCode.USAGE),
+        (["show", "URL", "0"], ExitCode.USAGE),
+        (["show", "URL", "42"], ExitCode.NOT_FOUND),
+        (["show", "URL", "1/42"], ExitCode.NOT_FOUND),
+        (["release", "URL", "1", "--yes"], ExitCode.USAGE),
+        (["export", "URL", "--out", "file.xls"], ExitCode.USAGE),
+        (["export", "URL", "--out", "/no/such/dir/file.csv"], ExitCode.STORE),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value.name,
+)
+def test_errors_are_one_line_and_a_code(
+    url: str, capsys: Any, arguments: list[str], code: ExitCode
+) -> None:
+    """What cannot be done is one line on standard error and a documented code (issue 3)."""
+    assert main([url if argument == "URL" else argument for argument in arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("rifl: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_garbage_is_one_line(tmp_path: Path, capsys: Any) -> None:
+    """A file that is no database is said to be that (DESIGN §6)."""
+    path = tmp_path / "garbage.db"
+    path.write_bytes(b"garbage" * 1000)
+    assert main(["inspect", f"sqlite:///{path}"]) == ExitCode.STORE
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_text_may_be_a_seq_or_a_key() -> None:
+    """Digits are a seq first and a key second; 0x makes them a key (DESIGN §3)."""
+    assert candidates("12") == 12
+    assert candidates("12/31") == [RpcId(12, 31), RpcId(12, None, b"1")]
+    assert candidates("12/0x31") == [RpcId(12, None, b"1")]
+    assert candidates("12/ff") == [RpcId(12, None, b"\xff")]
+    for text in ("", "a", "12/", "12/xyz", "12/" + "00" * 65, "-1", "1" * 30, "٣"):
+        with pytest.raises(ValueError, match="is n"):
+            candidates(text)
+
+
+def test_on_a_terminal_it_is_a_table(url: str) -> None:
+    """The installed module draws a table where its output is a terminal (issue 3)."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rifl", "inspect", url], stdout=follower, cwd=ROOT
+    )
+    os.close(follower)
+    shown = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    except OSError:
+        # How a pseudo-terminal says that the other side is closed.
+        pass
+    finally:
+        os.close(leader)
+    assert process.wait(20) == ExitCode.DONE
+    assert "┃".encode() in shown
+
+
+def test_the_secret_is_rotated_beside_a_server(url: str, capsys: Any) -> None:
+    """rotate-secret works on an owned store, whose server looks for it (DESIGN §5)."""
+    with rifl.Deduplicator(url):
+        assert main(["rotate-secret", url, "--json"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out) == {"key_id": 1}

@@ -1,0 +1,93 @@
+"""Make the store fixture of this release: ``python -m tests.compat.make_store``.
+
+Run once for each schema version, by the release that introduced it, and never
+again: later releases have to read what *that* code wrote. The file is SQL text,
+so that a review shows what is in it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from lease_server import LeaseAuthority
+from lease_server.sessions import SessionRow, SessionState
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.stores.sqlite.schema import SCHEMA_VERSION
+from rifl.stores.sqlite.store import SqliteStore
+
+__all__ = ["ANSWER", "FINGERPRINT", "make"]
+
+FINGERPRINT = bytes(range(16))
+ANSWER = CompletionRecord(
+    code=0,
+    response=b"\x0a\x05hello",
+    initial_metadata=(("x-first", "1"),),
+    trailing_metadata=(("x-last-bin", b"\x00\xff"),),
+)
+REFUSAL = CompletionRecord(code=9, details="not enough money")
+
+
+def make(url: str) -> None:
+    """Fill a new store: client 1 has every kind of row, 1025 is a session.
+
+    Client 1: seqs 1-3 and 5 acknowledged, 4 an intent whose server died, 6 the
+    answer, 7 an error of the handler's. Session 1025: the key ``order-17``.
+    """
+    store = SqliteStore(url)
+    policies = MethodPolicies({}, Kind.PLAIN)
+    authority = LeaseAuthority(store.leases, term_s=60.0)
+    store.bind(authority, policies, clock=time.monotonic, window=512)
+    client_id = authority.grant().client_id
+    session = store.leases.reserve_ids(1)[0]
+    store.leases.put_session(
+        SessionRow(session, "orders", b"", SessionState.OPEN, 86400.0, 1_700_000_000.0)
+    )
+    authority.recover()
+    plain, idempotent = MethodPolicy(), MethodPolicy(kind=Kind.IDEMPOTENT)
+
+    def begin(policy: MethodPolicy, call: Call) -> Attempt:
+        call.fingerprint, call.method = FINGERPRINT, "/bank.Bank/Deposit"
+        attempt = store.claim(call, policy).attempt
+        if attempt is None:
+            raise SystemExit("the call is not new")
+        if (pending := store.start(attempt)) is not None:
+            pending.wait()
+        return attempt
+
+    def finish(attempt: Attempt, record: CompletionRecord) -> None:
+        if (pending := store.finish(attempt, record)) is not None:
+            pending.wait()
+
+    for seq in (1, 2, 3, 5):
+        finish(begin(plain, Call(client_id, b"", seq)), ANSWER)
+    begin(plain, Call(client_id, b"", 4))
+    finish(begin(plain, Call(client_id, b"", 6, None, 4, [(5, 5)])), ANSWER)
+    finish(begin(idempotent, Call(client_id, b"", 7, None, 4, [(5, 5)])), REFUSAL)
+    finish(begin(plain, Call(session, b"", None, b"order-17")), ANSWER)
+    store.close()
+
+
+def main() -> None:
+    """Write ``schema_N.sql`` beside this file."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "store.db"
+        make(f"sqlite:///{path}")
+        with closing(sqlite3.connect(path)) as connection:
+            text = "\n".join(connection.iterdump()) + "\n"
+    target = Path(__file__).with_name(f"schema_{SCHEMA_VERSION}.sql")
+    if target.exists():
+        raise SystemExit(f"{target} exists: a fixture is made once and then kept")
+    target.write_text(text)
+    sys.stdout.write(f"{target}\n")
+
+
+if __name__ == "__main__":
+    main()

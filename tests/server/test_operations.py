@@ -1,0 +1,324 @@
+"""Stopping, secrets and health of a running server (issue 3, operations; DESIGN §4, §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+import rifl
+from lease_server import NotYours
+from rifl.stores.inspection import open_inspection
+from rifl.v1 import rifl_pb2
+from tests.echo import METHOD, SERVICE, aio_served, make_aio_server, make_server, served
+
+ROOT = Path(__file__).parents[2]
+_Status = health_pb2.HealthCheckResponse
+
+_SERVER = """
+import sys, threading
+import grpc, rifl
+from tests.echo import make_server
+
+go_on = threading.Event()
+
+def slow(request, context):
+    if request == b"slow":
+        print("begun", flush=True)
+        go_on.wait(20)
+    return request
+
+def serve():
+    dedup = rifl.Deduplicator(sys.argv[1])
+    server, target = make_server(dedup, slow)
+    server.start()
+    print(target, flush=True)
+    threading.Thread(target=lambda: (sys.stdin.readline(), go_on.set()), daemon=True).start()
+    return rifl.serve_until_signal(server, dedup, float(sys.argv[2]))
+
+if __name__ == "__main__":
+    sys.exit(serve())
+"""
+
+
+def _start(url: str, grace: float) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVER, url, str(grace)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def _refused_as_draining(method: Any) -> None:
+    """Call until the server says that it drains: the signal takes a moment to arrive."""
+    refused: Any = None
+    while refused is None:
+        try:
+            method(b"new", timeout=10)
+        except grpc.RpcError as error:
+            refused = error
+    assert refused.reason == "DRAINING"
+    assert refused.outcome is rifl.Outcome.NOT_EXECUTED
+
+
+def test_a_signal_drains_and_loses_nothing(tmp_path: Path) -> None:
+    """SIGTERM refuses new calls as DRAINING, finishes and records the running one (DESIGN §4)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    process, target = _start(url, 20)
+    with process, rifl.connect(target, retry=rifl.RetryPolicy(max_attempts=1)) as channel:
+        assert process.stdout is not None
+        method = channel.unary_unary(METHOD)
+        future = method.future(b"slow", timeout=20)
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _refused_as_draining(method)
+        assert process.poll() is None, "it waits for the running call"
+        process.communicate("go on\n", timeout=20)
+        assert future.result() == b"slow"
+        assert process.returncode == 0
+    with closing(open_inspection(url)) as store:
+        assert store.summary().owner is None
+        assert store.summary().intents == 0
+        assert store.record(future.rpc_id).response == b"slow"  # type: ignore[union-attr, arg-type]
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    """Signalled twice it stops at once, and the call's intent stays to tell (DESIGN §4)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    process, target = _start(url, 600)
+    with process, rifl.connect(target, retry=rifl.RetryPolicy(max_attempts=1)) as channel:
+        assert process.stdout is not None
+        method = channel.unary_unary(METHOD)
+        future = method.future(b"slow", timeout=20)
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _refused_as_draining(method)
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(grpc.RpcError) as refused:
+            future.result()
+        assert refused.value.outcome is rifl.Outcome.UNKNOWN  # type: ignore[attr-defined]
+        process.communicate("go on\n", timeout=30)
+        assert process.returncode == 1
+
+
+async def test_an_aio_server_drains_too(tmp_path: Path) -> None:
+    """``rifl.aio.serve_until_signal`` lets the loop's running call end first (DESIGN §4)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: bytes, context: Any) -> bytes:
+        begun.set()
+        await go_on.wait()
+        return request
+
+    dedup = rifl.Deduplicator(url)
+    server, target = make_aio_server(dedup, slow)
+    await server.start()
+    serving = asyncio.ensure_future(rifl.aio.serve_until_signal(server, dedup, 20))
+    async with rifl.aio.connect(target) as channel:
+        call = channel.unary_unary(METHOD)(b"slow", timeout=20)
+        await begun.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        while dedup.statistics().running and not serving.done():
+            go_on.set()
+            await asyncio.wait((serving,), timeout=0.01)
+        assert await call == b"slow"
+        assert await serving == 0
+
+
+def test_tokens_outlive_a_rotation_by_a_term() -> None:
+    """An old token is valid for a term after a rotation; renewals hand out new ones (§5)."""
+    now = [1000.0]
+    with rifl.Deduplicator("memory:", term_s=60.0, clock=lambda: now[0]) as dedup:
+        authority = dedup._authority
+        client_id, old, _ = authority.grant()
+        dedup.rotate_secret()
+        assert authority.heartbeat(client_id, old) == b"", "every server has to know it first"
+        now[0] += 31
+        authority.expire()
+        fresh = authority.heartbeat(client_id, old)
+        assert fresh
+        assert fresh != old
+        assert authority.grant().token[:4] == fresh[:4]
+        now[0] += 59
+        authority.expire()
+        authority.heartbeat(client_id, fresh)
+        authority.check(client_id, old)
+        now[0] += 60
+        authority.expire()
+        authority.check(client_id, fresh)
+        with pytest.raises(NotYours):
+            authority.check(client_id, old)
+
+
+def test_a_busy_client_gets_the_new_token() -> None:
+    """A client that never idles is handed the new token before the old one ends (DESIGN §5)."""
+    with (
+        rifl.Deduplicator("memory:", term_s=0.3) as dedup,
+        served(dedup) as target,
+        rifl.connect(target) as channel,
+    ):
+        method = channel.unary_unary(METHOD)
+        method(b"first", timeout=10)
+        lease = channel._client.session.lease
+        assert lease is not None
+        old = lease.token
+        dedup.rotate_secret()
+        while dedup._authority.still_signed(old):
+            method(b"busy", timeout=10)
+        assert lease.token != old
+        assert method(b"last", timeout=10) == b"last"
+        assert channel._client.session.lease is lease, "its id stays"
+
+
+def test_a_retired_secrets_token_is_refused_even_if_it_was_known() -> None:
+    """A server that remembers a token forgets it with its secret (DESIGN §3, NOT_YOURS)."""
+    now = [1000.0]
+    with (
+        rifl.Deduplicator("memory:", term_s=60.0, clock=lambda: now[0]) as dedup,
+        served(dedup) as target,
+        grpc.insecure_channel(target) as channel,
+    ):
+        client_id, token, _ = dedup._authority.grant()
+        method: Any = channel.unary_unary(METHOD)
+
+        def call(seq: int) -> bytes:
+            header = rifl_pb2.CallHeader(
+                client_id=client_id, token=token, seq=seq, attempt=1, first_incomplete=seq
+            )
+            metadata = [("rifl-bin", header.SerializeToString())]
+            answer: bytes = method(b"x", metadata=metadata, timeout=10)
+            return answer
+
+        assert call(1) == b"x"
+        dedup.rotate_secret()
+        for _ in range(5):
+            now[0] += 30
+            dedup._authority.renew(client_id)
+            dedup._authority.expire()
+        with pytest.raises(grpc.RpcError) as refused:
+            call(2)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def _health(channel: grpc.Channel, service: str = "") -> int:
+    stub = health_pb2_grpc.HealthStub(channel)
+    status: int = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
+    return status
+
+
+def test_health_follows_draining() -> None:
+    """Health is SERVING until the server drains, for it and each service named (issue 3)."""
+    with rifl.Deduplicator("memory:") as dedup:
+        server, target = make_server(dedup)
+        dedup.add_health(server, SERVICE)
+        server.start()
+        with grpc.insecure_channel(target) as channel:
+            assert _health(channel) == _Status.SERVING
+            assert _health(channel, SERVICE) == _Status.SERVING
+            dedup.drain()
+            assert _health(channel) == _Status.NOT_SERVING
+            assert _health(channel, SERVICE) == _Status.NOT_SERVING
+        server.stop(None).wait()
+
+
+def test_health_follows_the_store(tmp_path: Path) -> None:
+    """A full disk makes health NOT_SERVING until writes work again (DESIGN §3, issue 3)."""
+    told: list[Any] = []
+    changed = threading.Condition()
+
+    class Telling(rifl.Observer):
+        def serving(self, refusal: Any) -> None:
+            with changed:
+                told.append(refusal)
+                changed.notify()
+
+    with rifl.Deduplicator(f"sqlite:///{tmp_path / 'rifl.db'}", observer=Telling()) as dedup:
+        server, target = make_server(dedup)
+        dedup.add_health(server)
+        server.start()
+        once = rifl.RetryPolicy(max_attempts=1)
+        with grpc.insecure_channel(target) as plain, rifl.connect(target, retry=once) as channel:
+            method = channel.unary_unary(METHOD)
+            method(b"fits", timeout=10)
+            soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+            try:
+                with pytest.raises(grpc.RpcError) as refused:
+                    method(b"x" * 100_000, timeout=10)
+                assert refused.value.reason == "STORE_UNAVAILABLE"  # type: ignore[attr-defined]
+                with changed:
+                    assert changed.wait_for(lambda: told, 20)
+                assert _health(plain) == _Status.NOT_SERVING
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+                signal.signal(signal.SIGXFSZ, ignored)
+            with changed:
+                assert changed.wait_for(lambda: told[-1] is None, 20)
+            assert _health(plain) == _Status.SERVING
+            assert method(b"again", timeout=10) == b"again"
+        server.stop(None).wait()
+
+
+async def test_health_and_reflection_on_an_aio_server() -> None:
+    """Both are served on an event loop too, our services among the listed ones (issue 3)."""
+    async with rifl.Deduplicator("memory:") as dedup:
+        server, target = make_aio_server(dedup)
+        dedup.add_health(server)
+        dedup.add_reflection(server, SERVICE)
+        await server.start()
+        async with grpc.aio.insecure_channel(target) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest()
+            assert (await stub.Check(request, timeout=10)).status == _Status.SERVING
+            dedup.drain()
+            watch = stub.Watch(request, timeout=10)
+            async for update in watch:
+                if update.status == _Status.NOT_SERVING:
+                    break
+            watch.cancel()
+            listing = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+                iter([reflection_pb2.ServerReflectionRequest(list_services="*")]), timeout=10
+            )
+            reply = await listing.read()
+            names = {service.name for service in reply.list_services_response.service}
+        await server.stop(None)
+    assert {SERVICE, "lease_server.v1.LeaseServer", "rifl.v1.Outcomes"} <= names
+
+
+def test_extras_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the packages the error says what to install (issue 3)."""
+    monkeypatch.setitem(sys.modules, "grpc_health.v1", None)
+    monkeypatch.setitem(sys.modules, "grpc_reflection.v1alpha", None)
+    with rifl.Deduplicator("memory:") as dedup:
+        server, _ = make_server(dedup)
+        with pytest.raises(ImportError, match=r"rifl\[health\]"):
+            dedup.add_health(server)
+        with pytest.raises(ImportError, match=r"rifl\[health\]"):
+            dedup.add_reflection(server)
+
+
+async def test_statistics_of_an_idle_server_are_zero() -> None:
+    """Nothing is held before the first call, and nothing after the last (DESIGN §5)."""
+    async with rifl.Deduplicator("memory:") as dedup, aio_served(dedup) as target:
+        assert dedup.statistics() == (0, 0, 0, 0, 0)
+        async with rifl.aio.connect(target) as channel:
+            await channel.unary_unary(METHOD)(b"x", timeout=10)
+            assert dedup.statistics() == (1, 1, 1, 0, 0)

@@ -1,0 +1,244 @@
+"""Three server processes over one Redis, clients hopping, one killed or suspended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from lease_server.status import read_error_info
+from lease_server.v1 import lease_server_pb2
+from rifl.v1 import rifl_pb2
+from tests.stores.redis.servers import until
+
+ROOT = Path(__file__).parents[3]
+RETRIED = {"IN_PROGRESS", "RECORD_PENDING", "STORE_UNAVAILABLE", "DRAINING", ""}
+POINTS = {
+    "plain": ["before effect", "after effect", "after record"],
+    "idempotent": ["before effect", "after effect", "after record"],
+    "atomic": ["before effect", "after record queued", "after effect"],
+}
+
+
+class Process:
+    """One server process."""
+
+    def __init__(self, url: str, effects: str, kind: str, point: str = "-") -> None:
+        command = [sys.executable, "-m", "tests.stores.redis.server_process"]
+        self.process = subprocess.Popen(
+            [*command, url, effects, kind, point],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.channel: grpc.Channel
+
+    def connect(self) -> None:
+        """Wait for the port, and connect."""
+        assert self.process.stdout is not None
+        port = int(self.process.stdout.readline())
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_retries", 0)])
+
+    def suspended(self) -> bool:
+        """Whether the process stands still."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.process.pid, number)
+
+    def close(self) -> None:
+        """Kill it."""
+        self.channel.close()
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait(10)
+
+
+class Cluster:
+    """Three replicas, of which the first suspends itself where it is told."""
+
+    def __init__(self, url: str, effects: str, kind: str) -> None:
+        self._arguments = (url, effects, kind)
+        self.processes = [self._start(stops) for stops in ("stops", "-", "-")]
+        for process in self.processes:
+            process.connect()
+
+    def _start(self, stops: str) -> Process:
+        return Process(*self._arguments, stops)
+
+    def replace_first(self) -> None:
+        """Start another process in place of the one that was killed."""
+        self.processes[0].close()
+        self.processes[0] = self._start("stops")
+        self.processes[0].connect()
+
+    def close(self) -> None:
+        """Kill all."""
+        for process in self.processes:
+            process.close()
+
+
+@pytest.fixture(scope="module")
+def clusters(shared_server):
+    """One cluster of each kind, made when it is asked for."""
+    made = {}
+
+    def get(kind):
+        if kind not in made:
+            url = shared_server.url(namespace=f"p-{kind}", beat_s=0.05, dead_after_s=0.6)
+            made[kind] = Cluster(url, shared_server.url(), kind)
+        return made[kind]
+
+    yield get
+    for cluster in made.values():
+        cluster.close()
+
+
+class Hopper:
+    """A client with no SDK that sends each attempt to the next replica."""
+
+    def __init__(self, processes) -> None:
+        self.processes = processes
+        grant = processes[1].channel.unary_unary("/lease_server.v1.LeaseServer/Grant")
+        reply = lease_server_pb2.GrantReply.FromString(grant(b"", timeout=20, wait_for_ready=True))
+        self.client_id, self.token = reply.client_id, reply.token
+
+    def attempt(self, process, method, seq, request, attempt=1, timeout=20.0):
+        """Send one attempt; (response, reason)."""
+        header = rifl_pb2.CallHeader(
+            client_id=self.client_id, token=self.token, seq=seq, attempt=attempt
+        )
+        try:
+            return (
+                process.channel.unary_unary(method)(
+                    request,
+                    metadata=(("rifl-bin", header.SerializeToString()),),
+                    timeout=timeout,
+                    wait_for_ready=process.process.poll() is None,
+                ),
+                "",
+            )
+        except grpc.RpcError as error:
+            info = read_error_info(tuple(error.trailing_metadata() or ()))
+            return None, info.reason if info else ""
+
+    def call(self, method, seq, request, first=0):
+        """Hop until there is a final answer: the response, or the reason of a refusal."""
+        end = time.monotonic() + 40
+        for attempt in range(1, 1000):
+            process = self.processes[(first + attempt) % 3]
+            response, reason = self.attempt(process, method, seq, request, attempt, 3.0)
+            if response is not None:
+                return response.decode()
+            if reason not in RETRIED:
+                return reason
+            assert time.monotonic() < end, f"no final answer: {reason}"
+        raise AssertionError("no final answer")
+
+
+CASES = [
+    *(("sync", kind, point, "continued") for kind, points in POINTS.items() for point in points),
+    *(("sync", kind, "after effect", "killed") for kind in POINTS),
+    *(("aio", kind, "after effect", "continued") for kind in POINTS),
+    ("sync", "atomic", "after record queued", "killed"),
+    ("aio", "atomic", "after record queued", "continued"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "declared", "point", "fate"), CASES)
+def test_one_replica_lost_at_a_named_point(clusters, shared_server, kind, declared, point, fate):
+    """Effects and answers are counted with a replica killed, or suspended (DESIGN §1, §6)."""
+    cluster = clusters(kind)
+    stopping = cluster.processes[0]
+    method = f"/s/{declared.capitalize()}"
+    hopper = Hopper(cluster.processes)
+    # Both clusters' effects are in one Redis, and their client ids overlap.
+    request = b"stop %s%d %s" % (kind.encode(), hopper.client_id, point.encode())
+    seq = 7 if point == "after record" else 1
+    other = b"other%s%d-%%d" % (kind.encode(), hopper.client_id)
+    late = []
+    first = threading.Thread(
+        target=lambda: late.append(hopper.attempt(stopping, method, seq, request))
+    )
+    first.start()
+    until(stopping.suspended, "the replica stops at its point")
+    if fate == "killed":
+        stopping.signal(signal.SIGKILL)
+    with ThreadPoolExecutor(8) as pool:
+        duplicates = [pool.submit(hopper.call, method, seq, request, n) for n in range(2)]
+        others = [pool.submit(hopper.call, method, 10 + n, other % n, n) for n in range(4)]
+        answers = {future.result() for future in duplicates}
+        fine = [future.result() for future in others]
+    if fate == "continued":
+        stopping.signal(signal.SIGCONT)
+    first.join(30)
+    answers.add(hopper.call(method, seq, request, 1))
+    with shared_server.client() as client:
+        effects = int(client.get(b"effects:" + request) or 0)
+        counts = [int(client.get(b"effects:" + other % n)) for n in range(4)]
+    if fate == "killed":
+        cluster.replace_first()
+    assert counts == [1] * 4
+    assert not any(answer in RETRIED or answer.isupper() for answer in fine)
+    assert len(answers) == 1, "one answer, ever"
+    (answer,) = answers
+    response, reason = late[0]
+    if response is not None:
+        assert response.decode() == answer
+    if declared == "plain":
+        assert (answer == "OUTCOME_UNKNOWN") == (point != "after record")
+        ran = point != "before effect" or fate == "continued"
+        assert effects == int(ran)
+        assert reason in ("", "OUTCOME_UNKNOWN")
+    elif declared == "atomic":
+        assert effects == 1
+    else:
+        ran = point != "before effect" or fate == "continued"
+        assert effects == (1 if point == "after record" else 1 + ran)
+
+
+@pytest.mark.slow
+def test_clients_hop_between_replicas_while_one_is_suspended(clusters, shared_server):
+    """Every call of many hopping clients has one effect and one answer (DESIGN §1)."""
+    processes = clusters("sync").processes
+    hoppers = [Hopper(processes) for _ in range(4)]
+    done = threading.Event()
+
+    def disturb():
+        while not done.is_set():
+            processes[2].signal(signal.SIGSTOP)
+            done.wait(0.9)
+            processes[2].signal(signal.SIGCONT)
+            done.wait(0.5)
+
+    def one(number, seq):
+        hopper = hoppers[number]
+        request = b"many%d-%d" % (hopper.client_id, seq)
+        with ThreadPoolExecutor(2) as pair:
+            twice = [pair.submit(hopper.call, "/s/Atomic", seq, request, at) for at in (0, 1)]
+            return request, {future.result() for future in twice}
+
+    trouble = threading.Thread(target=disturb)
+    trouble.start()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            calls = [pool.submit(one, n, seq) for seq in range(1, 9) for n in range(4)]
+            results = [call.result() for call in calls]
+    finally:
+        done.set()
+        trouble.join()
+    with shared_server.client() as client:
+        for request, answers in results:
+            assert len(answers) == 1
+            assert client.get(b"effects:" + request) == b"1"

@@ -1,0 +1,108 @@
+"""Sentinel, cluster, and how URLs are read (DESIGN §6)."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from lease_server import Standing
+from rifl.core.verdict import Verdict
+from rifl.stores import UnsupportedStore, open_store
+from rifl.stores.redis import RedisAddress
+from tests.stores.redis.replica import ATOMIC, FIRST, Replica, call, keyed
+from tests.stores.redis.servers import RedisServer, SentinelServer, until
+
+
+def test_urls_are_read_with_our_options_taken_out():
+    """redis-py's schemes, and two of ours; no credentials in what is shown (DESIGN §6)."""
+    one = RedisAddress.parse("rediss://u:p%40s@h:7/2?namespace=x&ssl_cert_reqs=none&timeout_s=1")
+    assert (one.hosts, one.db, one.tls, one.password) == ((("h", 7),), 2, True, "p@s")
+    assert (one.namespace, one.timeout_s) == ("x", 1.0)
+    assert one.url == "rediss://u:p%40s@h:7/2?ssl_cert_reqs=none"
+    two = RedisAddress.parse("redis+sentinel://u:p@a,b:1,[::1]:2/main/3?durability=warn")
+    assert two.hosts == (("a", 26379), ("b", 1), ("::1", 2))
+    assert (two.primary, two.db, two.durability.value) == ("main", 3, "warn")
+    three = RedisAddress.parse("rediss+cluster://a:1,b:2")
+    assert (three.clustered, three.tls, three.hosts) == (True, True, (("a", 1), ("b", 2)))
+    for address in (one, two, three):
+        assert "p@s" not in f"{address} {address!r}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://a:1",
+        "redis+cluster://a:1/3",
+        "redis+ring://a",
+        "unix+cluster:///s",
+        "redis://a:port",
+        "redis://a/db",
+        "redis://a?durability=maybe",
+        "redis://a?namespace={x}",
+        "redis://a?beat_s=soon",
+        "mysql://u:hunter2@a",
+    ],
+)
+def test_a_url_we_do_not_understand_is_refused(url):
+    """A typed error at start, which does not repeat the URL's password (DESIGN §9)."""
+    with pytest.raises(UnsupportedStore) as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_store_on_a_cluster(tmp_path):
+    """All keys of a client are in one slot; replicas, leases and pipelines work (DESIGN §6)."""
+    server = RedisServer(tmp_path, **{"cluster-enabled": "yes"})
+    one = two = None
+    try:
+        with server.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            until(lambda: _is_ok(client), "the cluster is up")
+        url = f"redis+cluster://127.0.0.1:{server.port}?beat_s=0.05&dead_after_s=0.6"
+        one, two = Replica(url), Replica(url)
+        client = one.client()
+        attempt = one.begin(call(client, 1))
+        woken = two.woken(two.claim(attempt.call).attempt)
+        one.finish(attempt)
+        assert woken.wait(5)
+        assert two.claim(attempt.call).record == FIRST
+        session = one.authority.open_session("s").client_id
+        two.finish(two.begin(keyed(session, b"k")))
+        two.authority.close_session("s")
+        one.authority.expire()
+        assert one.store.leases.renew(session) is Standing.CLOSED
+        atomic = one.begin(call(client, 2), ATOMIC)
+        users = redis.cluster.RedisCluster(host="127.0.0.1", port=server.port)
+        pipe = users.pipeline(transaction=True)
+        one.store.record_in(atomic, FIRST, pipe)
+        pipe.set(f"{{{client}}}:balance", 5)
+        pipe.execute()
+        assert two.claim(atomic.call, ATOMIC).record == FIRST
+        users.close()
+    finally:
+        for replica in (one, two):
+            if replica is not None:
+                replica.close()
+        server.stop()
+
+
+def test_a_store_behind_sentinel(tmp_path):
+    """The primary is asked of Sentinel by its name (DESIGN §6)."""
+    (tmp_path / "server").mkdir()
+    server = RedisServer(tmp_path / "server")
+    sentinel = SentinelServer(tmp_path, server.port)
+    one = None
+    try:
+        one = Replica(f"redis+sentinel://127.0.0.1:{sentinel.port}/main/0?beat_s=0.1")
+        one.finish(one.begin(call(one.client(), 1)))
+        assert one.claim(call(1, 1)).verdict is Verdict.COMPLETED
+    finally:
+        if one is not None:
+            one.close()
+        sentinel.stop()
+        server.stop()
+
+
+def _is_ok(client):
+    info = str(client.execute_command("CLUSTER", "INFO"))
+    return "cluster_state:ok" in info or "'cluster_state': 'ok'" in info
