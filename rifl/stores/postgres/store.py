@@ -12,8 +12,9 @@ from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.backend import open_backend, store_id_at
 from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl.stores.postgres.transaction import write_record, write_record_async
+from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.requests import Finish
-from rifl.stores.shared.store import SharedAttempt, SharedStore
+from rifl.stores.shared.store import SharedStore
 from rifl.wire import record_to_bytes
 
 __all__ = ["PostgresStore"]

@@ -204,7 +204,7 @@ BEGIN
     IF greatest(coalesce(top, 0), p_seq) - p_first < p_window THEN RETURN false; END IF;
     RETURN (SELECT count(*) FROM (
         SELECT FROM @schema@.calls WHERE client_id = p_client AND seq > 0 LIMIT p_window
-    ) AS some) >= p_window;
+    ) AS counted) >= p_window;
 END $$;
 
 -- Lock a running call, which a handler's transaction may hold that has recorded it and
