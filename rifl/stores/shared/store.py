@@ -212,8 +212,8 @@ class SharedStore:
 
     def statistics(self) -> tuple[int, int, int]:
         """Only what this replica knows: clients and records are the store's."""
-        with self._lock:
-            return 0, len(self._attempts), len(self._attempts)
+        running = len(self._attempts)
+        return 0, running, running
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
