@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,7 @@ class PostgresBackend:
         self.durable = address.durability is Durability.REQUIRE
         self._beats = 0
         self._stopped = ""
+        self._owner = ""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
         self._claim = _statement(address.schema, "claim_1", _CLAIM_TYPES)
@@ -92,6 +94,7 @@ class PostgresBackend:
     ) -> None:
         """Listen; returns once that is confirmed, so that no wake is missed."""
         subscribed = threading.Event()
+        self._owner = owner
         self._listener = threading.Thread(
             target=self._listen,
             args=(f'LISTEN "rifl_{owner}"'.encode(), wake, resubscribed, subscribed),
@@ -106,6 +109,9 @@ class PostgresBackend:
         """Stop listening and close the pools."""
         self._closing.set()
         if self._listener is not None:
+            # It hears this, and looks whether it is to go on.
+            with contextlib.suppress(BackendError):
+                self.rows(b"SELECT pg_notify(%s, '')", (f"rifl_{self._owner}",))
             self._listener.join(_SUBSCRIBE_TIMEOUT_S)
         self.pools.close()
 
@@ -145,7 +151,14 @@ class PostgresBackend:
         if isinstance(request, Beat):
             owners = [owner for owner, _ in request.dead]
             beats = [count for _, count in request.dead]
-            return self._beat, (self.store_id, request.owner, self._beats, owners, beats)
+            return self._beat, (
+                self.store_id,
+                request.owner,
+                self._beats,
+                request.leaving,
+                owners,
+                beats,
+            )
         raise TypeError(f"not a request: {request!r}")
 
     def _read(self, request: Any, rows: list[Any]) -> Any:
@@ -195,7 +208,7 @@ class PostgresBackend:
                     subscribed.set()
                     delay_s = _FIRST_RETRY_S
                     while not self._closing.is_set():
-                        for message in connection.notifies(timeout=_POLL_S):
+                        for message in connection.notifies(timeout=_POLL_S, stop_after=1):
                             wake(message.payload.encode())
             except (psycopg.Error, OSError) as error:
                 _log.debug("listener_lost", error=str(error))
@@ -245,7 +258,7 @@ _CLAIM_TYPES = (
     "text bytea"
 )
 _FINISH_TYPES = "text int8 int8 bytea text bytea text"
-_BEAT_TYPES = "text text int8 text[] int8[]"
+_BEAT_TYPES = "text text int8 bool text[] int8[]"
 _ENDS = {Finish: "finish", Abandon: "abandon", Look: "look"}
 
 

@@ -111,8 +111,8 @@ class PostgresLeaseStorage:
             raise
 
     def known_clients(self) -> list[int]:
-        """Ids with a row, ended sessions left out."""
-        rows = self._rows("SELECT client_id FROM @.clients WHERE state <> 'closed'")
+        """Ids with a row; left out are sessions that ended and have it only to be refused by."""
+        rows = self._rows("SELECT client_id FROM @.clients WHERE due IS NOT NULL")
         return [client_id for (client_id,) in rows]
 
     def drop_client(self, client_id: int) -> None:

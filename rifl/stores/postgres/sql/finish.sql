@@ -1,3 +1,17 @@
+-- A client whose lease ended while it ran calls goes with the last one.
+CREATE FUNCTION @schema@.end_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM @schema@.clients WHERE client_id = p_client AND state = 'over';
+    IF NOT FOUND THEN RETURN; END IF;
+    -- If a sweep holds it, that sweep or the next one drops it: no waiting, no deadlock.
+    PERFORM FROM @schema@.clients WHERE client_id = p_client FOR UPDATE SKIP LOCKED;
+    IF FOUND AND NOT EXISTS (
+        SELECT FROM @schema@.calls WHERE client_id = p_client AND record IS NULL
+    ) THEN
+        PERFORM @schema@.drop_1(p_client);
+    END IF;
+END $$;
+
 -- End an attempt: record the answer, or ('abandon') make the call new again, or ('look')
 -- only read what stands. Conditional on the attempt token. All three wait for a
 -- transaction of the handler's that may still commit.
@@ -21,6 +35,7 @@ BEGIN
                 PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_record));
             END IF;
             IF noted <> '{}' THEN PERFORM @schema@.wake_1(p_token, noted); END IF;
+            PERFORM @schema@.end_1(p_client);
             ending := 'done'; RETURN;
         END IF;
     ELSIF p_what = 'abandon' THEN
@@ -33,6 +48,7 @@ BEGIN
                 PERFORM @schema@.count_key_1(p_client, p_key, -1, -length(p_key));
             END IF;
             IF noted <> '{}' THEN PERFORM @schema@.wake_1(p_token, noted); END IF;
+            PERFORM @schema@.end_1(p_client);
             ending := 'done'; RETURN;
         END IF;
     END IF;
@@ -93,12 +109,18 @@ END $$;
 
 -- Count a replica's beat, take out those that stand still, and return all. p_known: the
 -- beats this replica knows to be durable; a store with fewer has lost something.
+-- p_leaving: take it out instead.
 CREATE FUNCTION @schema@.beat_1(
-    p_store text, p_owner text, p_known bigint, p_dead text[], p_dead_beats bigint[]
+    p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
+    p_dead_beats bigint[]
 ) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE plpgsql AS $$
 DECLARE
     mine bigint;
 BEGIN
+    IF p_leaving THEN
+        DELETE FROM @schema@.replicas AS replicas WHERE replicas.owner = p_owner;
+        RETURN;
+    END IF;
     INSERT INTO @schema@.replicas AS replicas (owner, beats) VALUES (p_owner, p_known + 1)
     ON CONFLICT (owner) DO UPDATE SET beats = replicas.beats + 1, beaten_at = clock_timestamp()
     RETURNING beats INTO mine;
