@@ -44,6 +44,7 @@ def url(shared_server, schema):
 def database(shared_server):
     """A connection of the handler's own, with an empty table of effects."""
     with shared_server.connect() as connection:
+        connection.execute("SET lock_timeout = '5s'")
         connection.execute("CREATE TABLE IF NOT EXISTS effects (name text)")
         connection.execute("TRUNCATE effects")
         connection.commit()
