@@ -121,7 +121,8 @@ class LeaseAuthority:
         a crash between closing and dropping leaves nothing behind.
         """
         ended = self._book.load()
-        known = set(self._storage.known_clients())
+        # Negative ids are the server's own (namespaces of keys): they have no lease.
+        known = {client_id for client_id in self._storage.known_clients() if client_id > 0}
         with self._lock:
             now = self._clock()
             self._drops = sorted(known & ended)

@@ -27,6 +27,10 @@ class RawAnswer:
 _data = attrgetter("data")
 
 
-def raw_handler(behavior: Callable[[bytes, Any], RawAnswer]) -> Any:
-    """Return the handler of a unary method that takes bytes and returns a ``RawAnswer``."""
+def raw_handler(
+    behavior: Callable[[Any, Any], RawAnswer], *, request_streaming: bool = False
+) -> Any:
+    """Return the handler of a method that takes bytes and returns a ``RawAnswer``."""
+    if request_streaming:
+        return grpc.stream_unary_rpc_method_handler(behavior, None, _data)
     return grpc.unary_unary_rpc_method_handler(behavior, None, _data)

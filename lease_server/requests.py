@@ -107,6 +107,10 @@ class RequestDesk:
             token=opened.token,
             retention_ms=_ms(opened.retention_s),
             created=opened.created,
+            heartbeat=self._terms.heartbeat,
+            deduplicated=self._terms.deduplicated,
+            not_deduplicated=self._terms.not_deduplicated,
+            window=self._terms.window,
         ).SerializeToString()
 
     def close_session(self, raw: bytes, peer: bytes) -> bytes:

@@ -24,11 +24,12 @@ from rifl.client import (
     Session,
     client_interceptor,
     connect,
+    key,
 )
 from rifl.core.identity import RpcId
 from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
-from rifl.core.policy import Kind, MethodPolicy
+from rifl.core.policy import Kind, MethodPolicy, PolicyError
 from rifl.server import Deduplicator, record, serve_until_signal
 from rifl.stores import DbApiTransaction
 
@@ -42,6 +43,7 @@ __all__ = [
     "MethodPolicy",
     "Observer",
     "Outcome",
+    "PolicyError",
     "Resolution",
     "RetryPolicy",
     "RpcId",
@@ -49,6 +51,7 @@ __all__ = [
     "aio",
     "client_interceptor",
     "connect",
+    "key",
     "record",
     "serve_until_signal",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -22,6 +23,7 @@ from rifl.v1 import rifl_pb2
 __all__ = [
     "ATTEMPTS_BY_GRPC_KEY",
     "HEADER_KEY",
+    "KEY_KEY",
     "MAX_HEADER_BYTES",
     "MAX_RESPONSE_BYTES",
     "OUTCOME_KEY",
@@ -29,9 +31,11 @@ __all__ = [
     "STATUS_DETAILS_KEY",
     "error_class",
     "find_header",
+    "find_key",
     "fingerprint",
     "outcome_to_wire",
     "parse_call",
+    "parse_key",
     "parse_outcome",
     "parse_resolution",
     "read_refusal",
@@ -39,9 +43,12 @@ __all__ = [
     "record_from_message",
     "record_to_bytes",
     "record_to_message",
+    "stream_fields",
 ]
 
 HEADER_KEY = "rifl-bin"
+# The IETF draft's name, for callers with no SDK.
+KEY_KEY = "idempotency-key"
 OUTCOME_KEY = "rifl-outcome"
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
@@ -73,6 +80,32 @@ def find_header(metadata: Iterable[tuple[str, str | bytes]]) -> bytes | None:
         if key == HEADER_KEY:
             return value  # type: ignore[return-value]
     return None
+
+
+def find_key(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+    """Return the plain key a caller sent, None where it sent none.
+
+    Raises ``BadHeader`` where it sent several: nobody can tell which one counts.
+    """
+    found: list[Any] = [value for key, value in metadata if key == KEY_KEY]
+    if len(found) > 1:
+        raise BadHeader(f"a call has one {KEY_KEY}, not {len(found)}")
+    return found[0] if found else None
+
+
+def parse_key(text: str) -> bytes:
+    """Return the key that a plain text stands for; raises ``BadHeader``."""
+    if not (text.isascii() and text.isprintable()):
+        raise BadHeader("a key is printable ASCII")
+    key = text.encode()
+    check_key(key)
+    return key
+
+
+def stream_fields(value: bytes) -> tuple[int, bytes]:
+    """Return what a valid header says of a stream: messages received, content hash."""
+    header = rifl_pb2.CallHeader.FromString(value)
+    return header.received, header.content_hash
 
 
 @lru_cache(maxsize=4096)
@@ -153,6 +186,7 @@ def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
         trailing_metadata=_entries(record.trailing_metadata),
         outcome=_OUTCOME_TO_WIRE[record.outcome],
         reason=record.reason,
+        messages=record.messages,
     )
 
 
@@ -239,6 +273,7 @@ def _record(message: rifl_pb2.CompletionRecord) -> CompletionRecord:
         _metadata(message.trailing_metadata),
         _OUTCOME_FROM_WIRE.get(message.outcome, Outcome.UNKNOWN),
         message.reason,
+        tuple(message.messages),
     )
 
 

@@ -39,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "rifl.client": _CODEC,
     "rifl.stores": _CODEC,
     "rifl.server": {"rifl.stores", *_CODEC},
+    "rifl.testing": {"rifl.client", "rifl.server", "rifl.stores", *_CODEC},
     "rifl.spark": {"rifl.client", "rifl.stores", *_CODEC},
     "curp": {"rifl", "lease_server"},
     "chaos": {"curp", "rifl", "lease_server"},

@@ -6,6 +6,7 @@
 from rifl.client.channel import Channel, connect
 from rifl.client.errors import CallError
 from rifl.client.interceptor import ClientInterceptor, client_interceptor
+from rifl.client.keys import key
 from rifl.client.resolution import Resolution
 from rifl.client.session import Session
 from rifl.core.retry import RetryPolicy
@@ -19,4 +20,5 @@ __all__ = [
     "Session",
     "client_interceptor",
     "connect",
+    "key",
 ]

@@ -13,7 +13,9 @@ from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange, AioSender
 from rifl.client.aio_session import AioSession
+from rifl.client.aio_streams import AioStreamUnaryMultiCallable, AioUnaryStreamMultiCallable
 from rifl.client.errors import unserialisable
+from rifl.client.keys import take_key
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
@@ -37,6 +39,8 @@ def connect(
     unresolved_limit: int = 64,
     on_lease_lost: Callable[[int], None] | None = None,
     observer: Observer | Sequence[Observer] | None = None,
+    session: str | None = None,
+    session_retention: float | None = None,
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
@@ -54,6 +58,8 @@ def connect(
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
         observer=observer,
+        session_name=session,
+        session_retention_s=session_retention,
     )
     around = list(interceptors)
     if credentials is None:
@@ -76,7 +82,9 @@ class AioChannel(grpc.aio.Channel):
         self._inner = inner
         self._client = AioClient(inner, settings)
         self._session = AioSession(self._client)
-        self._direct = settings.hedge_after_s is None and not intercepted
+        self._direct = (
+            settings.hedge_after_s is None and settings.session_name is None and not intercepted
+        )
 
     @property
     def session(self) -> AioSession:
@@ -107,15 +115,43 @@ class AioChannel(grpc.aio.Channel):
             direct=self._direct,
         )
 
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> AioUnaryStreamMultiCallable:
         """See ``grpc.aio.Channel.unary_stream``."""
         self._check_process()
-        return self._inner.unary_stream(*args, **kwargs)
+        inner: Any = self._inner.unary_stream(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return AioUnaryStreamMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> AioStreamUnaryMultiCallable:
         """See ``grpc.aio.Channel.stream_unary``."""
         self._check_process()
-        return self._inner.stream_unary(*args, **kwargs)
+        inner: Any = self._inner.stream_unary(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return AioStreamUnaryMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.aio.Channel.stream_stream``."""
@@ -210,7 +246,8 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         observer = client.observer
         if observer is not None:
             metadata, begun = observer.call_begins(self._method, metadata)
-        if lease is not None and self._direct:
+        key, metadata = take_key(metadata)
+        if lease is not None and self._direct and key is None:
             if lease is not self._lease:
                 self._deduplicated = self._method in lease.methods
                 self._lease = lease
@@ -230,6 +267,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                 context=self._deserializer,
                 begun=begun,
                 on_end=on_end,
+                key=key,
             )
 
         call = UnaryUnaryCall(client, deadline, recovery)
@@ -240,7 +278,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             if limit is not None and (timeout is None or timeout > limit):
                 timeout = limit
             entries: Any = (header,) if metadata is None else (*metadata, header)
-        elif lease is not None and self._direct and not self._deduplicated:
+        elif lease is not None and self._direct and not self._deduplicated and key is None:
             entries = metadata
         else:
             client.check_usable()

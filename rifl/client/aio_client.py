@@ -46,6 +46,7 @@ class _Keeper:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._grant = _stub(channel, "Grant", pb.GrantReply)
+        self._open_session = _stub(channel, "OpenSession", pb.OpenSessionReply)
         self._renew = _stub(channel, "Renew", pb.RenewReply)
         self._release = _stub(channel, "Release", pb.ReleaseReply)
         self._open_stream: Any = channel.stream_stream(
@@ -80,7 +81,11 @@ class _Keeper:
     async def grant(self, state: ClientState) -> None:
         sent_at = state.now()
         try:
-            reply = await self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+            request = state.session_request()
+            if request is None:
+                reply = await self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+            else:
+                reply = await self._open_session(request, timeout=LEASE_TIMEOUT_S)
         except grpc.RpcError as error:
             state.grant_failed(error)  # type: ignore[arg-type]
         else:

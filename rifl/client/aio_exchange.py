@@ -11,7 +11,7 @@ import grpc.aio
 
 from rifl.client.aio_client import AioClient
 from rifl.client.answers import FinalStatus
-from rifl.client.errors import Status
+from rifl.client.errors import CallError, Status
 from rifl.client.exchange import CLOSED_TEXT, Exchange
 from rifl.core.attempt import IssuedCall
 
@@ -36,6 +36,7 @@ class AioExchange(Exchange):
         context: Any = None,
         begun: Any = None,
         on_end: Callable[[], None] | None = None,
+        key: bytes | None = None,
     ) -> None:
         super().__init__(
             client,
@@ -45,6 +46,7 @@ class AioExchange(Exchange):
             call=call,
             context=context,
             begun=begun,
+            key=key,
         )
         self._client = client
         self._send = send
@@ -122,6 +124,10 @@ class AioExchange(Exchange):
         """Whether the call was cancelled here."""
         return self._cancelled
 
+    async def receive(self, inner: Any) -> Any:
+        """Wait for what an attempt answers."""
+        return await inner
+
     async def _attempt(
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
     ) -> None:
@@ -129,7 +135,7 @@ class AioExchange(Exchange):
         reply: Any = None
         try:
             inner = self.inner = await self._send(header, timeout_s)
-            reply = await inner
+            reply = await self.receive(inner)
             status = FinalStatus(
                 grpc.StatusCode.OK,
                 await inner.details(),
@@ -138,6 +144,9 @@ class AioExchange(Exchange):
             )
         except grpc.aio.AioRpcError as error:
             status = error
+        except CallError as error:
+            self.fail(error)
+            return
         except grpc.aio.UsageError:
             status = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
         except asyncio.CancelledError:

@@ -11,6 +11,7 @@ import grpc
 from rifl.client.multicallable import UnaryUnaryMultiCallable
 from rifl.client.session import Session
 from rifl.client.settings import Settings, channel_options, make_settings
+from rifl.client.streams import StreamUnaryMultiCallable, UnaryStreamMultiCallable
 from rifl.client.sync_client import SyncClient
 from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
@@ -32,6 +33,8 @@ def connect(
     unresolved_limit: int = 64,
     on_lease_lost: Callable[[int], None] | None = None,
     observer: Observer | Sequence[Observer] | None = None,
+    session: str | None = None,
+    session_retention: float | None = None,
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -52,6 +55,11 @@ def connect(
     Those that are to see each call once go around the channel, by
     ``grpc.intercept_channel``.
 
+    ``session`` names a session that outlives this process: whoever opens the name
+    has the same client id, until the session is closed or unused for
+    ``session_retention`` seconds (None: the server's default). It takes calls
+    with a key only (``rifl.key``); ``close`` leaves it open.
+
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
     make no sense. See ``Channel``.
     """
@@ -66,6 +74,8 @@ def connect(
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
         observer=observer,
+        session_name=session,
+        session_retention_s=session_retention,
     )
     if credentials is None:
         inner = grpc.insecure_channel(target, inner_options, compression)
@@ -79,8 +89,10 @@ def connect(
 class Channel(grpc.Channel):
     """A ``grpc.Channel`` over another one; built by ``connect``.
 
-    Unary calls of methods that the server deduplicates carry an identity and are
-    retried; other unary calls and all streams are passed through, sent once.
+    Calls of methods that the server deduplicates carry an identity and are retried:
+    unary ones, those with a request stream (as far as it can be kept to be sent
+    again) and those with a response stream (resumed where it broke off). Other
+    calls, and all bidirectional ones, are passed through, sent once.
     Failed unary calls raise ``CallError``. In a forked child every use raises
     ``ForkedProcessError``, but for ``close``, which then does nothing.
     ``close`` cancels what is under way and takes at most a second. Any thread.
@@ -115,15 +127,43 @@ class Channel(grpc.Channel):
             self._client, inner, method, request_serializer, response_deserializer
         )
 
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryStreamMultiCallable:
         """See ``grpc.Channel.unary_stream``."""
         self._check_process()
-        return self._inner.unary_stream(*args, **kwargs)
+        inner: Any = self._inner.unary_stream(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return UnaryStreamMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> StreamUnaryMultiCallable:
         """See ``grpc.Channel.stream_unary``."""
         self._check_process()
-        return self._inner.stream_unary(*args, **kwargs)
+        inner: Any = self._inner.stream_unary(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return StreamUnaryMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.Channel.stream_stream``."""

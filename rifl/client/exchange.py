@@ -15,7 +15,7 @@ from rifl.client.errors import CallError, Status, call_error
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.call_flow import Action, CallFlow
-from rifl.core.errors import NotDeduplicated
+from rifl.core.errors import BadHeader, NotDeduplicated
 from rifl.core.identity import RpcId
 from rifl.core.observer import EndedCall, Observer
 from rifl.core.outcome import Outcome
@@ -34,6 +34,9 @@ class Exchange(ABC):
     time, without a lock held: by whoever posts into an idle exchange.
     """
 
+    # Whether a second attempt may run beside the first.
+    hedges = True
+
     def __init__(
         self,
         state: ClientState,
@@ -44,6 +47,7 @@ class Exchange(ABC):
         call: IssuedCall | None = None,
         context: Any = None,
         begun: Any = None,
+        key: bytes | None = None,
     ) -> None:
         self.state = state
         self._method = method
@@ -58,10 +62,12 @@ class Exchange(ABC):
             method,
             started_at=started_at,
             deadline=deadline,
-            hedge_after_s=state.settings.hedge_after_s,
+            hedge_after_s=state.settings.hedge_after_s if self.hedges else None,
             stamp=state.stamp(),
             call=call,
             context=context,
+            key=key,
+            keyed_only=state.settings.session_name is not None,
         )
         self._ended = False
         self._last: Status | None = None
@@ -279,6 +285,10 @@ class Exchange(ABC):
 
 
 def _explain(flow: CallFlow, last_details: str) -> str:
+    if flow.reason == NotDeduplicated.reason:
+        return "the server does not deduplicate this method: a key means nothing to it"
+    if flow.reason == BadHeader.reason:
+        return "a named session takes calls with a key only: see rifl.key"
     if flow.code == "RESOURCE_EXHAUSTED":
         return "too many calls of this client are incomplete"
     text = "Deadline Exceeded" if flow.code == "DEADLINE_EXCEEDED" else "gave up"

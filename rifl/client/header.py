@@ -26,6 +26,8 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
     ``max_response_bytes`` is the client's receive limit, 0 for gRPC's default;
     the same in all headers of a lease, since it is cached with it.
     """
+    if call.key is not None:
+        return _keyed(call, max_response_bytes)
     lease = call.lease
     first = call.first_incomplete
     seq = call.seq
@@ -47,6 +49,12 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
         else:
             header += rifl_pb2.CallHeader(completed=pairs).SerializeToString()
     return header
+
+
+def _keyed(call: IssuedCall, max_response_bytes: int) -> bytes:
+    return (call.lease.encoded or _prefix(call.lease, max_response_bytes)) + rifl_pb2.CallHeader(
+        key=call.key, attempt=call.attempt, time_us=call.time_us, seed=call.seed
+    ).SerializeToString()
 
 
 def _prefix(lease: ClientLease, max_response_bytes: int) -> bytes:

@@ -30,6 +30,7 @@ class LeaseKeeper:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._grant = _stub(channel, "Grant", pb.GrantReply)
+        self._open_session = _stub(channel, "OpenSession", pb.OpenSessionReply)
         self._renew = _stub(channel, "Renew", pb.RenewReply)
         self._release = _stub(channel, "Release", pb.ReleaseReply)
         self._stream = _Stream(channel)
@@ -68,7 +69,11 @@ class LeaseKeeper:
         """Ask for a client id."""
         sent_at = state.now()
         try:
-            reply = self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+            request = state.session_request()
+            if request is None:
+                reply = self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+            else:
+                reply = self._open_session(request, timeout=LEASE_TIMEOUT_S)
         except grpc.RpcError as error:
             state.grant_failed(error)  # type: ignore[arg-type]
         else:

@@ -9,6 +9,7 @@ import grpc
 
 from rifl.client.answers import FinalStatus
 from rifl.client.errors import CallError, call_error, plain_error, unserialisable
+from rifl.client.keys import CURRENT_KEY, take_key
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core.attempt import IssuedCall
@@ -42,7 +43,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         # Whether the method is deduplicated, and the lease that says so.
         self._lease: ClientLease | None = None
         self._deduplicated = False
-        self._fast = client.settings.hedge_after_s is None
+        self._fast = client.settings.hedge_after_s is None and client.settings.session_name is None
         self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
 
     def __call__(
@@ -96,6 +97,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         begun = None
         if client.observer is not None:
             metadata, begun = client.observer.call_begins(self._method, metadata)
+        key, metadata = take_key(metadata)
         send = self._sender(
             self._serialise(request), metadata, credentials, wait_for_ready, compression
         )
@@ -107,6 +109,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             deadline=None if timeout is None else now + timeout,
             context=self._deserializer,
             begun=begun,
+            key=key,
         )
         future.begin()
         return future
@@ -134,7 +137,10 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             metadata, begun = observer.call_begins(self._method, metadata)
         sent_at = client.now()
         call = None
-        if lease is not None:
+        key = None
+        if metadata or CURRENT_KEY.get() is not None:
+            key, metadata = take_key(metadata)
+        if lease is not None and key is None:
             if lease is not self._lease:
                 self._deduplicated = self._method in lease.methods
                 self._lease = lease
@@ -151,7 +157,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         if call is None:
             return self._call_slowly(
                 None, None, invoke, body, sent_at, timeout, metadata, credentials,
-                wait_for_ready, compression, begun,
+                wait_for_ready, compression, begun, key,
             )  # fmt: skip
         header = client.header(call)
         limit = self._attempt_timeout_s
@@ -200,6 +206,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         wait_for_ready: bool | None,
         compression: grpc.Compression | None,
         begun: Any,
+        key: bytes | None = None,
     ) -> Any:
         if call is None:
             self._client.check_usable()
@@ -212,6 +219,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             call=call,
             context=self._deserializer,
             begun=begun,
+            key=key,
         )
         if call is None:
             exchange.begin()

@@ -68,9 +68,12 @@ class Resolver:
     def request(self) -> Any:
         """Build the request."""
         lease = self._call.lease
-        return rifl_pb2.ResolveRequest(
-            client_id=lease.client_id, token=lease.token, seq=self._call.seq
-        )
+        request = rifl_pb2.ResolveRequest(client_id=lease.client_id, token=lease.token)
+        if self._call.key is None:
+            request.seq = self._call.seq
+        else:
+            request.key = self._call.key
+        return request
 
     def remaining_s(self) -> float | None:
         """Return how long an attempt may take."""

@@ -37,10 +37,18 @@ class Settings:
     grpc_retries: bool = False
     max_response_bytes: int = 0
     observer: Observer | Sequence[Observer] | None = None
+    session_name: str | None = None
+    session_retention_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
             raise ValueError("hedge_after must be positive, or None")
+        if self.session_name is not None and not 1 <= len(self.session_name) <= 256:
+            raise ValueError("the name of a session has 1 to 256 characters")
+        if self.session_retention_s is not None and (
+            self.session_name is None or self.session_retention_s <= 0
+        ):
+            raise ValueError("session_retention belongs to a session, and is positive")
 
 
 def make_settings(
@@ -54,6 +62,8 @@ def make_settings(
     grpc_retries: bool,
     max_response_bytes: int,
     observer: Observer | Sequence[Observer] | None,
+    session_name: str | None = None,
+    session_retention_s: float | None = None,
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
     return Settings(
@@ -66,6 +76,8 @@ def make_settings(
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
         observer=observer,
+        session_name=session_name,
+        session_retention_s=session_retention_s,
     )
 
 

@@ -136,17 +136,26 @@ class ClientState:
 
     # The lease.
 
+    def session_request(self) -> Any:
+        """Return the request that opens the named session, None if there is none."""
+        name = self.settings.session_name
+        if name is None:
+            return None
+        retention_ms = int((self.settings.session_retention_s or 0.0) * 1000)
+        return lease_pb.OpenSessionRequest(name=name, retention_ms=retention_ms)
+
     def lease_step(self) -> tuple[LeaseStep, float | None]:
         """Ask the session what to do for the lease."""
         with self.lock:
             return self.session.lease_step(self.now(), wanted=bool(self.lease_waiters))
 
     def granted(self, reply: Any, sent_at: float) -> None:
-        """Take a ``GrantReply``; wakes all who waited for it."""
+        """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""
+        session = self.settings.session_name is not None
         grant = Grant(
             client_id=reply.client_id,
             token=reply.token,
-            term_s=reply.term_ms / 1000,
+            term_s=(reply.retention_ms if session else reply.term_ms) / 1000,
             deduplicated=tuple(reply.deduplicated),
             not_deduplicated=tuple(reply.not_deduplicated),
             window=reply.window,
@@ -238,7 +247,8 @@ class ClientState:
             waiters = [*self.lease_waiters, *self.window_waiters]
             self.lease_waiters.clear()
             self.window_waiters.clear()
-            release = self.session.lease if self.session.idle else None
+            idle = self.session.idle and self.settings.session_name is None
+            release = self.session.lease if idle else None
         for waiter in waiters:
             waiter.close()
         return release

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from rifl.client.errors import CallError
 from rifl.client.exchange import Exchange
 from rifl.client.sync_client import SyncClient
 from rifl.core.attempt import IssuedCall
@@ -34,6 +35,7 @@ class _SyncExchange(Exchange):
         call: IssuedCall | None = None,
         context: Any = None,
         begun: Any = None,
+        key: bytes | None = None,
     ) -> None:
         super().__init__(
             client,
@@ -43,6 +45,7 @@ class _SyncExchange(Exchange):
             call=call,
             context=context,
             begun=begun,
+            key=key,
         )
         self._client = client
         self._send = send
@@ -54,7 +57,11 @@ class _SyncExchange(Exchange):
     def launch(
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
     ) -> None:
-        future = self._send(header, timeout_s)
+        try:
+            future = self._send(header, timeout_s)
+        except CallError as error:
+            self.fail(error)
+            return
         self._attempts[number] = future
         future.add_done_callback(lambda done: self._attempt_done(number, done))
 
@@ -97,6 +104,21 @@ class BlockingExchange(_SyncExchange):
         """Let ``run`` return."""
         self._over = True
 
+    def step(self) -> None:
+        """Wait for one event, or for the time that was set, and handle it."""
+        at = self._timer_at
+        timeout_s = None if at is None else at - self.state.now()
+        try:
+            if timeout_s is not None and timeout_s <= 0:
+                event = self._inbox.get_nowait()
+            else:
+                event = self._inbox.get(timeout=timeout_s)
+        except queue.Empty:
+            self.set_timer(None)
+            self.wake()
+            return
+        self.handle(event)
+
     def run(self) -> Any:
         """Handle events until the end; return the reply or raise ``CallError``.
 
@@ -105,18 +127,7 @@ class BlockingExchange(_SyncExchange):
         """
         try:
             while not self._over:
-                at = self._timer_at
-                timeout_s = None if at is None else at - self.state.now()
-                try:
-                    if timeout_s is not None and timeout_s <= 0:
-                        event = self._inbox.get_nowait()
-                    else:
-                        event = self._inbox.get(timeout=timeout_s)
-                except queue.Empty:
-                    self.set_timer(None)
-                    self.wake()
-                    continue
-                self.handle(event)
+                self.step()
         except BaseException:
             self.handle(lambda: self._give_up("interrupted"))
             raise

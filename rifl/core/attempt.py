@@ -118,6 +118,7 @@ class IssuedCall:
         "completed",
         "context",
         "first_incomplete",
+        "key",
         "lease",
         "may_have_run",
         "seed",
@@ -133,8 +134,11 @@ class IssuedCall:
         completed: Sequence[tuple[int, int]],
         time_us: int,
         seed: int,
+        key: bytes | None = None,
     ) -> None:
         self.lease = lease
+        # A keyed call has no seq: the 0 is one that no tracker issues.
+        self.key = key
         self.seq = seq
         self.first_incomplete = first_incomplete
         self.completed = completed
@@ -147,6 +151,8 @@ class IssuedCall:
     @property
     def rpc_id(self) -> RpcId:
         """The identity as the application sees it."""
+        if self.key is not None:
+            return RpcId(self.lease.client_id, key=self.key)
         return RpcId(self.lease.client_id, self.seq)
 
 
@@ -182,7 +188,7 @@ def judge(
     if label in (Outcome.EXECUTED, Outcome.REPLAYED):
         return Decision(Step.RAISE, outcome=label, reason=reason, final=True)
     if reason == errors.LeaseExpired.reason:
-        if sent_once and not call.may_have_run:
+        if sent_once and not call.may_have_run and call.key is None:
             return Decision(Step.NEW_IDENTITY)
         call.may_have_run = True
         return Decision(Step.RAISE, reason=reason)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rifl.core.attempt import Answer, IssuedCall, Step
 from rifl.core.client_session import ClientSession
-from rifl.core.errors import WindowExceeded
+from rifl.core.errors import BadHeader, NotDeduplicated, WindowExceeded
 from rifl.core.invariant import invariant
 from rifl.core.outcome import Outcome
 
@@ -56,8 +56,12 @@ class CallFlow:
         stamp: tuple[int, int] = (0, 0),
         call: IssuedCall | None = None,
         context: Any = None,
+        key: bytes | None = None,
+        keyed_only: bool = False,
     ) -> None:
         self.call = call
+        self._key = key
+        self._keyed_only = keyed_only
         self._context = context
         self.wake_at: float | None = None
         self.attempt_timeout_s: float | None = None
@@ -157,10 +161,20 @@ class CallFlow:
             self.wake_at = self._give_up_at
             return Action.LEASE
         if session.lease is not None and self._method not in session.lease.methods:
+            if self._key is not None:
+                # Sent without it, the call would happen as often as it is sent.
+                self.code = NotDeduplicated.code
+                return self._end(Action.RAISE, Outcome.NOT_EXECUTED, NotDeduplicated.reason)
             self._deduplicated = False
             return self._send(now)
+        if self._key is None and self._keyed_only:
+            self.code = BadHeader.code
+            return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
         try:
-            self.call = session.begin(*self._stamp, now)
+            if self._key is None:
+                self.call = session.begin(*self._stamp, now)
+            else:
+                self.call = session.begin_keyed(self._key, *self._stamp, now)
         except WindowExceeded:
             self._window_full = True
             self.wake_at = _earliest(self._give_up_at, session.unresolved_until())

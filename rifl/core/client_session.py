@@ -172,6 +172,16 @@ class ClientSession:
             lease, seq, first_incomplete, () if silent else self._ranges(lease), time_us, seed
         )
 
+    def begin_keyed(self, key: bytes, time_us: int, seed: int, now: float) -> IssuedCall | None:
+        """Issue a call under the caller's own key; None without a usable lease.
+
+        It takes no room in the window and is never acknowledged: the server keeps
+        its record for the method's retention, or as long as the named session.
+        """
+        if not self.usable(now):
+            return None
+        return IssuedCall(self.lease, 0, 1, (), time_us, seed, key)  # type: ignore[arg-type]
+
     def try_begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
         """As ``begin``, but None also when the window is full."""
         try:
@@ -182,6 +192,8 @@ class ClientSession:
     def next_attempt(self, call: IssuedCall) -> None:
         """Number the next attempt of ``call`` and bring its header up to date."""
         call.attempt += 1
+        if call.key is not None:
+            return
         call.first_incomplete = call.lease.tracker.first_incomplete
         call.completed = self._ranges(call.lease)
 

@@ -20,9 +20,11 @@ from rifl.core.errors import (
 from rifl.core.identity import RpcId
 from rifl.core.invariant import InvariantViolated
 from rifl.core.keyed_tracker import KeyedTracker
-from rifl.core.policy import MethodPolicy
+from rifl.core.namespace import is_namespace
+from rifl.core.policy import KeyBounds, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.result_tracker import ResultTracker
+from rifl.core.retention import Retention
 from rifl.core.verdict import Verdict
 
 __all__ = ["Attempt", "ClientEntry", "ClientTable", "Decision", "Kept", "Leases"]
@@ -68,12 +70,13 @@ class Decision(NamedTuple):
     """A verdict with what goes with it.
 
     ``NEW`` and ``IN_PROGRESS`` carry the attempt, ``COMPLETED`` the record (None:
-    fetch it).
+    fetch it). ``verified``: the call's payload can be held against what is kept.
     """
 
     verdict: Verdict
     attempt: Attempt | None = None
     record: CompletionRecord | None = None
+    verified: bool = True
 
 
 _STALE = Decision(Verdict.STALE)
@@ -126,7 +129,8 @@ class ClientTable:
     Invariants:
 
     1. An entry exists only for a client that was known and alive when a call of
-       it was claimed, or that the store knew at start.
+       it was claimed, or that the store knew at start. The namespace of a peer's
+       keys is always known.
     2. ``entry.running`` holds exactly the attempts that are not settled; an
        identity has at most one.
     3. An entry goes only when it was dropped and none of its attempts runs.
@@ -139,15 +143,14 @@ class ClientTable:
         leases: Leases,
         *,
         window: int = 512,
-        max_keys: int = 100_000,
-        max_key_bytes: int = 64 << 20,
+        key_bounds: KeyBounds | None = None,
         note_released: bool = False,
     ) -> None:
         self._leases = leases
         self._note_released = note_released
         self._window = window
-        self._max_keys = max_keys
-        self._max_key_bytes = max_key_bytes
+        self._key_bounds = key_bounds or KeyBounds()
+        self._retention = Retention()
         self._clients: dict[int, ClientEntry] = {}
         self._attempts = 0
         # Set while new calls are refused: draining, or the store is not writable.
@@ -190,7 +193,7 @@ class ClientTable:
                 if alive and call.key is None:
                     entry.tracker.acknowledge(call.first_incomplete, call.completed)
                 return known
-        if not alive:
+        if not alive and not is_namespace(client_id):
             if leases.is_session(client_id):
                 raise SessionClosed("the session is closed, or its retention is over")
             raise LeaseExpired(f"client id {client_id} is unknown or expired")
@@ -212,14 +215,17 @@ class ClientTable:
         self._attempts += 1
         attempt = Attempt(entry, call, policy, self._attempts)
         entry.running[call.identity] = attempt
-        decision: Decision = _decision(Decision, (Verdict.NEW, attempt, None))
+        decision: Decision = _decision(Decision, (Verdict.NEW, attempt, None, True))
         return decision
 
-    def settle(self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool) -> bool:
+    def settle(
+        self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool, now: float = 0.0
+    ) -> bool:
         """End an attempt with its record, or with None: then the call is new again.
 
-        With ``keep`` the record itself stays in memory, else only the fact. True
-        if the client was dropped and this was its last attempt: its rows may go.
+        From ``now`` the record of a keyed call is kept for its retention. With
+        ``keep`` the record itself stays in memory, else only the fact. True if the
+        client was dropped and this was its last attempt: its rows may go.
         The caller then calls the attempt's waiters.
         """
         entry, call = attempt.entry, attempt.call
@@ -236,11 +242,13 @@ class ClientTable:
         elif entry.keyed is not None:
             if record is None:
                 entry.keyed.abandon(call.key)
+                self._leave_namespace(entry)
             else:
                 kept: Kept = (call.fingerprint, record if keep else None)
                 entry.keyed.finish(call.key, kept, record.size)
+                self._retain(call.client_id, call.key, attempt.policy.retention_s, now)
         if entry.dropped and not entry.running:
-            del self._clients[entry.client_id]
+            self._remove(entry.client_id)
             return True
         return False
 
@@ -256,9 +264,44 @@ class ClientTable:
             if entry is not None and entry.running:
                 entry.dropped = True
                 continue
-            self._clients.pop(client_id, None)
+            self._remove(client_id)
             gone.append(client_id)
         return gone
+
+    def restore_key(
+        self,
+        client_id: int,
+        key: bytes,
+        kept: Kept,
+        size: int,
+        *,
+        retention_s: float | None = None,
+        completed_at: float = 0.0,
+    ) -> None:
+        """Put back the record of a keyed call that a store recovered.
+
+        ``retention_s`` is its method's, counted from ``completed_at``.
+        """
+        keyed = self._keyed(self.entry(client_id))
+        keyed.restore(key, kept, size)
+        self._retain(client_id, key, retention_s, completed_at)
+
+    def due_keys(self, now: float, limit: int) -> list[tuple[int, bytes]]:
+        """Take the keyed calls whose retention is over, at most ``limit``.
+
+        They are still known: each goes by ``forget_key`` when nothing of it is
+        left in the store, for until then its row would be in a new call's way.
+        """
+        return self._retention.due(now, limit)
+
+    def forget_key(self, client_id: int, key: bytes) -> None:
+        """Let go of a completed keyed call: the next one with the key is new."""
+        entry = self._clients.get(client_id)
+        if entry is None or entry.keyed is None or key in entry.running:
+            return
+        entry.keyed.forget(key)
+        self._retention.forget(client_id, key)
+        self._leave_namespace(entry)
 
     def running(self) -> list[Attempt]:
         """Return the attempts that are not settled."""
@@ -278,7 +321,7 @@ class ClientTable:
         if kept is not None:
             fingerprint, record = kept
             _match(call, fingerprint)
-            return Decision(Verdict.COMPLETED, None, record)
+            return Decision(Verdict.COMPLETED, None, record, fingerprint is not None)
         if call.key is None and entry.tracker.peek(call.seq) is Verdict.STALE:  # type: ignore[arg-type]
             return _STALE
         return None
@@ -286,11 +329,34 @@ class ClientTable:
     def _begin_keyed(self, entry: ClientEntry, call: Call) -> None:
         if call.key is None:
             raise BadHeader("a named session takes keyed calls only")
-        if entry.keyed is None:
-            entry.keyed = KeyedTracker(self._max_keys, self._max_key_bytes)
-        verdict = entry.keyed.begin(call.key)
+        verdict = self._keyed(entry).begin(call.key)
         if verdict is not Verdict.NEW:
             raise InvariantViolated(f"{call.rpc_id} was unknown and is {verdict}")
+
+    def _keyed(self, entry: ClientEntry) -> KeyedTracker:
+        if entry.keyed is None:
+            entry.keyed = KeyedTracker(self._key_bounds.max_keys, self._key_bounds.max_bytes)
+        return entry.keyed
+
+    def _retain(self, client_id: int, key: bytes, retention_s: float | None, now: float) -> None:
+        # A named session's records stay with it: it has a retention of its own.
+        if self._leases.is_session(client_id):
+            return
+        if retention_s is None:
+            retention_s = self._key_bounds.retention_s
+        if retention_s is not None:
+            self._retention.note(client_id, key, now + retention_s)
+
+    def _leave_namespace(self, entry: ClientEntry) -> None:
+        # No lease of it ever ends: it goes with the last of its calls.
+        if is_namespace(entry.client_id) and not entry.keyed and not entry.running:
+            self._remove(entry.client_id)
+
+    def _remove(self, client_id: int) -> None:
+        entry = self._clients.pop(client_id, None)
+        if entry is not None and entry.keyed is not None:
+            for key in entry.keyed.keys():  # noqa: SIM118 - a tracker, not a mapping
+                self._retention.forget(client_id, key)
 
     def _new_entry(self, client_id: int) -> ClientEntry:
         entry = ClientEntry(client_id, self._window, note_released=self._note_released)

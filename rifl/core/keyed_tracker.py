@@ -85,6 +85,10 @@ class KeyedTracker:
         if state is not None:
             self._bytes -= len(key) + state[1]
 
+    def keys(self) -> list[bytes]:
+        """Return the keys in progress or recorded."""
+        return list(self._calls)
+
     def __len__(self) -> int:
         """How many keys are in progress or recorded."""
         return len(self._calls)

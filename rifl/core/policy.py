@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Kind", "MethodPolicies", "MethodPolicy"]
+__all__ = ["CODE_NUMBERS", "KeyBounds", "Kind", "MethodPolicies", "MethodPolicy", "PolicyError"]
 
 _DEFAULT_MAX_RESPONSE_BYTES = 4 << 20
-_LAST_CODE = 16
+_DEFAULT_BUFFER_BYTES = 1 << 20
+# google.rpc.Code, by its numbers.
+_CODE_NAMES = (
+    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS "
+    "PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED "
+    "INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED"
+)
+CODE_NUMBERS = {name: number for number, name in enumerate(_CODE_NAMES.split())}
+
+
+class PolicyError(ValueError):
+    """A declaration that cannot be honoured. Raised at start, never for a call."""
 
 
 class Kind(enum.Enum):
@@ -21,19 +33,49 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeyBounds:
+    """Bounds on the keyed calls of one client, session or namespace.
+
+    ``max_keys`` identities and ``max_bytes`` of keys and records; a new call
+    beyond them is refused with WINDOW_EXCEEDED. ``retention_s``: how long a
+    record is kept after its call completed, where its method says nothing; None
+    means as long as the client lives.
+    """
+
+    max_keys: int = 100_000
+    max_bytes: int = 64 << 20
+    retention_s: float | None = 86_400.0
+
+    def __post_init__(self) -> None:
+        if self.max_keys < 1 or self.max_bytes < 1:
+            raise ValueError("max_keys and max_bytes must be at least 1")
+        if self.retention_s is not None and self.retention_s <= 0:
+            raise ValueError("retention_s must be positive, or None")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MethodPolicy:
     """How calls of one method are deduplicated.
 
     ``kind``: ``"plain"`` (a durable intent before the handler, so that a crash
     in between is a lasting unknown outcome), ``"idempotent"`` (no intent; a call
-    caught by a crash runs again) or ``"atomic"`` (no intent; the handler commits
-    its record with ``rifl.record``).
+    whose outcome a crash took runs again) or ``"atomic"`` (no intent; the handler
+    commits its record with ``rifl.record``).
     ``required``: refuse calls without an identity instead of passing them through.
-    ``unrecorded``: numbers of the gRPC codes by which the handler says that
-    nothing happened; such an answer is not kept and a retry runs again.
-    ``max_response_bytes``: longer answers are replaced by RESPONSE_TOO_LARGE.
+    ``unrecorded``: the gRPC codes (numbers, names or ``grpc.StatusCode``) by which
+    the handler says that nothing happened; such an answer is not kept and a retry
+    runs again.
+    ``max_response_bytes``: longer answers are replaced by RESPONSE_TOO_LARGE; of a
+    response stream, as much is recorded.
     ``database``: for atomic methods, the URL of the database whose transactions
     the records go into; None means the store's own.
+    ``retention_s``: how long the records of keyed calls are kept after completion
+    (those of a named session stay as long as it does); None means the
+    deduplicator's ``key_retention``. A retry after that runs again.
+    ``key_field``: the field of the request (dotted for a nested one) that is the
+    key of a call which brings no identity of its own.
+    ``buffer_bytes``: a request stream that ends within as many is read before its
+    handler starts; a longer one is handed over while it arrives.
     """
 
     kind: Kind = Kind.PLAIN
@@ -41,19 +83,26 @@ class MethodPolicy:
     unrecorded: frozenset[int] = frozenset()
     max_response_bytes: int = _DEFAULT_MAX_RESPONSE_BYTES
     database: str | None = None
+    retention_s: float | None = None
+    key_field: str | None = None
+    buffer_bytes: int = _DEFAULT_BUFFER_BYTES
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.
         object.__setattr__(self, "kind", Kind(self.kind))
-        object.__setattr__(self, "unrecorded", frozenset(self.unrecorded))
-        if not all(type(code) is int and 0 <= code <= _LAST_CODE for code in self.unrecorded):
-            raise ValueError("unrecorded holds numbers of gRPC codes, such as 14 for UNAVAILABLE")
+        object.__setattr__(self, "unrecorded", frozenset(_numbers(self.unrecorded)))
         if self.database is not None and self.kind is not Kind.ATOMIC:
-            raise ValueError("only an atomic method names a database")
+            raise PolicyError("only an atomic method names a database")
         if 0 in self.unrecorded:
-            raise ValueError("OK cannot mean that nothing happened")
+            raise PolicyError("OK cannot mean that nothing happened")
         if self.max_response_bytes < 1:
-            raise ValueError("max_response_bytes must be at least 1")
+            raise PolicyError("max_response_bytes must be at least 1")
+        if self.retention_s is not None and self.retention_s <= 0:
+            raise PolicyError("retention_s must be positive, or None")
+        if self.key_field is not None and not all(self.key_field.split(".")):
+            raise PolicyError(f"{self.key_field!r} is not the name of a field")
+        if self.buffer_bytes < 0:
+            raise PolicyError("buffer_bytes must not be negative")
 
     @classmethod
     def of(cls, declared: MethodPolicy | Kind | str | None) -> MethodPolicy | None:
@@ -67,7 +116,8 @@ class MethodPolicies:
     """The policy of every method, by the most specific pattern that fits.
 
     Patterns: ``/package.Service/Method``, ``/package.Service/*`` and ``*``. A
-    declaration of None excludes methods. Immutable; safe in any thread.
+    declaration of None excludes methods. ``add`` brings in what services say of
+    themselves, before calls arrive; after that, safe in any thread.
     """
 
     def __init__(
@@ -78,11 +128,32 @@ class MethodPolicies:
         self._patterns = {"*": MethodPolicy.of(default)}
         for pattern, declared in methods.items():
             if pattern != "*" and not (pattern.startswith("/") and pattern.count("/") == 2):
-                raise ValueError(f"{pattern!r} is not /package.Service/Method, /…/* or *")
+                raise PolicyError(f"{pattern!r} is not /package.Service/Method, /…/* or *")
             self._patterns[pattern] = MethodPolicy.of(declared)
+        self._declared = frozenset(methods)
 
     def __iter__(self) -> Iterator[MethodPolicy]:
         return (policy for policy in self._patterns.values() if policy is not None)
+
+    def add(self, method: str, policy: MethodPolicy | None) -> bool:
+        """Take what a method says of itself; False where a declaration outweighs it.
+
+        Declarations are whole: what is given to the constructor for a method, its
+        service or ``*`` hides the method's own; the default does not.
+        """
+        service = method[: method.rfind("/") + 1] + "*"
+        if not self._declared.isdisjoint((method, service, "*")):
+            return False
+        self._patterns[method] = policy
+        return True
+
+    def declared(self) -> list[str]:
+        """Return the patterns given to the constructor."""
+        return sorted(self._declared)
+
+    def marked(self, method: str) -> bool:
+        """Whether the method itself, by its full name, is declared deduplicated."""
+        return self._patterns.get(method) is not None
 
     def find(self, method: str) -> MethodPolicy | None:
         """Return the policy of a full method name, None where it has none."""
@@ -103,3 +174,14 @@ class MethodPolicies:
             for pattern, policy in self._patterns.items()
             if policy is None and pattern != "*"
         ]
+
+
+def _numbers(codes: Iterable[Any]) -> Iterator[int]:
+    for code in codes:
+        # grpc.StatusCode: the core does not know gRPC, but its members' form.
+        number = code.value[0] if isinstance(code, enum.Enum) else code
+        if isinstance(number, str):
+            number = CODE_NUMBERS.get(number)
+        if type(number) is not int or number not in CODE_NUMBERS.values():
+            raise PolicyError(f"{code!r} is not a gRPC status code")
+        yield number

@@ -17,7 +17,8 @@ class CompletionRecord(NamedTuple):
     ``code`` is a ``google.rpc.Code`` number; ``response`` the serialised message,
     None where the handler gave none. ``reason`` names the refusal of ours that
     the record is (``OUTCOME_UNKNOWN``, ``RESPONSE_TOO_LARGE``, ``NOT_EXECUTED``);
-    it is empty for an answer of the handler's.
+    it is empty for an answer of the handler's. ``messages`` are those of a response
+    stream, which has no ``response``.
     """
 
     code: int = 0
@@ -27,6 +28,7 @@ class CompletionRecord(NamedTuple):
     trailing_metadata: Metadata = ()
     outcome: Outcome = Outcome.EXECUTED
     reason: str = ""
+    messages: tuple[bytes, ...] = ()
 
     @property
     def size(self) -> int:
@@ -34,4 +36,4 @@ class CompletionRecord(NamedTuple):
         total = len(self.response or b"") + len(self.details)
         for key, value in (*self.initial_metadata, *self.trailing_metadata):
             total += len(key) + len(value)
-        return total
+        return total + sum(map(len, self.messages))

@@ -25,6 +25,7 @@ from rifl.core.errors import (
     InProgress,
     NotExecuted,
     NotRecorded,
+    OutcomeUnknown,
     RecordPending,
     ResponseTooLarge,
     RiflError,
@@ -44,6 +45,7 @@ __all__ = [
     "Records",
     "Wait",
     "admit",
+    "admit_stream",
     "bounded",
     "execute",
     "refusal_record",
@@ -70,10 +72,14 @@ class Fetch(NamedTuple):
 
 
 class HandlerResult(NamedTuple):
-    """What the handler did: its answer, and whether it raised instead of deciding."""
+    """What the handler did: its answer, and whether it raised instead of deciding.
+
+    ``broken``: it raised after its request stream had broken off.
+    """
 
     record: CompletionRecord
     raised: bool = False
+    broken: bool = False
 
 
 class Answer(NamedTuple):
@@ -140,6 +146,36 @@ def admit(
             raise InProgress(f"{call.rpc_id} is still running")
 
 
+def admit_stream(
+    store: Records, call: Call, policy: MethodPolicy, rest: Later
+) -> Generator[Any, Any, Answer | Attempt]:
+    """Decide about a call whose request stream has not ended yet, by its identity.
+
+    ``call`` has no fingerprint so far. ``rest`` reads the stream to its end,
+    keeping nothing, and sets it: for a known call, whose payload is verified then.
+    A call that turns out new after that is refused, for its payload is gone.
+    """
+    decision = store.claim(call, policy)
+    if isinstance(decision, Later):
+        decision = yield decision
+    if decision.verdict is Verdict.NEW:
+        return decision.attempt  # type: ignore[return-value]
+    if decision.verdict is Verdict.COMPLETED and not decision.verified:
+        record = decision.record
+        if record is None:
+            record = yield Fetch(call)
+        if record is not None:
+            return Answer(record, _replayed(record))
+    if decision.verdict is not Verdict.STALE:
+        yield rest
+    admitted = yield from admit(store, call, policy)
+    if isinstance(admitted, Attempt):
+        if (pending := store.abandon(admitted)) is not None:
+            yield pending
+        raise InProgress(f"{call.rpc_id} has just become new again: send it once more")
+    return admitted
+
+
 def serve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
     """Admit a call and, if it is new, execute it: for a shell that is not cancelled."""
     first = store.claim(call, policy)
@@ -204,6 +240,19 @@ def _execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
                 f"{attempt.call.method} is atomic, and its handler returned without a committed "
                 "record: call rifl.record in its transaction"
             )
+    if result.raised and result.broken:
+        if policy.kind is Kind.IDEMPOTENT:
+            pending = store.abandon(attempt)
+        else:
+            record = refusal_record(
+                OutcomeUnknown(
+                    "the request stream broke off; what the handler did by then is not known"
+                )
+            )
+            pending = store.finish(attempt, record)
+        if pending is not None:
+            yield pending
+        return Answer(record, Outcome.UNKNOWN)
     if record.code and record.code in policy.unrecorded and not result.raised:
         if (pending := store.abandon(attempt)) is not None:
             yield pending

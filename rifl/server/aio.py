@@ -51,9 +51,12 @@ class AioShell:
         steps: Generator[Any, Any, Any],
         context: Any,
         run: Callable[[Attempt], Awaitable[HandlerResult]] | None = None,
+        value: Any = None,
     ) -> Any:
-        """Carry out the steps one by one; returns or raises what the generator does."""
-        value: Any = None
+        """Carry out the steps one by one; returns or raises what the generator does.
+
+        Without ``run`` it stops where a handler is to run, as ``SyncShell.drive``.
+        """
         error: RiflError | None = None
         try:
             while True:
@@ -61,7 +64,9 @@ class AioShell:
                 value, error = None, None
                 try:
                     if isinstance(step, Attempt):
-                        value = await run(step) if run is not None else None
+                        if run is None:
+                            return step
+                        value = await run(step)
                     elif isinstance(step, Wait):
                         value = await self._wait(step.attempt, context)
                     elif isinstance(step, Fetch):
@@ -145,7 +150,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         raised: list[BaseException] = []
         began = 0.0 if observer is None else time.perf_counter()
         try:
-            call = engine.arrive(method, request, context)
+            call = engine.arrive(method, request, context, deserialize)
             answer = await shell.drive(admit(store, call, policy), context)
             if isinstance(answer, Attempt):
                 answer = await shell.shielded(

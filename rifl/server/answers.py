@@ -75,9 +75,10 @@ def returned_result(
             context.noted_trailing,
             Outcome.EXECUTED,
             "",
+            (),
         ),
     )
-    result: HandlerResult = _tuple(HandlerResult, (record, False))
+    result: HandlerResult = _tuple(HandlerResult, (record, False, False))
     return result
 
 

@@ -6,25 +6,33 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
 
 from lease_server import SERVICE_NAME as LEASES
-from lease_server import add_lease_service, open_authority
+from lease_server import StorageUnavailable, add_lease_service, open_authority
 from lease_server.log import get_logger
 from rifl.core.errors import RiflError
 from rifl.core.observer import Observer, Observers, Statistics
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.server.engine import Engine
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.server.declarations import (
+    check_policies,
+    find_service,
+    registered_services,
+    take_options,
+)
+from rifl.server.engine import Engine, KeysFrom
 from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
-from rifl.stores import UnsupportedStore, open_store
+from rifl.stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
+from rifl.stores.codec import Transform
 
 __all__ = ["Deduplicator"]
 
@@ -58,13 +66,33 @@ class Deduplicator:
     hold a pool thread while the first arrival runs; None means a quarter of the
     pool given to ``add_to_server``, none if that is unknown. ``max_wait_s``: how
     long a duplicate waits at most. ``drain_s``: how long ``close`` waits for
-    running calls. ``peer_property``: which certificate property ids are bound to.
-    ``observer``: who is told what happens, one or several (``rifl.metrics``,
-    ``rifl.tracing``). ``clock``: monotonic seconds, for tests.
+    running calls. ``peer_property``: which certificate property ids, and the
+    namespaces of keys, are bound to. ``observer``: who is told what happens, one or
+    several (``rifl.metrics``, ``rifl.tracing``). ``clock``: monotonic seconds, for
+    tests.
 
-    Thread-safe. Opening raises a ``StoreError``; a policy that the store cannot
-    honour raises ``ValueError``. ``close`` (or leaving the context) after the
-    server has stopped; what a crash instead of it leaves is each store's own.
+    ``services``: descriptors of the services served, whose methods may declare
+    themselves by the option ``(rifl.v1.exactly_once)``; a declaration in
+    ``methods`` that fits a method outweighs its option, and the option outweighs
+    ``default``. See ``check``.
+
+    ``keys_from``: whose plain keys count, sent as ``idempotency-key`` or in a
+    method's ``key_field`` by callers without a client id: those of
+    ``"authenticated"`` peers, of ``"anyone"`` (all callers without a certificate
+    then share one namespace, and who knows a key and its request reads the
+    answer), or of ``"nobody"`` (the header means nothing). Records of keyed calls
+    are kept for ``key_retention_s`` from their completion unless their method
+    says otherwise, None meaning without end; after that a retry runs again. Those
+    of a named session stay as long as it does. ``max_keys`` and
+    ``max_key_bytes`` bound what is kept for one client, session or peer.
+
+    ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
+    bytes, called from many threads; ``memory:`` stores nothing to be sealed.
+
+    Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
+    raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
+    (or leaving the context) after the server has stopped; what a crash instead of
+    it leaves is each store's own.
     """
 
     def __init__(
@@ -82,27 +110,46 @@ class Deduplicator:
         lock_timeout_s: float = 5.0,
         peer_property: str | None = None,
         observer: Observer | Sequence[Observer] | None = None,
+        services: Iterable[ServiceDescriptor] = (),
+        keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
+        key_retention_s: float | None = 86_400.0,
+        max_keys: int = 100_000,
+        max_key_bytes: int = 64 << 20,
+        seal: Transform | None = None,
+        unseal: Transform | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
             raise ValueError("term_s and window are positive, max_wait_s and drain_s not negative")
         self._policies = MethodPolicies({**_NEVER, **(methods or {})}, default)
+        key_bounds = KeyBounds(
+            max_keys=max_keys, max_bytes=max_key_bytes, retention_s=key_retention_s
+        )
+        codec = RecordCodec(seal, unseal)
+        self._keys_from = KeysFrom(keys_from)
+        self._services = {service.full_name: service for service in services}
+        take_options(self._policies, self._services.values())
         self._window = window
         self._drain_s = drain_s
         self._peer_property = peer_property
         self._given_waiters = max_waiters
         self._observer = Observers.of(observer, _observer_failed)
         self._health = HealthStatus()
-        self._store = open_store(url, lock_timeout_s=lock_timeout_s)
+        self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         self._store.observer = self._observer
         self._store.on_refusal = self._refusal_changed
         try:
-            self._check_policies(url)
+            self._check_kinds(url)
+            self.check()
             self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
-            self._store.bind(self._authority, self._policies, clock=clock, window=window)
-        except BaseException:
+            self._store.bind(
+                self._authority, self._policies, clock=clock, window=window, key_bounds=key_bounds
+            )
+        except BaseException as error:
             with contextlib.suppress(Exception):
                 self._store.close()
+            if isinstance(error, StorageUnavailable):
+                raise StoreUnreachable(f"cannot open {url}: {error}") from error
             raise
         self._engine = Engine(
             self._store,
@@ -113,10 +160,12 @@ class Deduplicator:
             max_wait_s=max_wait_s,
             peer_property=peer_property,
             observer=self._observer,
+            keys_from=self._keys_from,
         )
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
         self._closed = threading.Event()
+        self._closing = threading.Lock()
         self._sweeper = threading.Thread(
             target=self._sweep, args=(term_s / _SWEEPS_PER_TERM,), name="rifl-sweeper", daemon=True
         )
@@ -135,9 +184,12 @@ class Deduplicator:
     def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
         """Host the lease service, and the one that resolves outcomes, on the server.
 
-        Before it starts. On a sync server this also learns the size of its thread
-        pool, for the bound on waiting duplicates.
+        Before it starts, and after its servicers were added: the declarations are
+        checked against them, as by ``check``; raises ``PolicyError``. On a sync
+        server this also learns the size of its thread pool, for the bound on
+        waiting duplicates.
         """
+        self.check(server)
         add_lease_service(
             server,
             self._authority,
@@ -183,6 +235,37 @@ class Deduplicator:
         waiting = sum(count() for count in self._engine.waiting)
         return Statistics(clients, len(self._authority), unacknowledged, running, waiting)
 
+    def check(
+        self,
+        server: grpc.Server | grpc.aio.Server | None = None,
+        services: Iterable[ServiceDescriptor] = (),
+    ) -> None:
+        """Refuse declarations that cannot be honoured, by raising ``PolicyError``.
+
+        That is: a method or a service that does not exist; a bidirectional stream
+        declared by name; ``atomic`` on a store without transactions, or for an
+        answer that is a stream; a key field that is none. ``services`` join those
+        given at construction; of a sync server the registered ones are found too
+        (not on an aio server, which does not tell). Their options are taken here,
+        so do this before the server starts.
+        """
+        found, complete = registered_services(server)
+        named = (find_service(pattern[1:].partition("/")[0]) for pattern in self._declared())
+        new = {
+            service.full_name: service
+            for service in (*services, *found, *(each for each in named if each is not None))
+            if service.full_name not in self._services
+        }
+        take_options(self._policies, new.values())
+        self._services |= new
+        check_policies(
+            self._policies,
+            list(self._services.values()),
+            complete=complete,
+            atomic=self._store.supports_atomic,
+            keys=self._keys_from is not KeysFrom.NOBODY,
+        )
+
     def drain(self) -> None:
         """Refuse new calls from now on (DRAINING); duplicates are still answered."""
         self._store.refuse_new(True)
@@ -198,20 +281,8 @@ class Deduplicator:
         At most ``drain_s`` seconds; None means the constructor's. On an event loop
         use ``aclose``: this would block the handlers it waits for.
         """
-        if self._closed.is_set():
-            return
-        self.drain()
-        wait_s = self._drain_s if drain_s is None else drain_s
-        if _on_event_loop():
-            if self._store.running():
-                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
-        elif not self._store.settled(wait_s):
-            _log.warning("closed_with_calls_running", calls=self._store.running())
-        self._closed.set()
-        self._sweeper.join()
-        if self._observer is not None:
-            self._observer.detached(self.statistics)
-        self._store.close()
+        with self._closing:
+            self._close(self._drain_s if drain_s is None else drain_s)
 
     async def aclose(self, drain_s: float | None = None) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
@@ -244,7 +315,25 @@ class Deduplicator:
     ) -> None:
         await self.aclose()
 
-    def _check_policies(self, url: str) -> None:
+    def _close(self, drain_s: float) -> None:
+        if self._closed.is_set():
+            return
+        self.drain()
+        if _on_event_loop():
+            if self._store.running():
+                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
+        elif not self._store.settled(drain_s):
+            _log.warning("closed_with_calls_running", calls=self._store.running())
+        self._closed.set()
+        self._sweeper.join()
+        if self._observer is not None:
+            self._observer.detached(self.statistics)
+        self._store.close()
+
+    def _declared(self) -> list[str]:
+        return [pattern for pattern in self._policies.declared() if pattern != "*"]
+
+    def _check_kinds(self, url: str) -> None:
         if not self._store.supports_atomic and any(
             policy.kind is Kind.ATOMIC for policy in self._policies
         ):
@@ -265,6 +354,7 @@ class Deduplicator:
                 if ended := self._authority.expire():
                     self._store.drop(ended)
                     _log.info("clients_ended", clients=len(ended), some=ended[:_LOGGED_IDS])
+                self._store.expire_keys()
             except Exception:  # noqa: BLE001 - logged with its traceback
                 # Nobody else would sweep: the next round may work again.
                 _log.exception("sweep_failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import hmac
 import time
 from collections.abc import Callable
@@ -13,18 +14,38 @@ from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
-from rifl.core.errors import BadHeader, RiflError
+from rifl.core.errors import BadHeader, NotYours, RiflError
+from rifl.core.keyed_tracker import check_key
+from rifl.core.namespace import namespace_id
 from rifl.core.observer import Observers, ServedCall
-from rifl.core.policy import MethodPolicies
+from rifl.core.policy import MethodPolicies, MethodPolicy
 from rifl.core.serving import Answer
 from rifl.server.events import RefusalLog
 from rifl.stores.base import Store
-from rifl.wire import ATTEMPTS_BY_GRPC_KEY, error_class, find_header, parse_call
+from rifl.wire import (
+    ATTEMPTS_BY_GRPC_KEY,
+    KEY_KEY,
+    error_class,
+    find_header,
+    find_key,
+    fingerprint,
+    parse_call,
+    parse_key,
+    stream_fields,
+)
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "KeysFrom", "field_key"]
 
 _WAIT_SHARE = 0.9
 _CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
+
+
+class KeysFrom(enum.Enum):
+    """Whose plain keys count: those of authenticated peers, of anyone, of nobody."""
+
+    AUTHENTICATED = "authenticated"
+    ANYONE = "anyone"
+    NOBODY = "nobody"
 
 
 class Engine:
@@ -45,6 +66,7 @@ class Engine:
         max_wait_s: float,
         peer_property: str | None,
         observer: Observers | None = None,
+        keys_from: KeysFrom = KeysFrom.AUTHENTICATED,
     ) -> None:
         self.store = store
         self.authority = authority
@@ -57,16 +79,20 @@ class Engine:
         self.refusals = RefusalLog()
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
+        self.keys_from = keys_from
 
-    def arrive(self, method: str, request: bytes, context: Any) -> Call:
+    def arrive(
+        self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
+    ) -> Call:
         """Step 1: parse the header and check its token; no state is made.
 
+        ``read`` deserialises the request, for methods whose key is a field of it.
         Raises ``BadHeader``, ``NotYours``, ``LeaseExpired``.
         """
         metadata = context.invocation_metadata()
         header = find_header(metadata)
         if header is None:
-            raise BadHeader(f"{method} takes calls with an identity only")
+            return self._arrive_keyed(method, request, context, metadata, read)
         call = parse_call(header, method, request)
         self.authenticate(call, context)
         if call.attempt == 1:
@@ -74,6 +100,68 @@ class Engine:
                 if key == ATTEMPTS_BY_GRPC_KEY:
                     call.retried_by_grpc = True
         return call
+
+    def arrive_stream(self, method: str, context: Any) -> Call:
+        """Do what ``arrive`` does for a request stream, none of which was read yet.
+
+        The call has a fingerprint only where the caller sent a content hash.
+        """
+        call = self.arrive(method, b"", context)
+        header = find_header(context.invocation_metadata())
+        if header is None or not stream_fields(header)[1]:
+            call.fingerprint = None
+        return call
+
+    def received(self, context: Any) -> int:
+        """How many messages of the response stream the caller has already."""
+        header = find_header(context.invocation_metadata())
+        return 0 if header is None else stream_fields(header)[0]
+
+    def takes_keys(self, policy: MethodPolicy, metadata: Any) -> bool:
+        """Whether a call without our header has an identity all the same."""
+        if self.keys_from is KeysFrom.NOBODY:
+            return False
+        return policy.key_field is not None or any(key == KEY_KEY for key, _ in metadata or ())
+
+    def _arrive_keyed(
+        self,
+        method: str,
+        request: bytes,
+        context: Any,
+        metadata: Any,
+        read: Callable[[bytes], Any] | None,
+    ) -> Call:
+        """Step 1 for a caller that holds no client id: its peer's namespace."""
+        text = find_key(metadata)
+        policy = self.policies.find(method)
+        field = None if policy is None else policy.key_field
+        if text is not None:
+            key, scope = parse_key(text), ""
+        elif field is not None:
+            message = request if read is None else _read(read, request)
+            # Its values are unique within the method only.
+            key, scope = field_key(message, field), method
+        else:
+            raise BadHeader(f"{method} takes calls with an identity only")
+        try:
+            peer = peer_of(context, self._peer_property)
+        except LeaseError as error:
+            raise (error_class(error.reason) or RiflError)(str(error)) from error
+        if not peer and self.keys_from is not KeysFrom.ANYONE:
+            raise NotYours(
+                "a key needs an authenticated peer: in one namespace for all, anyone could read "
+                "another's answers"
+            )
+        return Call(
+            namespace_id(peer, scope),
+            b"",
+            None,
+            key,
+            # Nobody says which attempt this is: its answer is labelled like a later one's.
+            attempt=2,
+            fingerprint=fingerprint(method, peer + request),
+            method=method,
+        )
 
     def authenticate(self, call: Call, context: Any) -> None:
         """Check that the token is for this id and, if it is bound, this peer."""
@@ -111,3 +199,29 @@ class Engine:
         if remaining_s is None:
             return self._max_wait_s
         return min(max(0.0, remaining_s) * _WAIT_SHARE, self._max_wait_s)
+
+
+def field_key(message: Any, field: str) -> bytes:
+    """Return the key that a request carries in one of its fields.
+
+    Text as UTF-8, numbers in decimal. Raises ``BadHeader`` where it is empty, too
+    long, or not a field.
+    """
+    value = message
+    for name in field.split("."):
+        value = getattr(value, name, None)
+    if isinstance(value, str):
+        value = value.encode()
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = str(value).encode()
+    if not isinstance(value, bytes):
+        raise BadHeader(f"the request has no key in its field {field}")
+    check_key(value)
+    return value
+
+
+def _read(read: Callable[[bytes], Any], request: bytes) -> Any:
+    try:
+        return read(request)
+    except Exception:  # noqa: BLE001 - whatever a user's deserializer raises
+        raise BadHeader("the request that holds the key cannot be deserialized") from None

@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 
 from lease_server.raw import RawAnswer, raw_handler
-from rifl.core.errors import BadHeader
+from rifl.core.errors import BadHeader, NotDeduplicated, RiflError
 from rifl.core.policy import MethodPolicy
-from rifl.server import aio, sync
+from rifl.server import aio, aio_streams, sync, sync_streams
 from rifl.server.answers import refusal_status
 from rifl.server.engine import Engine
 from rifl.wire import find_header
@@ -20,13 +20,15 @@ from rifl.wire import find_header
 __all__ = ["AioInterceptor", "SyncInterceptor"]
 
 _Wrap = Callable[[str, MethodPolicy, Any], Any]
+_Refuse = Callable[[str, RiflError, Any], Any]
 _MAX_WRAPPED = 4096
 
 
 class _Wrapping:
     """Decides per call, without a lock or I/O, and wraps a handler once."""
 
-    def __init__(self, engine: Engine, wrap: _Wrap, refuse: _Wrap) -> None:
+    def __init__(self, engine: Engine, wrap: _Wrap, refuse: _Refuse) -> None:
+        self._engine = engine
         self._policies = engine.policies
         self._wrap = wrap
         self._refuse = refuse
@@ -45,11 +47,17 @@ class _Wrapping:
         policy = self._policies.find(method)
         if policy is None:
             return handler
-        unary = not handler.request_streaming and not handler.response_streaming
-        if not unary:
-            return handler
+        if handler.request_streaming and handler.response_streaming:
+            # Not found at start-up, where the server could not be looked into.
+            marked = self._policies.marked(method)
+            return self._refuse(method, _bidirectional(method), handler) if marked else handler
         if not identified:
-            return self._refuse(method, policy, handler) if policy.required else handler
+            if not self._engine.takes_keys(policy, details.invocation_metadata):
+                if policy.required:
+                    return self._refuse(method, _needs_identity(method), handler)
+                return handler
+            if known is not None and known[0] is handler:
+                return known[1]
         wrapped = self._wrap(method, policy, handler)
         if len(self._wrapped) >= _MAX_WRAPPED:
             self._wrapped.clear()
@@ -59,6 +67,10 @@ class _Wrapping:
 
 def _needs_identity(method: str) -> BadHeader:
     return BadHeader(f"{method} takes calls with an identity only")
+
+
+def _bidirectional(method: str) -> NotDeduplicated:
+    return NotDeduplicated(f"{method} is bidirectional: declared to happen once, it cannot")
 
 
 class SyncInterceptor(grpc.ServerInterceptor):
@@ -87,8 +99,16 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
         wrap_function = _sync_wrap(sync.SyncShell(engine), aio=True)
 
         def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
-            if not _is_coroutine(handler.unary_unary):
+            if not _is_coroutine(_behavior(handler)):
                 return wrap_function(method, policy, handler)
+            if handler.request_streaming:
+                return grpc.stream_unary_rpc_method_handler(
+                    aio_streams.stream_unary_behavior(self.shell, method, policy, handler)
+                )
+            if handler.response_streaming:
+                return grpc.unary_stream_rpc_method_handler(
+                    aio_streams.unary_stream_behavior(self.shell, method, policy, handler)
+                )
             behavior = aio.unary_behavior(self.shell, method, policy, handler)
             return grpc.unary_unary_rpc_method_handler(behavior)
 
@@ -103,30 +123,52 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
 
 def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
     def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
-        behavior = sync.unary_behavior(shell, method, policy, handler, aio=aio)
+        behavior: Any
+        wrapped: Any
+        if handler.request_streaming:
+            behavior = sync_streams.stream_unary_behavior(shell, method, policy, handler, aio=aio)
+            wrapped = raw_handler(behavior, request_streaming=True)
+        elif handler.response_streaming:
+            behavior = sync_streams.unary_stream_behavior(shell, method, policy, handler, aio=aio)
+            wrapped = grpc.unary_stream_rpc_method_handler(behavior)
+        else:
+            behavior = sync.unary_behavior(shell, method, policy, handler, aio=aio)
+            wrapped = raw_handler(behavior)
         # gRPC's own hint for handlers that want a pool of their own.
-        pool = getattr(handler.unary_unary, "experimental_thread_pool", None)
+        pool = getattr(_behavior(handler), "experimental_thread_pool", None)
         if pool is not None:
-            behavior.experimental_thread_pool = pool  # type: ignore[attr-defined]
-        return raw_handler(behavior)
+            behavior.experimental_thread_pool = pool
+        return wrapped
 
     return wrap
 
 
-def _sync_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:
-    def refuse(request: bytes, context: Any) -> RawAnswer:
-        return RawAnswer(sync.send(context, refusal_status(_needs_identity(method), None)))
+def _sync_refuse(method: str, error: RiflError, handler: Any) -> Any:
+    def refuse(request: Any, context: Any) -> RawAnswer:
+        return RawAnswer(sync.send(context, refusal_status(error, None)))
 
-    return raw_handler(refuse)
+    return raw_handler(refuse, request_streaming=handler.request_streaming)
 
 
-def _aio_refuse(method: str, policy: MethodPolicy, handler: Any) -> Any:
-    async def refuse(request: bytes, context: Any) -> bytes:
-        return await aio.send(context, refusal_status(_needs_identity(method), None))
+def _aio_refuse(method: str, error: RiflError, handler: Any) -> Any:
+    async def refuse(request: Any, context: Any) -> bytes:
+        return await aio.send(context, refusal_status(error, None))
 
+    if handler.request_streaming:
+        return grpc.stream_unary_rpc_method_handler(refuse)
     return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+def _behavior(handler: Any) -> Any:
+    if handler.request_streaming:
+        return handler.stream_unary
+    return handler.unary_stream if handler.response_streaming else handler.unary_unary
 
 
 def _is_coroutine(behavior: Any) -> bool:
     # As grpc.aio itself tells them apart.
-    return inspect.iscoroutinefunction(behavior) or inspect.isawaitable(behavior)
+    return (
+        inspect.isawaitable(behavior)
+        or inspect.iscoroutinefunction(behavior)
+        or inspect.isasyncgenfunction(behavior)
+    )

@@ -15,7 +15,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, serve
+from rifl.core.serving import Fetch, HandlerResult, Wait, serve
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
@@ -45,12 +45,16 @@ class SyncShell:
 
     def drive(
         self,
-        steps: Generator[Any, Any, Answer],
+        steps: Generator[Any, Any, Any],
         context: Any,
         run: Callable[[Attempt], HandlerResult] | None = None,
-    ) -> Answer:
-        """Carry out the steps one by one; returns or raises what the generator does."""
-        value: Any = None
+        value: Any = None,
+    ) -> Any:
+        """Carry out the steps one by one; returns or raises what the generator does.
+
+        Without ``run`` it stops where a handler is to run and returns the attempt;
+        called again with the handler's result as ``value`` it goes on from there.
+        """
         error: RiflError | None = None
         try:
             while True:
@@ -58,7 +62,9 @@ class SyncShell:
                 value, error = None, None
                 try:
                     if isinstance(step, Attempt):
-                        value = run(step) if run is not None else None
+                        if run is None:
+                            return step
+                        value = run(step)
                     elif isinstance(step, Wait):
                         value = self._wait(step.attempt, context)
                     elif isinstance(step, Fetch):
@@ -68,8 +74,7 @@ class SyncShell:
                 except RiflError as refusal:
                     error = refusal
         except StopIteration as stop:
-            answer: Answer = stop.value
-            return answer
+            return stop.value
 
     def _wait(self, attempt: Attempt, context: Any) -> bool:
         """Wait for another arrival's attempt, without starving the thread pool."""
@@ -141,7 +146,7 @@ def unary_behavior(
         raised: list[BaseException] = []
         began = 0.0 if observer is None else time.perf_counter()
         try:
-            call = engine.arrive(method, request, context)
+            call = engine.arrive(method, request, context, deserialize)
             answer = shell.drive(
                 serve(store, call, policy),
                 context,
@@ -155,7 +160,7 @@ def unary_behavior(
         if observer is not None:
             engine.served(method, call, answer, began)
         if not raised and is_bare(answer, call.attempt):
-            return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
+            return RawAnswer(answer.record.response)  # OK has one
         status = answer_status(answer, call.attempt)
         if raised:
             # As it would be without us: for the interceptors outside, and gRPC's log.

@@ -6,6 +6,7 @@ from types import ModuleType
 
 from lease_server.storage import LeaseStorage
 from rifl.stores.base import Store
+from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import (
     StoreCorrupt,
     StoreError,
@@ -24,6 +25,7 @@ __all__ = [
     "DbApiTransaction",
     "MemoryStore",
     "Pending",
+    "RecordCodec",
     "Store",
     "StoreCorrupt",
     "StoreError",
@@ -38,12 +40,13 @@ __all__ = [
 ]
 
 
-def open_store(url: str, *, lock_timeout_s: float = 5.0) -> Store:
+def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | None = None) -> Store:
     """Open ``memory:``, ``sqlite:///file``, a Redis (see ``RedisAddress``) or a PostgreSQL.
 
     For the latter's URL see ``PostgresAddress``.
 
     ``lock_timeout_s``: how long to wait for another process that owns the store.
+    ``codec``: how records look there (``memory:`` keeps them as they are).
     Raises a ``StoreError``, ``UnsupportedStore`` for a URL we do not know.
     """
     if url == "memory:":
@@ -51,7 +54,9 @@ def open_store(url: str, *, lock_timeout_s: float = 5.0) -> Store:
     if url.startswith("sqlite:"):
         from rifl.stores.sqlite import SqliteStore
 
-        return SqliteStore(url, lock_timeout_s=lock_timeout_s)
+        return SqliteStore(url, lock_timeout_s=lock_timeout_s, codec=codec)
+    if codec is not None and codec.sealing:
+        raise UnsupportedStore("stored answers can be sealed on sqlite:///file only")
     if _is_redis(url):
         store: Store = _redis().RedisStore(url)
         return store

@@ -10,7 +10,7 @@ from rifl.core.call import Call
 from rifl.core.client_table import Attempt, Leases
 from rifl.core.errors import RiflError
 from rifl.core.observer import Observer
-from rifl.core.policy import MethodPolicies
+from rifl.core.policy import KeyBounds, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Records
 
@@ -45,8 +45,15 @@ class Store(Records, Protocol):
         *,
         clock: Callable[[], float],
         window: int,
+        key_bounds: KeyBounds | None = None,
     ) -> None:
         """Read what the last incarnation left and be ready for calls."""
+
+    def expire_keys(self) -> None:
+        """Let go of keyed calls whose retention is over; called every few seconds.
+
+        A key is new again only when nothing of its record is left. May block.
+        """
 
     def fetch(self, call: Call) -> CompletionRecord | None:
         """Read the record of a completed call; None if it is gone. May block."""

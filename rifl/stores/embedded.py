@@ -12,13 +12,15 @@ from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
 from rifl.core.errors import Draining, RiflError, StoreUnavailable
 from rifl.core.invariant import InvariantViolated
 from rifl.core.observer import Observer
-from rifl.core.policy import MethodPolicies, MethodPolicy
+from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
 
 __all__ = ["EmbeddedStore"]
 
 _log = get_logger("rifl.store")
+# Bounds how long a sweep holds the lock.
+_KEYS_PER_SWEEP = 10_000
 
 
 class EmbeddedStore:
@@ -55,9 +57,12 @@ class EmbeddedStore:
         *,
         clock: Callable[[], float],
         window: int,
+        key_bounds: KeyBounds | None = None,
     ) -> None:
         """Be ready for calls, decided by ``leases`` and timed by ``clock``."""
-        self._table = ClientTable(leases, window=window, note_released=self._has_rows)
+        self._table = ClientTable(
+            leases, window=window, key_bounds=key_bounds, note_released=self._has_rows
+        )
         self._clock = clock
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision:
@@ -118,6 +123,12 @@ class EmbeddedStore:
         """Forget clients, with their records."""
         with self._lock:
             self._remove(self._table.drop(client_ids))
+
+    def expire_keys(self) -> None:
+        """Forget keyed calls whose retention is over."""
+        with self._lock:
+            for client_id, key in self._table.due_keys(self._clock(), _KEYS_PER_SWEEP):
+                self._table.forget_key(client_id, key)
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Refused: there is no transaction to share with memory."""
@@ -180,9 +191,11 @@ class EmbeddedStore:
             self._told = refusal
 
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
+        # Only what is kept for a time needs one.
+        now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
             try:
-                gone = self._table.settle(attempt, record, keep=self._keeps_records)
+                gone = self._table.settle(attempt, record, keep=self._keeps_records, now=now)
             except InvariantViolated as violation:
                 self._broken(violation)
                 raise

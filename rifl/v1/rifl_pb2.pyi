@@ -21,7 +21,7 @@ OUTCOME_NOT_EXECUTED: Outcome
 OUTCOME_UNKNOWN: Outcome
 
 class CallHeader(_message.Message):
-    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes")
+    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes", "received")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class CallHeader(_message.Message):
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_HASH_FIELD_NUMBER: _ClassVar[int]
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     seq: int
@@ -46,7 +47,8 @@ class CallHeader(_message.Message):
     configuration: int
     content_hash: bytes
     max_response_bytes: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ...) -> None: ...
+    received: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ..., received: _Optional[int] = ...) -> None: ...
 
 class MetadataEntry(_message.Message):
     __slots__ = ("key", "value")
@@ -57,7 +59,7 @@ class MetadataEntry(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class CompletionRecord(_message.Message):
-    __slots__ = ("code", "details", "response", "initial_metadata", "trailing_metadata", "outcome", "reason", "has_response")
+    __slots__ = ("code", "details", "response", "initial_metadata", "trailing_metadata", "outcome", "reason", "has_response", "messages")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +68,7 @@ class CompletionRecord(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     HAS_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
     code: int
     details: str
     response: bytes
@@ -74,7 +77,8 @@ class CompletionRecord(_message.Message):
     outcome: Outcome
     reason: str
     has_response: bool
-    def __init__(self, code: _Optional[int] = ..., details: _Optional[str] = ..., response: _Optional[bytes] = ..., initial_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., trailing_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., reason: _Optional[str] = ..., has_response: bool = ...) -> None: ...
+    messages: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, code: _Optional[int] = ..., details: _Optional[str] = ..., response: _Optional[bytes] = ..., initial_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., trailing_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., reason: _Optional[str] = ..., has_response: bool = ..., messages: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ResolveRequest(_message.Message):
     __slots__ = ("client_id", "token", "seq", "key")

@@ -21,7 +21,7 @@ from rifl.core import (
 )
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientTable, Decision
-from rifl.core.policy import MethodPolicy
+from rifl.core.policy import KeyBounds, MethodPolicy
 
 CLIENT, SESSION, NOW = 7, 8, 100.0
 POLICY = MethodPolicy()
@@ -50,7 +50,7 @@ def leases() -> FakeLeases:
 
 @pytest.fixture
 def table(leases: FakeLeases) -> ClientTable:
-    return ClientTable(leases, window=3, max_keys=2, max_key_bytes=1000)
+    return ClientTable(leases, window=3, key_bounds=KeyBounds(max_keys=2, max_bytes=1000))
 
 
 def sequenced(
@@ -415,7 +415,7 @@ class TestSettling:
     def test_keyed_records_count_their_bytes(self, leases: FakeLeases) -> None:
         """Records fill the bound on bytes, and abandoned calls give their key's back (DESIGN
         §4, bounds on count and bytes)."""
-        table = ClientTable(leases, max_keys=100, max_key_bytes=100)
+        table = ClientTable(leases, key_bounds=KeyBounds(max_keys=100, max_bytes=100))
         for _ in range(50):
             table.settle(claim(table, keyed(b"k" * 60)), None, keep=True)
         attempt = claim(table, keyed(b"a"))

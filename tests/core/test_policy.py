@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core.policy import CODE_NUMBERS, Kind, MethodPolicies, MethodPolicy
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -28,8 +28,11 @@ def test_a_kind_may_be_said_in_words(kind: Kind) -> None:
         {"unrecorded": {0}},
         {"unrecorded": {17}},
         {"unrecorded": {-1}},
-        {"unrecorded": {grpc.StatusCode.UNAVAILABLE}},
-        {"unrecorded": {"UNAVAILABLE"}},
+        {"unrecorded": {True}},
+        {"unrecorded": {"UNAVAILIBLE"}},
+        {"retention_s": 0},
+        {"key_field": "a..b"},
+        {"buffer_bytes": -1},
         {"max_response_bytes": 0},
     ],
 )
@@ -48,6 +51,13 @@ def test_an_atomic_method_named_in_words_may_name_a_database() -> None:
 def test_numbers_of_codes_are_kept_as_a_set() -> None:
     """Any iterable of code numbers is what the rules look up in (DESIGN §4)."""
     assert MethodPolicy(unrecorded=[14, 8]).unrecorded == frozenset({8, 14})  # type: ignore[arg-type]
+
+
+def test_codes_are_numbers_names_or_grpcs_own() -> None:
+    """However a code is written, the rules look up its number (DESIGN §4)."""
+    written: object = {"ABORTED", grpc.StatusCode.UNAVAILABLE, 5}
+    assert MethodPolicy(unrecorded=written).unrecorded == frozenset({5, 10, 14})  # type: ignore[arg-type]
+    assert {code.name: code.value[0] for code in grpc.StatusCode} == CODE_NUMBERS
 
 
 def test_the_most_specific_pattern_fits() -> None:

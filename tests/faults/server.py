@@ -111,10 +111,10 @@ def handlers(points: Points, effects: Effects) -> dict[str, Any]:
     def act(request: bytes, context: Any) -> bytes:
         points.hold(request, "before")
         what = request.decode()
-        if what.startswith("limit:"):
-            # Full from the middle of the handler on, until somebody makes room.
-            set_limit(int(what.split(":")[1]))
         effects.happen(what)
+        if what.startswith("limit:"):
+            # Full from here on, until somebody makes room.
+            set_limit(int(what.split(":")[1]))
         points.hold(request, "effect")
         return b"done " + request
 

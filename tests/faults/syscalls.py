@@ -25,6 +25,8 @@ _RET_ERRNO, _RET_USER_NOTIF, _RET_ALLOW = 0x00050000, 0x7FC00000, 0x7FFF0000
 _LOAD_NUMBER, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _NOTIF_BYTES, _NOTIF_RECV, _NOTIF_SEND = 80, 0xC0502100, 0xC0182101
 _CONTINUE = 1
+# In struct seccomp_notif: id, pid, flags; then nr, arch, instruction pointer.
+_FIRST_ARGUMENT = 32
 
 
 class _Instruction(ctypes.Structure):
@@ -79,12 +81,13 @@ class Held:
     def __init__(self, listener: int) -> None:
         self.listener = listener
 
-    def next(self) -> int:
-        """Wait for the next stopped call; its number, for ``release``."""
+    def next(self) -> tuple[int, str]:
+        """Wait for the next stopped call; its number, for ``release``, and its file."""
         buffer = bytearray(_NOTIF_BYTES)
         fcntl.ioctl(self.listener, _NOTIF_RECV, buffer)
-        number: int = struct.unpack_from("<Q", buffer)[0]
-        return number
+        number, pid = struct.unpack_from("<QI", buffer)
+        (descriptor,) = struct.unpack_from("<Q", buffer, _FIRST_ARGUMENT)
+        return number, os.readlink(f"/proc/{pid}/fd/{descriptor}")
 
     def release(self, number: int) -> None:
         """Let a stopped call be carried out."""

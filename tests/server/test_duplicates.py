@@ -82,7 +82,7 @@ class Held:
     @property
     def waiters(self):
         """How many duplicates wait for calls that run."""
-        return sum(len(attempt.waiters) for attempt in self.dedup._store._table.running())
+        return sum(len(attempt.waiters or ()) for attempt in self.dedup._store._table.running())
 
     @property
     def running(self):

@@ -577,6 +577,7 @@ class StoreConformance:
         """One id a name; what is closed stays closed; forgotten names are free (DESIGN §5)."""
         opened = Opened(place)
         leases: LeaseStorage = opened.store.leases
+        leases.reserve_ids(100)
         row = SessionRow(5, "n", b"peer", SessionState.OPEN, 10.0, 1.5)
         assert leases.put_session(row) == row
         rival = SessionRow(6, "n", b"peer", SessionState.OPEN, 10.0, 1.5)

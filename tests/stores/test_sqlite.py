@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -356,6 +357,14 @@ def test_closing_twice_is_closing_once(tmp_path):
         dedup.close()
 
 
+def test_closing_from_two_threads_is_closing_once(tmp_path):
+    """``close`` from several threads lets go of everything exactly once (§6)."""
+    for _ in range(5):
+        dedup = rifl.Deduplicator(f"sqlite:///{tmp_path}/a.db")
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _, one=dedup: one.close(), range(4)))
+
+
 # -- the journal ------------------------------------------------------------------------------
 
 
@@ -407,3 +416,21 @@ def test_a_broken_rule_stops_new_calls_and_no_others(files):
     assert files.store.fetch(call(client, 2)) == FIRST
     with pytest.raises(StoreUnavailable):
         files.store.claim(call(client, 3), PLAIN)
+
+
+def test_a_journal_whose_file_has_a_new_owner_writes_nothing(files):
+    """What the next incarnation recovered is never overwritten by the last one's (§4, §6)."""
+    client = files.client()
+    late, other = (files.begin(call(client, seq), PLAIN) for seq in (1, 2))
+    with sqlite3.connect(files.main) as connection:
+        # What the next owner does at its start.
+        connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+        connection.execute("UPDATE rifl_call SET record=x'00'")
+    for attempt in (late, other):
+        with pytest.raises(RecordPending):
+            wait(files.store.finish(attempt, FIRST))
+    with pytest.raises(StoreUnavailable):
+        files.store.claim(call(client, 3), PLAIN)
+    connection = sqlite3.connect(files.main)
+    assert set(connection.execute("SELECT record FROM rifl_call")) == {(b"\x00",)}
+    connection.close()

@@ -26,7 +26,7 @@ from rifl.core.errors import (
 from rifl.core.invariant import invariant
 from rifl.core.later import Later
 from rifl.core.observer import Observer
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
@@ -123,6 +123,7 @@ class SharedStore:
         *,
         clock: Callable[[], float],
         window: int,
+        key_bounds: KeyBounds | None = None,
     ) -> None:
         """Say that this replica lives, and be ready for calls.
 
@@ -137,6 +138,8 @@ class SharedStore:
                     "an atomic method names another database than the store's: the records of "
                     "its calls could not be found there by other replicas"
                 )
+        if key_bounds is not None:
+            self._max_keys, self._max_key_bytes = key_bounds.max_keys, key_bounds.max_bytes
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
         self._pulse.start()
 
@@ -209,6 +212,9 @@ class SharedStore:
     def running(self) -> int:
         """How many attempts of this replica are not settled."""
         return len(self._attempts)
+
+    def expire_keys(self) -> None:
+        """Nothing to do yet: keyed calls go with their client or session here."""
 
     def statistics(self) -> tuple[int, int, int]:
         """Only what this replica knows: clients and records are the store's."""

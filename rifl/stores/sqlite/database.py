@@ -12,16 +12,21 @@ from rifl.core.call import Call
 from rifl.core.errors import RecordPending
 from rifl.core.invariant import InvariantViolated
 from rifl.core.record import CompletionRecord
+from rifl.stores.codec import DATE_BYTES, RecordCodec
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.ownership import Ownership
 from rifl.stores.sqlite.schema import connect, open_database
-from rifl.wire import record_from_bytes, record_to_bytes
 
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
 
 _GET = "SELECT record FROM rifl_call WHERE client_id=? AND identity=? AND record IS NOT NULL"
 _CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
 _INTENTS = "SELECT client_id, identity, method FROM rifl_call WHERE record IS NULL LIMIT ?"
+# Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
+_DROP_NAMESPACES = (
+    "DELETE FROM rifl_client WHERE client_id < 0 "
+    "AND client_id NOT IN (SELECT client_id FROM rifl_call)"
+)
 _CLOSE_INTENTS = "UPDATE rifl_call SET record=? WHERE record IS NULL"
 
 
@@ -46,7 +51,14 @@ class Database:
     connection of their own, under a lock.
     """
 
-    def __init__(self, path: Path, store_id: str | None, lock_timeout_s: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        store_id: str | None,
+        lock_timeout_s: float,
+        codec: RecordCodec,
+    ) -> None:
+        self._codec = codec
         self.path = path.resolve()
         self.name = str(self.path)
         self._ownership = Ownership(self.path, lock_timeout_s)
@@ -65,7 +77,9 @@ class Database:
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         """Start the journal: rows are written by it alone from now on."""
-        self._journal = Journal(self._writer, on_health, self.path.name, on_commit)
+        self._journal = Journal(
+            self._writer, on_health, self.path.name, self.incarnation, on_commit
+        )
 
     @property
     def journal(self) -> Journal:
@@ -84,7 +98,11 @@ class Database:
 
     def close_intents(self, record: CompletionRecord) -> int:
         """Give every intent of a dead incarnation its verdict, durably; how many."""
-        return self._writer.execute(_CLOSE_INTENTS, (record_to_bytes(record),)).rowcount
+        return self._writer.execute(_CLOSE_INTENTS, (self._codec.to_bytes(record),)).rowcount
+
+    def forget_namespaces(self) -> None:
+        """Remove peers' namespaces that hold no key any more."""
+        self._writer.execute(_DROP_NAMESPACES)
 
     def forget_others(self, client_ids: set[int]) -> None:
         """Remove the rows of clients that the store does not know (any more)."""
@@ -100,10 +118,12 @@ class Database:
             "SELECT client_id, first_incomplete, completed FROM rifl_client"
         )
 
-    def calls(self) -> Iterator[tuple[int, int | bytes, bytes | None, int]]:
-        """Return each call's client, identity, fingerprint and record size."""
+    def calls(self) -> Iterator[tuple[int, int | bytes, bytes | None, int, str, bytes | None]]:
+        """Return each call's client, identity, fingerprint, record size, method, record's head."""
         return self._writer.execute(
-            "SELECT client_id, identity, fingerprint, length(record) FROM rifl_call"
+            "SELECT client_id, identity, fingerprint, length(record), method, "
+            "CASE typeof(identity) WHEN 'blob' THEN substr(record, 1, ?) END FROM rifl_call",
+            (DATE_BYTES,),
         )
 
     def read(self, call: Call) -> CompletionRecord | None:
@@ -114,7 +134,7 @@ class Database:
         try:
             with self._reader_lock:
                 row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
-            return None if row is None else record_from_bytes(row[0])
+            return None if row is None else self._codec.from_bytes(row[0])
         except (sqlite3.Error, ValueError) as error:
             raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
 

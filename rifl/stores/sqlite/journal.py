@@ -24,7 +24,9 @@ _FLUSH_ACKNOWLEDGEMENTS = 256
 _INTENT = "INSERT INTO rifl_call VALUES (?, ?, ?, ?, NULL, ?)"
 _RECORD = (
     "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-    "record=excluded.record, changed_at_unix_s=excluded.changed_at_unix_s"
+    # A request stream's intent came before its fingerprint.
+    "record=excluded.record, fingerprint=excluded.fingerprint, "
+    "changed_at_unix_s=excluded.changed_at_unix_s"
 )
 _DELETE = "DELETE FROM rifl_call WHERE client_id=? AND identity=?"
 _CLIENT = (
@@ -33,8 +35,13 @@ _CLIENT = (
 )
 # An empty transaction would succeed on a full disk too.
 _PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
+_OWNER = "SELECT value FROM rifl_meta WHERE name='incarnation'"
 _DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 _DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
+
+
+class _Superseded(sqlite3.Error):
+    """The file has a new owner: nothing of ours may be written any more."""
 
 
 class Entry:
@@ -88,7 +95,8 @@ class Journal:
     identity has an intent and its record in one batch.
 
     A commit that fails before its fsync is retried for patient entries; a failed
-    fsync stops the journal for good, since nobody can know what is on the disk.
+    fsync stops the journal for good, since nobody can know what is on the disk, and
+    so does another owner of the file: what it recovered stands.
     ``on_health`` hears the error when writes begin to fail and None when they
     work again, ``on_commit`` the number of entries of each commit, its seconds and
     its error; both in the committer's thread. Thread-safe; one thread of its own.
@@ -101,9 +109,11 @@ class Journal:
         connection: sqlite3.Connection,
         on_health: Callable[[Exception | None], None],
         name: str,
+        incarnation: int,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         self._connection = connection
+        self._incarnation = incarnation
         self._on_health = on_health
         self._on_commit = on_commit
         self._queue: list[Entry] = []
@@ -258,6 +268,8 @@ class Journal:
             rows.setdefault(entry.statement, []).append(row)
         try:
             connection.execute("BEGIN IMMEDIATE")
+            if connection.execute(_OWNER).fetchone() != (self._incarnation,):
+                raise _Superseded("another incarnation of the server owns the store")
             for statement in (_INTENT, _RECORD, _DELETE):
                 if statement in rows:
                     connection.executemany(statement, rows[statement])
@@ -274,7 +286,7 @@ class Journal:
                 _log.critical("store_stopped", error=str(error))
                 for entry in stranded:
                     entry.pending.fail(entry.failure(error))
-            elif connection.in_transaction:
+            if connection.in_transaction:
                 try:
                     connection.execute("ROLLBACK")
                 except sqlite3.Error as rollback_error:
@@ -294,6 +306,8 @@ class Journal:
 
 
 def _is_fatal(error: sqlite3.Error) -> bool:
-    """Whether nobody can know what is on the disk now."""
+    """Whether nobody can know what is on the disk now, or it is another's."""
+    if isinstance(error, _Superseded):
+        return True
     name = getattr(error, "sqlite_errorname", "") or ""
     return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "FSYNC" in name

@@ -12,6 +12,7 @@ from pathlib import Path
 from lease_server.errors import StorageUnavailable
 from lease_server.sessions import SessionRow, SessionState
 from lease_server.tokens import Secret
+from rifl.stores.errors import StoreCorrupt
 from rifl.stores.sqlite.ownership import Ownership
 from rifl.stores.sqlite.schema import connect, get_meta, open_database, set_meta
 
@@ -33,6 +34,7 @@ class SqliteLeaseStorage:
         self._connection = connect(path)
         self._lock = threading.Lock()
         self._ownership: Ownership | None = None
+        self._stopped: sqlite3.Error | None = None
 
     @classmethod
     def alone(cls, path: Path, lock_timeout_s: float = 5.0) -> SqliteLeaseStorage:
@@ -52,7 +54,7 @@ class SqliteLeaseStorage:
         if count < 1:
             raise ValueError("a block holds at least one id")
         with self._transaction() as connection:
-            first = int(get_meta(connection, "next_client_id") or 1)
+            first = int(get_meta(connection, "next_client_id"))  # type: ignore[arg-type]
             set_meta(connection, "next_client_id", first + count)
         return first, first + count - 1
 
@@ -139,6 +141,8 @@ class SqliteLeaseStorage:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            if self._stopped is not None:
+                raise StorageUnavailable(f"the store has stopped: {self._stopped}")
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -148,7 +152,12 @@ class SqliteLeaseStorage:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
             except sqlite3.Error as error:
+                if "FSYNC" in (getattr(error, "sqlite_errorname", "") or ""):
+                    # Never retried: nobody can know what is on the disk (DESIGN §6).
+                    self._stopped = error
                 raise StorageUnavailable(f"the store cannot be written: {error}") from error
+            except (ValueError, TypeError) as error:
+                raise StoreCorrupt(f"the store is damaged: {error}") from error
 
 
 def _add_secret(connection: sqlite3.Connection, key_id: int) -> None:
@@ -163,11 +172,13 @@ def _secrets(connection: sqlite3.Connection) -> list[Secret]:
 
 def _session(row: tuple[int, str, bytes, str, float, float]) -> SessionRow:
     client_id, name, peer, state, retention_s, changed_at_unix_s = row
+    if not isinstance(name, str) or not isinstance(peer, bytes):
+        raise ValueError(f"session {client_id} has the name {name!r} and the peer {peer!r}")
     return SessionRow(
         client_id=client_id,
         name=name,
         peer=peer,
         state=SessionState(state),
-        retention_s=retention_s,
-        changed_at_unix_s=changed_at_unix_s,
+        retention_s=float(retention_s),
+        changed_at_unix_s=float(changed_at_unix_s),
     )

@@ -8,15 +8,17 @@ from pathlib import Path
 
 from rifl.stores.errors import (
     StoreCorrupt,
+    StoreError,
     StoreSchemaTooNew,
     StoreUnreachable,
     WrongDatabase,
 )
 
-__all__ = ["SCHEMA_VERSION", "connect", "get_meta", "open_database", "set_meta"]
+__all__ = ["SCHEMA_VERSION", "connect", "get_meta", "open_database", "opening_error", "set_meta"]
 
 SCHEMA_VERSION = 2
 _BUSY_TIMEOUT_S = 30.0
+_SMALLEST_PAGE = 512
 
 _TABLES = """
 CREATE TABLE rifl_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -50,6 +52,16 @@ CREATE TABLE rifl_call (
 ) WITHOUT ROWID;
 """
 
+# Every table and column is named, so that a damaged schema is noticed at once.
+_IDS = (
+    "SELECT min(client_id), max(client_id) FROM "
+    "(SELECT client_id, first_incomplete, completed FROM rifl_client)",
+    "SELECT min(client_id), max(client_id) FROM "
+    "(SELECT client_id, identity, fingerprint, method, record FROM rifl_call)",
+    "SELECT min(client_id), max(client_id) FROM "
+    "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s FROM rifl_session)",
+    "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
+)
 # What brings a database from one version to the next; run in one transaction
 # with the change of the version.
 _MIGRATIONS = {
@@ -102,6 +114,9 @@ def open_database(path: Path, store_id: str | None) -> tuple[sqlite3.Connection,
     connection = None
     try:
         connection = connect(path)
+        if path.exists() and 0 < path.stat().st_size < _SMALLEST_PAGE:
+            # SQLite would take it for a new one.
+            raise StoreCorrupt(f"{path} is damaged: it is cut off in its first page")
         connection.execute("PRAGMA journal_mode=WAL")
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
@@ -109,17 +124,23 @@ def open_database(path: Path, store_id: str | None) -> tuple[sqlite3.Connection,
         connection.execute("BEGIN IMMEDIATE")
         store_id, incarnation = _prepare(connection, path, store_id)
         connection.execute("COMMIT")
-    except sqlite3.OperationalError as error:
-        # Full, read-only, no such directory: nothing wrong with the data.
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:
         _close(connection)
-        raise StoreUnreachable(f"cannot open {path}: {error}") from error
-    except sqlite3.DatabaseError as error:
-        _close(connection)
-        raise StoreCorrupt(f"{path} is damaged, or no database: {error}") from error
+        raise opening_error(path, error) from error
     except BaseException:
         _close(connection)
         raise
     return connection, store_id, incarnation
+
+
+def opening_error(path: Path, error: Exception) -> StoreError:
+    """Return what an error met while opening means: damage, or a medium that is in the way."""
+    code = getattr(error, "sqlite_errorcode", None)
+    # Full, read-only, no such directory: nothing wrong with the data. An error of
+    # no such kind is about what was read: a table, a column, a text.
+    if isinstance(error, sqlite3.OperationalError) and code not in (None, sqlite3.SQLITE_ERROR):
+        return StoreUnreachable(f"cannot open {path}: {error}")
+    return StoreCorrupt(f"{path} is damaged, or no database: {error}")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -> tuple[str, int]:
@@ -132,7 +153,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -
         set_meta(connection, "incarnation", 0)
         set_meta(connection, "next_client_id", 1)
         set_meta(connection, "probes", 0)
-    version = int(get_meta(connection, "schema_version") or 0)
+    version = _number(connection, "schema_version")
     if version > SCHEMA_VERSION:
         raise StoreSchemaTooNew(
             f"{path} has schema {version}; this release knows up to {SCHEMA_VERSION}"
@@ -143,12 +164,28 @@ def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -
         for statement in _MIGRATIONS[old]:
             connection.execute(statement)
     set_meta(connection, "schema_version", SCHEMA_VERSION)
-    owner = str(get_meta(connection, "store_id"))
+    owner = get_meta(connection, "store_id")
+    if not isinstance(owner, str):
+        raise StoreCorrupt(f"{path} is damaged: it has no store id")
     if store_id not in (None, owner):
         raise WrongDatabase(f"{path} holds the records of another store")
-    incarnation = int(get_meta(connection, "incarnation") or 0) + 1
+    for ids in _IDS:
+        first, last = connection.execute(ids).fetchone()
+        if store_id is not None or first is None:
+            continue
+        # An id granted twice would answer one client with another's records.
+        if not 0 < first <= last < _number(connection, "next_client_id"):
+            raise StoreCorrupt(f"{path} is damaged: it has clients it never granted")
+    incarnation = _number(connection, "incarnation") + 1
     set_meta(connection, "incarnation", incarnation)
     return owner, incarnation
+
+
+def _number(connection: sqlite3.Connection, name: str) -> int:
+    value = get_meta(connection, name)
+    if not isinstance(value, int):
+        raise ValueError(f"its {name} is {value!r}")
+    return value
 
 
 def _close(connection: sqlite3.Connection | None) -> None:

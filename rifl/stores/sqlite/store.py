@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,29 +18,30 @@ from rifl.core.errors import (
     StaleRpc,
     StoreUnavailable,
 )
-from rifl.core.keyed_tracker import KeyedTracker
-from rifl.core.policy import Kind, MethodPolicies
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
+from rifl.stores.codec import RecordCodec
 from rifl.stores.embedded import EmbeddedStore
-from rifl.stores.errors import StoreCorrupt, UnsupportedStore, WrongDatabase
+from rifl.stores.errors import UnsupportedStore, WrongDatabase
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
+from rifl.stores.sqlite.schema import opening_error
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async
 from rifl.stores.transactions import (
     DbApiTransaction,
     driver_connection,
     driver_connection_async,
 )
-from rifl.wire import record_to_bytes
 
 __all__ = ["SqliteStore", "path_of"]
 
 _log = get_logger("rifl.store")
 _LOGGED_IDENTITIES = 20
+_KEYS_PER_SWEEP = 1_000
 
 
 def path_of(url: str) -> Path:
@@ -69,10 +71,20 @@ class SqliteStore(EmbeddedStore):
     _keeps_records = False
     _has_rows = True
 
-    def __init__(self, url: str, *, lock_timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        lock_timeout_s: float = 5.0,
+        codec: RecordCodec | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__()
         self._lock_timeout_s = lock_timeout_s
-        self._main = Database(path_of(url), None, lock_timeout_s)
+        self._codec = codec or RecordCodec()
+        self._wall_clock = wall_clock
+        self._policies: MethodPolicies
+        self._main = Database(path_of(url), None, lock_timeout_s, self._codec)
         self._databases = {self._main.name: self._main}
         self._failing: dict[str, Exception] = {}
         self._bound = False
@@ -86,17 +98,19 @@ class SqliteStore(EmbeddedStore):
         *,
         clock: Callable[[], float],
         window: int,
+        key_bounds: KeyBounds | None = None,
     ) -> None:
         """Read back the trackers and give every open intent its verdict."""
-        super().bind(leases, policies, clock=clock, window=window)
+        super().bind(leases, policies, clock=clock, window=window, key_bounds=key_bounds)
+        self._policies = policies
         for policy in policies:
             if policy.database not in self._named:
                 self._open_named(str(policy.database))
         try:
             for database in self._databases.values():
                 self._recover(database)
-        except (sqlite3.DatabaseError, ValueError) as error:
-            raise StoreCorrupt(f"{self._main.path} is damaged: {error}") from error
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise opening_error(self._main.path, error) from error
         self._bound = True
         for database in self._databases.values():
             database.start(
@@ -156,7 +170,7 @@ class SqliteStore(EmbeddedStore):
             call.identity,
             call.fingerprint,
             call.method,
-            record_to_bytes(record),
+            self._stored(call, record),
         )
         entry = Entry(
             Journal.RECORD,
@@ -233,6 +247,24 @@ class SqliteStore(EmbeddedStore):
             database.close()
         self.leases.close()
 
+    def expire_keys(self) -> None:
+        """Delete keyed calls whose retention is over, then forget them."""
+        with self._lock:
+            due = self._table.due_keys(self._clock(), _KEYS_PER_SWEEP)
+        databases = list(self._databases.values())
+        for identity in due:
+            left = [len(databases)]
+            for database in databases:
+                # Until the row is gone the call is known: a new intent would meet it.
+                entry = Entry(
+                    Journal.DELETE,
+                    identity,
+                    patient=True,
+                    failure=_not_started,
+                    durable=lambda identity=identity, left=left: self._deleted(identity, left),  # type: ignore[misc]
+                )
+                database.journal.submit(entry)
+
     # -- under the lock ----------------------------------------------------------
 
     def _remove(self, client_ids: list[int]) -> None:
@@ -287,6 +319,12 @@ class SqliteStore(EmbeddedStore):
             self._update_refusal()
         self._tell_refusal()
 
+    def _deleted(self, identity: tuple[int, bytes], left: list[int]) -> None:
+        with self._lock:
+            left[0] -= 1
+            if not left[0]:
+                self._table.forget_key(*identity)
+
     def _intended(self, attempt: Attempt) -> None:
         attempt.intended = True
         self._registered_in_main(attempt.entry)
@@ -326,9 +364,22 @@ class SqliteStore(EmbeddedStore):
                 call.identity,
                 call.fingerprint,
                 call.method,
-                record_to_bytes(record),
+                self._codec.to_bytes(record, self._completed_at(call)),
             ),
         )
+
+    def _completed_at(self, call: Call) -> float | None:
+        return None if call.key is None else self._wall_clock()
+
+    def _stored(self, call: Call, record: CompletionRecord) -> bytes:
+        """Serialise the record of a call that has run: something has to be kept."""
+        at = self._completed_at(call)
+        try:
+            return self._codec.to_bytes(record, at)
+        except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
+            _log.exception("record_not_sealed", method=call.method)
+            lost = OutcomeUnknown(f"the call ran, and its answer could not be sealed: {error!r}")
+            return RecordCodec().to_bytes(refusal_record(lost), at)
 
     def _registered(self, entry: ClientEntry) -> bool:
         with self._lock:
@@ -341,7 +392,7 @@ class SqliteStore(EmbeddedStore):
         path = path_of(url).resolve()
         database = self._databases.get(str(path))
         if database is None:
-            database = Database(path, self._main.store_id, self._lock_timeout_s)
+            database = Database(path, self._main.store_id, self._lock_timeout_s, self._codec)
             self._databases[database.name] = database
         self._named[url] = database
 
@@ -354,21 +405,33 @@ class SqliteStore(EmbeddedStore):
         some = database.intents(_LOGGED_IDENTITIES)
         if lost := database.close_intents(verdict):
             _log.warning("outcomes_unknown", calls=lost, database=database.name, some=some)
+        if len(self._databases) == 1:
+            database.forget_namespaces()
         if database is not self._main:
             database.forget_others({row[0] for row in self._main.clients()})
         for client_id, first_incomplete, completed in database.clients():
             entry = self._table.entry(client_id)
             entry.registered.add(database.name)
             entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
-        for client_id, identity, fingerprint, size in database.calls():
-            entry = self._table.entry(client_id)
+        now, unix_s = self._clock(), self._wall_clock()
+        for client_id, identity, fingerprint, size, method, head in database.calls():
             kept: Kept = (fingerprint, None)
             if isinstance(identity, int):
-                entry.tracker.restore(identity, kept)
-            else:
-                if entry.keyed is None:
-                    entry.keyed = KeyedTracker()
-                entry.keyed.restore(identity, kept, size)
+                self._table.entry(client_id).tracker.restore(identity, kept)
+                continue
+            if not isinstance(identity, bytes):
+                raise ValueError(f"{identity!r} is no identity")
+            policy = self._policies.find(method)
+            # A clock that was set back must not end anything early.
+            gone_s = max(0.0, unix_s - (self._codec.completed_at(head or b"") or unix_s))
+            self._table.restore_key(
+                client_id,
+                identity,
+                kept,
+                size,
+                retention_s=None if policy is None else policy.retention_s,
+                completed_at=now - gone_s,
+            )
 
 
 def _plain(transaction: Any) -> Any:

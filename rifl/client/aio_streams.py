@@ -1,0 +1,228 @@
+"""Streams on the aio channel: retried and resumed (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from rifl.client.aio_call import UnaryUnaryCall
+from rifl.client.aio_client import AioClient
+from rifl.client.aio_exchange import AioExchange
+from rifl.client.errors import unserialisable
+from rifl.client.keys import take_key
+from rifl.client.resending import AioResending, resumed
+
+__all__ = ["AioStreamUnaryMultiCallable", "AioUnaryStreamMultiCallable"]
+
+_AHEAD = 16
+
+
+class StreamUnaryCall(UnaryUnaryCall, grpc.aio.StreamUnaryCall):  # type: ignore[type-arg]
+    """A call with a request stream, from an iterator or by ``write``."""
+
+    def feed(self, resending: AioResending) -> None:
+        """Take what the stream is written to."""
+        self._resending = resending
+
+    async def write(self, request: Any) -> None:
+        """Send a message; none after ``done_writing``."""
+        self._resending.write(request)
+
+    async def done_writing(self) -> None:
+        """End the stream."""
+        self._resending.end()
+
+
+class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg]
+    """One method with a request stream; as the sync one."""
+
+    def __init__(
+        self,
+        client: AioClient,
+        inner: Any,
+        method: str,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._client = client
+        self._inner = inner
+        self._method = method
+        self._serializer = serializer
+        self._deserializer = deserializer
+
+    def __call__(
+        self,
+        request_iterator: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> StreamUnaryCall:
+        """See ``grpc.aio.StreamUnaryMultiCallable``."""
+        client = self._client
+        client.check_usable()
+        now = client.now()
+        key, metadata = take_key(metadata)
+        given = tuple(metadata or ())
+        source: Any = None
+        if request_iterator is not None:
+            is_async = hasattr(request_iterator, "__aiter__")
+            source = aiter(request_iterator) if is_async else iter(request_iterator)
+        resending = AioResending(source, self._serializer)
+
+        async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
+            resending.check()
+            return self._inner(
+                resending.attempt(),
+                timeout=timeout_s,
+                metadata=given if header is None else (*given, header),
+                credentials=credentials,
+                wait_for_ready=wait_for_ready,
+                compression=compression,
+            )
+
+        deadline = None if timeout is None else now + timeout
+        call = StreamUnaryCall(client, deadline)
+        call.feed(resending)
+        call.run(
+            AioExchange(
+                client,
+                self._method,
+                send,
+                started_at=now,
+                deadline=deadline,
+                context=self._deserializer,
+                on_end=call.finish,
+                key=key,
+            )
+        )
+        return call
+
+
+class _StreamExchange(AioExchange):
+    """Hands the messages of one attempt after the other to the caller."""
+
+    hedges = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.received = 0
+        self.messages: asyncio.Queue[Any] = asyncio.Queue(_AHEAD)
+        send = self._send
+        self._send = lambda header, timeout_s: send(resumed(header, self.received), timeout_s)
+
+    async def receive(self, inner: Any) -> None:
+        """Take the messages of an attempt, to its end."""
+        async for message in inner:
+            self.received += 1
+            await self.messages.put(message)
+
+
+class UnaryStreamCall(UnaryUnaryCall, grpc.aio.UnaryStreamCall):  # type: ignore[type-arg]
+    """A call with a response stream: ``async for``, or ``read``."""
+
+    _exchange: _StreamExchange
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._messages()
+
+    async def read(self) -> Any:
+        """Return the next message, ``grpc.aio.EOF`` at the end; raises ``CallError``."""
+        exchange = self._exchange
+        while exchange.messages.empty():
+            if self._over:
+                await exchange.result()
+                return grpc.aio.EOF
+            getting = asyncio.ensure_future(exchange.messages.get())
+            ending = asyncio.ensure_future(exchange.finished())
+            try:
+                await asyncio.wait((getting, ending), return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            finally:
+                ending.cancel()
+                if not getting.done():
+                    getting.cancel()
+            if getting.done() and not getting.cancelled():
+                return getting.result()
+        return exchange.messages.get_nowait()
+
+    async def _messages(self) -> AsyncIterator[Any]:
+        while (message := await self.read()) is not grpc.aio.EOF:
+            yield message
+
+
+class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]
+    """One method with a response stream; as the sync one."""
+
+    def __init__(
+        self,
+        client: AioClient,
+        inner: Any,
+        method: str,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+    ) -> None:
+        del deserializer  # the inner multicallable has it
+        self._client = client
+        self._inner = inner
+        self._method = method
+        self._serializer = serializer
+
+    def __call__(
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        """See ``grpc.aio.UnaryStreamMultiCallable``."""
+        client = self._client
+        client.check_usable()
+        now = client.now()
+        key, metadata = take_key(metadata)
+        given = tuple(metadata or ())
+        try:
+            body = request if self._serializer is None else self._serializer(request)
+        except Exception as error:
+            raise unserialisable() from error
+
+        def send_now(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
+            return self._inner(
+                body,
+                timeout=timeout_s,
+                metadata=given if header is None else (*given, header),
+                credentials=credentials,
+                wait_for_ready=wait_for_ready,
+                compression=compression,
+            )
+
+        async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
+            return send_now(header, timeout_s)
+
+        lease = client.lease
+        if lease is not None and key is None and self._method not in lease.methods:
+            return send_now(None, timeout)
+        deadline = None if timeout is None else now + timeout
+        call = UnaryStreamCall(client, deadline)
+        call.run(
+            _StreamExchange(
+                client,
+                self._method,
+                send,
+                started_at=now,
+                deadline=deadline,
+                on_end=call.finish,
+                key=key,
+            )
+        )
+        return call

@@ -1,0 +1,176 @@
+"""Request streams that several attempts send (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import grpc
+
+from rifl.client.errors import call_error
+from rifl.core.outcome import Outcome
+from rifl.v1 import rifl_pb2
+
+__all__ = ["RESEND_BYTES", "AioResending", "Resending", "resumed"]
+
+# What is kept of a request stream so that it can be sent again.
+RESEND_BYTES = 4 << 20
+_MESSAGE_BYTES = 16
+
+
+class _Kept:
+    """Messages read so far, from ``base`` on.
+
+    Invariant: ``base`` is 0 while another attempt can be made. A stream that is not
+    whole is never ended as if it were: the attempt that lacks its beginning breaks.
+    """
+
+    def __init__(self, serialise: Callable[[Any], bytes] | None, limit: int) -> None:
+        self._serialise = serialise
+        self._limit = limit
+        self._bytes = 0
+        self._kept: list[bytes] = []
+        self._base = 0
+        self._overflown = False
+        self._ended = False
+        self._failed: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise ``CallError`` where no attempt can be made (any more)."""
+        if self._failed is not None:
+            raise call_error(
+                grpc.StatusCode.UNKNOWN,
+                f"Exception iterating requests: {self._failed!r}",
+                rpc_id=None,
+                outcome=Outcome.UNKNOWN,
+            )
+        if self._base:
+            raise call_error(
+                grpc.StatusCode.UNAVAILABLE,
+                f"the request stream is too long to be sent again: more than {self._limit} bytes",
+                rpc_id=None,
+                outcome=Outcome.UNKNOWN,
+            )
+
+    def _add(self, message: Any) -> None:
+        data = message if self._serialise is None else self._serialise(message)
+        self._kept.append(data)
+        self._bytes += len(data) + _MESSAGE_BYTES
+        self._overflown = self._overflown or self._bytes > self._limit
+
+    def _take(self, at: int) -> bytes | None:
+        """Return a message that was read, None if it was not yet."""
+        if at < self._base:
+            raise _Incomplete
+        if at >= self._base + len(self._kept):
+            return None
+        message = self._kept[at - self._base]
+        if self._overflown:
+            del self._kept[: at + 1 - self._base]
+            self._base = at + 1
+        return message
+
+
+class _Incomplete(Exception):
+    """The stream's beginning is not kept any more."""
+
+
+class Resending(_Kept):
+    """For threads: gRPC reads each attempt's stream on one of its own."""
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        serialise: Callable[[Any], bytes] | None,
+        limit: int = RESEND_BYTES,
+    ) -> None:
+        super().__init__(serialise, limit)
+        self._source = source
+        self._lock = threading.Lock()
+
+    def attempt(self) -> Iterator[bytes]:
+        """Yield the stream from its beginning."""
+        at = 0
+        while True:
+            with self._lock:
+                message = self._take(at)
+                if message is None:
+                    if self._ended:
+                        return
+                    self._read()
+                    continue
+            at += 1
+            yield message
+
+    def _read(self) -> None:
+        try:
+            self._add(next(self._source))
+        except StopIteration:
+            self._ended = True
+        except BaseException as error:
+            self._failed = error
+            raise
+
+
+class AioResending(_Kept):
+    """For an event loop; fed by an iterator, or by ``write``."""
+
+    def __init__(
+        self,
+        source: AsyncIterator[Any] | Iterator[Any] | None,
+        serialise: Callable[[Any], bytes] | None,
+        limit: int = RESEND_BYTES,
+    ) -> None:
+        super().__init__(serialise, limit)
+        self._source = source
+        self._lock = asyncio.Lock()
+        self._more = asyncio.Event()
+
+    def write(self, message: Any) -> None:
+        """Append a message."""
+        self._add(message)
+        self._more.set()
+
+    def end(self) -> None:
+        """Note that no more is written."""
+        self._ended = True
+        self._more.set()
+
+    async def attempt(self) -> AsyncIterator[bytes]:
+        """Yield the stream from its beginning."""
+        at = 0
+        while True:
+            message = self._take(at)
+            if message is not None:
+                at += 1
+                yield message
+            elif self._ended:
+                return
+            elif self._source is None:
+                self._more.clear()
+                await self._more.wait()
+            else:
+                async with self._lock:
+                    # Another attempt may have read it meanwhile.
+                    if at >= self._base + len(self._kept) and not self._ended:
+                        await self._read(self._source)
+
+    async def _read(self, source: Any) -> None:
+        try:
+            self._add(await anext(source) if hasattr(source, "__anext__") else next(source))
+        except (StopIteration, StopAsyncIteration):
+            self._ended = True
+        except BaseException as error:
+            self._failed = error
+            raise
+
+
+def resumed(header: tuple[str, bytes] | None, received: int) -> tuple[str, bytes] | None:
+    """Return a header that asks for the messages after the first ``received``."""
+    if header is None or not received:
+        return header
+    # Messages that follow one another are one message to protobuf.
+    more = rifl_pb2.CallHeader(received=received).SerializeToString()
+    return header[0], header[1] + more

@@ -1,0 +1,337 @@
+"""Streams on a ``grpc.aio.server``: one side is a stream, the other a message (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.invariant import InvariantViolated
+from rifl.core.later import Later
+from rifl.core.policy import MethodPolicy
+from rifl.core.serving import Answer, HandlerResult, admit, admit_stream, execute
+from rifl.core.streams import RequestStream, ResponseStream
+from rifl.server.aio import AioShell, send
+from rifl.server.answers import (
+    STATUS_CODES,
+    answer_status,
+    is_bare,
+    raised_result,
+    refusal_status,
+    returned_result,
+)
+from rifl.server.context import CURRENT, AioHandlerContext, Serving
+from rifl.server.sync_streams import SETTLE_S
+
+__all__ = ["stream_unary_behavior", "unary_stream_behavior"]
+
+_log = get_logger("rifl.server")
+# Messages made and not yet sent, before the handler has to wait.
+_AHEAD = 16
+_END = object()
+
+
+class _Context(AioHandlerContext):
+    """Handlers of streams run on when the caller is gone, and see no sign of it."""
+
+    requests: _Requests | None = None
+    emit: Callable[[Any], Awaitable[None]] | None = None
+
+    async def read(self) -> Any:
+        """Return the next message of the request stream, ``grpc.aio.EOF`` at its end."""
+        if self.requests is None:
+            return await super().read()
+        return await anext(self.requests, grpc.aio.EOF)
+
+    async def write(self, message: Any) -> None:
+        """Send a message of the response stream."""
+        if self.emit is None:
+            await super().write(message)
+        else:
+            await self.emit(message)
+
+    def cancelled(self) -> bool:
+        """Return false: what the handler does is recorded whoever waits."""
+        return False
+
+    def done(self) -> bool:
+        """Return false, as ``cancelled``."""
+        return False
+
+
+class _BrokenOff(grpc.RpcError):
+    """The caller went away in the middle of its stream."""
+
+
+class _Requests(Later):
+    """The messages of one call: what was buffered, then what arrives."""
+
+    def __init__(
+        self,
+        source: AsyncIterator[bytes],
+        stream: RequestStream,
+        deserialize: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._source = source
+        self._stream = stream
+        self._deserialize = deserialize
+        self._position = 0
+        self.gone = False
+        self.broken = False
+
+    async def buffer(self) -> None:
+        """Read the stream to its end, or until no more may be kept."""
+        async for message in self._source:
+            if not self._stream.keep(message):
+                return
+        await self._end()
+
+    async def _drain(self) -> None:
+        self._stream.buffered.clear()
+        async for message in self._source:
+            self._stream.take(message)
+        await self._end()
+
+    def wait(self) -> None:
+        """Raise: a loop does not block."""
+        raise InvariantViolated("an event loop does not block")
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._drain().__await__()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        buffered = self._stream.buffered
+        if self._position < len(buffered):
+            message = buffered[self._position]
+            self._position += 1
+            if self._position == len(buffered) and not self._stream.ended:
+                buffered.clear()
+                self._position = 0
+        elif self._stream.ended:
+            raise StopAsyncIteration
+        else:
+            message = await self._arriving()
+        return message if self._deserialize is None else self._deserialize(message)
+
+    async def _arriving(self) -> bytes:
+        try:
+            message = await anext(self._source)
+        except StopAsyncIteration:
+            await self._end()
+            raise
+        self._stream.take(message)
+        return message
+
+    async def _end(self) -> None:
+        # As for the sync shell: a stream that broke off looks like one that ended,
+        # and the cancellation that tells them apart comes a little later.
+        await asyncio.sleep(SETTLE_S)
+        if self.gone:
+            self.broken = True
+            raise _BrokenOff("the request stream broke off")
+        self._stream.end()
+
+
+def stream_unary_behavior(
+    shell: AioShell, method: str, policy: MethodPolicy, handler: Any
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return the raw behavior that deduplicates calls with a request stream.
+
+    As ``sync_streams.stream_unary_behavior``.
+    """
+    engine = shell.engine
+    store = engine.store
+    serialize = handler.response_serializer
+    serving = Serving(store, serialize)
+
+    async def run(
+        requests: _Requests, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> HandlerResult:
+        inner = _Context(context, attempt, serving)
+        inner.requests = requests
+        CURRENT.set(inner)
+        try:
+            response = await handler.stream_unary(requests, inner)
+        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+            if not inner.aborted:
+                raised.append(error)
+            result = raised_result(inner, error, aio=True)
+            return result._replace(broken=requests.broken and result.raised)
+        return returned_result(inner, response, serialize, aio=True)
+
+    async def deduplicated(source: AsyncIterator[bytes], context: Any) -> Any:
+        call: Call | None = None
+        raised: list[BaseException] = []
+        try:
+            call = engine.arrive_stream(method, context)
+            stream = RequestStream(call, policy.buffer_bytes)
+            requests = _Requests(aiter(source), stream, handler.request_deserializer)
+            await requests.buffer()
+            if stream.ended or call.fingerprint is not None:
+                steps = admit(store, call, policy)
+            else:
+                steps = admit_stream(store, call, policy, requests)
+            answer = await shell.drive(steps, context)
+            if isinstance(answer, Attempt):
+                try:
+                    answer = await shell.shielded(
+                        shell.drive(
+                            execute(store, answer),
+                            context,
+                            lambda attempt: run(requests, context, attempt, raised),
+                        )
+                    )
+                except asyncio.CancelledError:
+                    requests.gone = True
+                    raise
+        except RiflError as error:
+            _log.debug("refused", method=method, reason=error.reason)
+            return await send(context, refusal_status(error, call))
+        if not raised and is_bare(answer, call.attempt):
+            return answer.record.response
+        await _raise_again(context, raised[0] if raised else None, answer, call)
+        return await send(context, answer_status(answer, call.attempt))
+
+    return deduplicated
+
+
+class _Outlet:
+    """Between the handler, which runs on, and the caller, who may be gone."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Any] = asyncio.Queue(_AHEAD)
+        self.here = True
+
+    async def put(self, message: Any) -> None:
+        """Hand a message over; waits while the caller is slow."""
+        if self.here:
+            await self._queue.put(message)
+
+    async def send_all(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send what comes until the end."""
+        try:
+            while (message := await self._queue.get()) is not _END:
+                await write(message)
+        except BaseException:
+            self.here = False
+            # One who waits to put something must not wait for ever.
+            while not self._queue.empty():
+                self._queue.get_nowait()
+            raise
+
+
+class _TooLong(Exception):
+    """Nobody listens any more, and no more can be recorded."""
+
+
+def unary_stream_behavior(
+    shell: AioShell, method: str, policy: MethodPolicy, handler: Any
+) -> Callable[[Any, Any], Awaitable[None]]:
+    """Return the raw behavior that deduplicates calls with a response stream.
+
+    As ``sync_streams.unary_stream_behavior``. Messages leave by ``context.write``.
+    """
+    engine = shell.engine
+    store = engine.store
+    deserialize = handler.request_deserializer
+    serialize = handler.response_serializer
+    serving = Serving(store, serialize)
+    generates = inspect.isasyncgenfunction(handler.unary_stream)
+
+    async def produce(
+        inner: _Context, responses: ResponseStream, outlet: _Outlet, request: bytes
+    ) -> tuple[HandlerResult, BaseException | None]:
+        CURRENT.set(inner)
+
+        async def emit(response: Any) -> None:
+            data = response if serialize is None else serialize(response)
+            if responses.add(data):
+                await outlet.put(data)
+            if responses.overflown and not outlet.here:
+                raise _TooLong
+
+        inner.emit = emit
+        try:
+            message = request if deserialize is None else deserialize(request)
+            produced = handler.unary_stream(message, inner)
+            if generates:
+                async for response in produced:
+                    await emit(response)
+            else:
+                await produced
+        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+            live = raised_result(inner, error, aio=True)
+            return live, None if inner.aborted else error
+        return returned_result(inner, b"", None, aio=True), None
+
+    async def carry_out(
+        attempt: Attempt, context: Any, responses: ResponseStream, outlet: _Outlet, request: bytes
+    ) -> tuple[Answer, HandlerResult, BaseException | None]:
+        """Execute the call to its durable end, whoever listens."""
+        try:
+            steps = execute(store, attempt)
+            await shell.drive(steps, context)
+            inner = _Context(context, attempt, serving)
+            live, raised = await produce(inner, responses, outlet, request)
+            answer = await shell.drive(steps, context, value=responses.result(live))
+            return answer, live, raised
+        finally:
+            await outlet.put(_END)
+
+    async def deduplicated(request: bytes, context: Any) -> None:
+        call: Call | None = None
+        raised: BaseException | None = None
+        try:
+            call = engine.arrive(method, request, context, deserialize)
+            received = engine.received(context)
+            answer = await shell.drive(admit(store, call, policy), context)
+            if isinstance(answer, Attempt):
+                outlet = _Outlet()
+                responses = ResponseStream(policy, received)
+                work = asyncio.ensure_future(
+                    shell.shielded(carry_out(answer, context, responses, outlet, request))
+                )
+                try:
+                    await outlet.send_all(context.write)
+                finally:
+                    if not outlet.here:
+                        work.cancel()
+                answer, live, raised = await work
+                # A stream too long to be recorded still is, for this caller, what it is.
+                answer = answer._replace(record=live.record)
+            else:
+                for message in ResponseStream.rest(answer.record, received):
+                    await context.write(message)
+        except RiflError as error:
+            _log.debug("refused", method=method, reason=error.reason)
+            await send(context, refusal_status(error, call))
+            return
+        await _raise_again(context, raised, answer, call)
+        await send(context, answer_status(answer, call.attempt)._replace(initial_metadata=()))
+
+    return deduplicated
+
+
+async def _raise_again(
+    context: Any, error: BaseException | None, answer: Answer, call: Call
+) -> None:
+    if error is None or isinstance(error, asyncio.CancelledError):
+        return
+    # As it would be without us: for the interceptors outside, and gRPC's log.
+    status = answer_status(answer, call.attempt)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
+    if status.code != grpc.StatusCode.UNKNOWN.value[0]:
+        context.set_code(STATUS_CODES[status.code])
+    raise error

@@ -1,0 +1,308 @@
+"""Streams on a ``grpc.server``: one side is a stream, the other a message (DESIGN §4)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NoReturn
+
+import grpc
+
+from lease_server.log import get_logger
+from lease_server.raw import RawAnswer
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.invariant import InvariantViolated
+from rifl.core.later import Later
+from rifl.core.policy import MethodPolicy
+from rifl.core.serving import HandlerResult, admit, admit_stream, execute, serve
+from rifl.core.streams import RequestStream, ResponseStream
+from rifl.server.answers import (
+    STATUS_CODES,
+    answer_status,
+    is_bare,
+    raised_result,
+    refusal_status,
+    returned_result,
+)
+from rifl.server.context import CURRENT, HandlerContext, Serving
+from rifl.server.sync import SyncShell, send
+
+__all__ = ["SETTLE_S", "stream_unary_behavior", "unary_stream_behavior"]
+
+_log = get_logger("rifl.server")
+# gRPC reports the end of a request stream and a stream that broke off by the same
+# event, and the cancellation after it: up to a millisecond on an idle process
+# (measured: one in five looked like a clean end), longer where threads compete. So
+# an end is believed when nothing followed for so long. It is a guess: half a stream
+# taken for a whole one is answered, and the retry with all of it is told
+# PAYLOAD_MISMATCH.
+SETTLE_S = 0.01
+
+
+class _Context(HandlerContext):
+    """Handlers of streams run on when the caller is gone, and see no sign of it."""
+
+    def is_active(self) -> bool:
+        """Return true: what the handler does is recorded whoever waits."""
+        return True
+
+
+class _Requests(Later):
+    """The messages of one call: what was buffered, then what arrives."""
+
+    def __init__(
+        self,
+        source: Iterator[bytes],
+        stream: RequestStream,
+        context: Any,
+        deserialize: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._source = source
+        self._stream = stream
+        self._outer = context
+        self._deserialize = deserialize
+        self._position = 0
+        self.broken = False
+        self.inner: HandlerContext | None = None
+
+    def buffer(self) -> None:
+        """Read the stream to its end, or until no more may be kept."""
+        for message in self._source:
+            if not self._stream.keep(message):
+                return
+        self._end()
+
+    def wait(self) -> None:
+        """Read the stream to its end, keeping nothing."""
+        self._stream.buffered.clear()
+        for message in self._source:
+            self._stream.take(message)
+        self._end()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise InvariantViolated("a thread does not await")
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        buffered = self._stream.buffered
+        if self._position < len(buffered):
+            message = buffered[self._position]
+            self._position += 1
+            if self._position == len(buffered) and not self._stream.ended:
+                buffered.clear()
+                self._position = 0
+        elif self._stream.ended:
+            raise StopIteration
+        else:
+            message = self._arriving()
+        return message if self._deserialize is None else self._read(message)
+
+    # As gRPC's own iterator has it.
+    next = __next__
+
+    def _arriving(self) -> bytes:
+        try:
+            message = next(self._source)
+        except StopIteration:
+            try:
+                self._end()
+            except BaseException:
+                self.broken = True
+                raise
+            raise
+        except BaseException:
+            self.broken = True
+            raise
+        self._stream.take(message)
+        return message
+
+    def _read(self, message: bytes) -> Any:
+        try:
+            return self._deserialize(message)  # type: ignore[misc]
+        except Exception:
+            if self.inner is not None:
+                self.inner.abort(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
+            raise
+
+    def _end(self) -> None:
+        gone = threading.Event()
+        if not self._outer.add_callback(gone.set) or gone.wait(SETTLE_S):
+            raise _BrokenOff("the request stream broke off")
+        self._stream.end()
+
+
+class _BrokenOff(grpc.RpcError):
+    """The caller went away in the middle of its stream."""
+
+
+def stream_unary_behavior(
+    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
+) -> Callable[[Any, Any], Any]:
+    """Return the raw behavior that deduplicates calls with a request stream.
+
+    A stream that ends within the method's ``buffer_bytes`` is read first and then
+    treated like a unary call's request: one that breaks off before has left no
+    trace. A longer one is decided by its identity and handed over as it arrives.
+    """
+    engine = shell.engine
+    store = engine.store
+    serialize = handler.response_serializer
+    serving = Serving(store, serialize)
+
+    def run(
+        requests: _Requests, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> HandlerResult:
+        inner = requests.inner = _Context(context, attempt, serving)
+        CURRENT.set(inner)
+        try:
+            response = handler.stream_unary(requests, inner)
+        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+            if not inner.aborted:
+                raised.append(error)
+            result = raised_result(inner, error, aio=aio)
+            return result._replace(broken=requests.broken and result.raised)
+        finally:
+            if aio:
+                CURRENT.set(None)
+        return returned_result(inner, response, serialize, aio=aio)
+
+    def deduplicated(source: Iterator[bytes], context: Any) -> Any:
+        call: Call | None = None
+        raised: list[BaseException] = []
+        try:
+            call = engine.arrive_stream(method, context)
+            stream = RequestStream(call, policy.buffer_bytes)
+            requests = _Requests(source, stream, context, handler.request_deserializer)
+            requests.buffer()
+
+            def handle(attempt: Attempt) -> HandlerResult:
+                return run(requests, context, attempt, raised)
+
+            if stream.ended or call.fingerprint is not None:
+                answer = shell.drive(serve(store, call, policy), context, handle)
+            else:
+                answer = shell.drive(admit_stream(store, call, policy, requests), context)
+                if isinstance(answer, Attempt):
+                    answer = shell.drive(execute(store, answer), context, handle)
+        except RiflError as error:
+            _log.debug("refused", method=method, reason=error.reason)
+            return RawAnswer(send(context, refusal_status(error, call)))
+        if raised:
+            _raise(context, raised[0], answer_status(answer, call.attempt))
+        if is_bare(answer, call.attempt):
+            return RawAnswer(answer.record.response)
+        return RawAnswer(send(context, answer_status(answer, call.attempt)))
+
+    return deduplicated
+
+
+def unary_stream_behavior(
+    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
+) -> Callable[[Any, Any], Any]:
+    """Return the raw behavior that deduplicates calls with a response stream.
+
+    Messages leave as the handler makes them, its status when the record is
+    durable. When the caller goes away the handler runs on, as far as its messages
+    can be recorded. A later attempt gets the recorded messages it lacks.
+    """
+    engine = shell.engine
+    store = engine.store
+    deserialize = handler.request_deserializer
+    serialize = handler.response_serializer
+    serving = Serving(store, serialize)
+
+    def deduplicated(request: bytes, context: Any) -> Iterator[bytes]:
+        call: Call | None = None
+        try:
+            call = engine.arrive(method, request, context, deserialize)
+            received = engine.received(context)
+            answer = shell.drive(admit(store, call, policy), context)
+            if isinstance(answer, Attempt):
+                steps = execute(store, answer)
+                attempt = shell.drive(steps, context)
+            else:
+                rest = ResponseStream.rest(answer.record, received)
+        except RiflError as error:
+            _log.debug("refused", method=method, reason=error.reason)
+            send(context, refusal_status(error, call))
+            return
+        if not isinstance(answer, Attempt):
+            status = answer_status(answer, call.attempt)
+            if status.initial_metadata:
+                context.send_initial_metadata(status.initial_metadata)
+            yield from rest
+            send(context, status._replace(initial_metadata=()))
+            return
+        inner = _Context(context, attempt, serving)
+        CURRENT.set(inner)
+        responses = ResponseStream(policy, received)
+        raised: BaseException | None = None
+        here, opened = True, False
+        produced: Any = None
+        try:
+            produced = handler.unary_stream(
+                request if deserialize is None else deserialize(request), inner
+            )
+            for response in produced:
+                data = response if serialize is None else serialize(response)
+                needed = responses.add(data)
+                if here and needed:
+                    if not opened and inner.noted_initial:
+                        context.send_initial_metadata(inner.noted_initial)
+                    opened = True
+                    try:
+                        yield data
+                    except GeneratorExit:
+                        # The caller is gone; the effect goes on and is recorded.
+                        here = False
+                if not here and responses.overflown:
+                    _close(produced)
+                    break
+        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+            raised = None if inner.aborted else error
+            live = raised_result(inner, error, aio=aio)
+        else:
+            live = returned_result(inner, b"", None, aio=aio)
+        finally:
+            if aio:
+                CURRENT.set(None)
+        try:
+            answer = shell.drive(steps, context, value=responses.result(live))
+        except RiflError as error:
+            if here:
+                send(context, refusal_status(error, call))
+            return
+        if not here:
+            return
+        # A stream too long to be recorded still is, for this caller, what it is.
+        answer = answer._replace(record=live.record)
+        status = answer_status(answer, call.attempt)
+        if opened:
+            status = status._replace(initial_metadata=())
+        if raised is not None:
+            _raise(context, raised, status)
+        send(context, status)
+
+    return deduplicated
+
+
+def _raise(context: Any, error: BaseException, status: Any) -> NoReturn:
+    # As it would be without us: for the interceptors outside, and gRPC's log.
+    if status.initial_metadata:
+        context.send_initial_metadata(status.initial_metadata)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
+    if status.code != grpc.StatusCode.UNKNOWN.value[0]:
+        context.set_code(STATUS_CODES[status.code])
+    context.set_details(status.details)
+    raise error
+
+
+def _close(produced: Any) -> None:
+    close = getattr(produced, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,84 @@
+"""How records look in a store: sealed where the user asks, dated where time counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rifl.core.errors import OutcomeUnknown
+from rifl.core.record import CompletionRecord
+from rifl.wire import record_from_bytes, record_to_bytes
+
+__all__ = ["DATE_BYTES", "RecordCodec", "Transform"]
+
+Transform = Callable[[bytes], bytes]
+# No protobuf message starts with it: what does is an envelope.
+_ENVELOPE = 0
+_SEALED = 1
+# The envelope's first byte, its flags, and Unix seconds.
+DATE_BYTES = 6
+
+
+class RecordCodec:
+    """Turns records into what a store keeps, and back.
+
+    ``seal`` and ``unseal`` are the user's: bytes to bytes, any thread, possibly in
+    many at once; both or neither. Records from before they were given stay
+    readable. Sealed are answers whole (status, metadata, messages); identities,
+    method names and payload fingerprints are not. A keyed call's record carries
+    the time of its completion, by the wall clock, for its retention.
+
+    With ``seal`` None and no time, a record is stored as the protobuf message it
+    always was.
+    """
+
+    def __init__(self, seal: Transform | None = None, unseal: Transform | None = None) -> None:
+        if (seal is None) is not (unseal is None):
+            raise ValueError("seal and unseal are given together, or not at all")
+        self._seal = seal
+        self._unseal = unseal
+
+    @property
+    def sealing(self) -> bool:
+        """Whether records are sealed."""
+        return self._seal is not None
+
+    def to_bytes(self, record: CompletionRecord, unix_s: float | None = None) -> bytes:
+        """Serialise a record, completed at ``unix_s`` where that is to be kept.
+
+        What ``seal`` raises is raised: the call's record cannot be written then.
+        """
+        data = record_to_bytes(record)
+        if self._seal is None and unix_s is None:
+            return data
+        flags = 0
+        if self._seal is not None:
+            flags, data = _SEALED, self._seal(data)
+        return bytes((_ENVELOPE, flags)) + int(unix_s or 0).to_bytes(4, "big") + data
+
+    def from_bytes(self, data: bytes) -> CompletionRecord:
+        """Read a record.
+
+        Raises ``ValueError`` for bytes that are none, and ``OutcomeUnknown`` for a
+        sealed one that ``unseal`` (if there is one) does not open: the call ran,
+        and its answer is lost with the key.
+        """
+        if data[:1] != bytes((_ENVELOPE,)):
+            return record_from_bytes(data)
+        if len(data) < DATE_BYTES:
+            raise ValueError("the stored bytes end within their envelope")
+        flags, data = data[1], data[DATE_BYTES:]
+        if flags & _SEALED:
+            if self._unseal is None:
+                raise OutcomeUnknown("the call's record is sealed, and no unseal was given")
+            try:
+                data = self._unseal(data)
+            except Exception as error:
+                raise OutcomeUnknown(f"the call's record cannot be unsealed: {error!r}") from error
+        return record_from_bytes(data)
+
+    @staticmethod
+    def completed_at(head: bytes) -> float | None:
+        """Return the Unix seconds in the first ``DATE_BYTES``, None if there are none."""
+        if len(head) < DATE_BYTES or head[0] != _ENVELOPE:
+            return None
+        return float(int.from_bytes(head[2:DATE_BYTES], "big")) or None

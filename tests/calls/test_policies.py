@@ -1,0 +1,193 @@
+"""What services declare of themselves, and what is refused at start (DESIGN §1)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+import rifl
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from lease_server.status import read_error_info
+from rifl import Kind, MethodPolicy, PolicyError, testing
+from rifl.v1 import options_pb2
+from tests.calls.services import Kinds
+
+BANK = bank_pb2.DESCRIPTOR.services_by_name["Bank"]
+_numbers = itertools.count()
+
+
+def service(**options: Any) -> Any:
+    """Describe a service whose method M has the option, in a file of its own."""
+    number = next(_numbers)
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"t{number}.proto", package=f"t{number}", syntax="proto3"
+    )
+    file.dependency.append("rifl/v1/options.proto")
+    message = file.message_type.add(name="Request")
+    message.field.add(name="order_id", number=1, type=9, label=1)
+    message.field.add(name="tags", number=2, type=9, label=3)
+    message.field.add(name="ratio", number=3, type=1, label=1)
+    message.field.add(name="inner", number=4, type=11, label=1, type_name=f".t{number}.Request")
+    streams = options.pop("streams", (False, False))
+    method = file.service.add(name="S").method.add(
+        name="M",
+        input_type=f".t{number}.Request",
+        output_type=f".t{number}.Request",
+        client_streaming=streams[0],
+        server_streaming=streams[1],
+    )
+    if options:
+        extension: Any = options_pb2.exactly_once
+        method.options.Extensions[extension].CopyFrom(options_pb2.ExactlyOnce(**options))
+    descriptor_pool.Default().Add(file)
+    return descriptor_pool.Default().FindServiceByName(f"t{number}.S")
+
+
+def policy_of(described: Any, **more: Any) -> MethodPolicy | None:
+    with rifl.Deduplicator("memory:", services=[described], **more) as dedup:
+        return dedup._policies.find(f"/{described.full_name}/M")
+
+
+def test_an_option_is_the_methods_policy() -> None:
+    """Each field of the option is the policy's of the same meaning (DESIGN §1)."""
+    described = service(
+        required=True,
+        retention={"seconds": 90},
+        unrecorded=["ABORTED"],
+        rerun_on_unknown=True,
+        max_response_bytes=1000,
+        key_field="inner.order_id",
+        buffer_bytes=0,
+    )
+    assert policy_of(described) == MethodPolicy(
+        kind=Kind.IDEMPOTENT,
+        required=True,
+        retention_s=90.0,
+        unrecorded=frozenset({10}),
+        max_response_bytes=1000,
+        key_field="inner.order_id",
+        buffer_bytes=0,
+    )
+    assert policy_of(service(kind=options_pb2.ExactlyOnce.NEVER)) is None
+
+
+def test_python_outweighs_the_option_and_the_option_the_default() -> None:
+    """A declaration that fits hides the option; the default does not (rifl.Deduplicator)."""
+    described = service(kind=options_pb2.ExactlyOnce.IDEMPOTENT)
+    method = f"/{described.full_name}/M"
+    found = policy_of(described, default=None)
+    assert found is not None
+    assert found.kind is Kind.IDEMPOTENT
+    for pattern in (method, f"/{described.full_name}/*", "*"):
+        found = policy_of(described, methods={pattern: "plain"})
+        assert found is not None
+        assert found.kind is Kind.PLAIN
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"streams": (True, True), "required": True}, "bidirectional"),
+        ({"kind": options_pb2.ExactlyOnce.PLAIN, "rerun_on_unknown": True}, "rerun_on_unknown"),
+        ({"unrecorded": ["ABORTTED"]}, "ABORTTED"),
+        ({"unrecorded": ["OK"]}, "OK cannot"),
+        ({"key_field": "oder_id"}, "no field oder_id"),
+        ({"key_field": "inner.x"}, "no field inner.x"),
+        ({"key_field": "tags"}, "no key"),
+        ({"key_field": "ratio"}, "no key"),
+        ({"key_field": "order_id", "streams": (True, False)}, "stream"),
+        ({"retention": {"seconds": -1}}, "retention"),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_refused(options: Any, words: str) -> None:
+    """With a clear word, before any call (DESIGN §1)."""
+    with pytest.raises(PolicyError, match=words):
+        policy_of(service(**options))
+
+
+def test_atomic_by_option_needs_a_store_with_transactions() -> None:
+    """Refused at start, wherever it was declared (DESIGN §1)."""
+    with pytest.raises(ValueError, match="needs a store with transactions"):
+        policy_of(service(kind=options_pb2.ExactlyOnce.ATOMIC))
+    with rifl.Deduplicator("memory:") as dedup, pytest.raises(PolicyError, match="no transactions"):
+        dedup.check(services=[service(kind=options_pb2.ExactlyOnce.ATOMIC)])
+
+
+def test_an_answer_that_is_a_stream_cannot_be_atomic(tmp_path: Any) -> None:
+    """No one transaction holds its record (DESIGN §6)."""
+    described = service(kind=options_pb2.ExactlyOnce.ATOMIC, streams=(False, True))
+    with pytest.raises(PolicyError, match="stream"):
+        rifl.Deduplicator(f"sqlite:///{tmp_path}/s.db", services=[described])
+
+
+def test_a_policy_of_a_method_that_does_not_exist_is_refused() -> None:
+    """Whether the service was passed, is imported, or is found on the server (DESIGN §1)."""
+    with pytest.raises(PolicyError, match="no method Depositt"):
+        rifl.Deduplicator("memory:", methods={"/bank.v1.Bank/Depositt": "plain"})
+    with pytest.raises(PolicyError, match="no method X"):
+        rifl.Deduplicator("memory:", services=[BANK], methods={"/bank.v1.Bank/X": "plain"})
+    with rifl.Deduplicator("memory:", methods={"/bank.v1.Bnak/Deposit": "plain"}) as dedup:
+        from concurrent.futures import ThreadPoolExecutor
+
+        server = grpc.server(ThreadPoolExecutor(1))
+        bank_pb2_grpc.add_BankServicer_to_server(bank_pb2_grpc.BankServicer(), server)
+        with pytest.raises(PolicyError, match=r"no service bank\.v1\.Bnak"):
+            dedup.add_to_server(server)
+    with pytest.raises(PolicyError, match="takes no keys"):
+        policy_of(service(key_field="order_id"), keys_from="nobody")
+
+
+def test_a_required_method_refuses_calls_without_identity() -> None:
+    """BAD_HEADER, whatever the kind of call, and nothing runs (DESIGN §4)."""
+    kinds = Kinds()
+    with (
+        testing.serve(kinds.adder("sync"), default=MethodPolicy(required=True)) as served,
+        served.plain_channel() as channel,
+    ):
+        unary = channel.unary_unary("/t.Kinds/Unary").future(b"x", 10)
+        stream = channel.stream_unary("/t.Kinds/Collect").future(iter([b"x"]), 10)
+        for call in (unary, stream):
+            with pytest.raises(grpc.RpcError):
+                call.result()
+            info = read_error_info(tuple(call.trailing_metadata()))
+            assert info is not None
+            assert info[0] == "BAD_HEADER"
+    assert kinds.effects == []
+
+
+class Ledger(bank_pb2_grpc.BankServicer):
+    """Counts deposits."""
+
+    def __init__(self) -> None:
+        self.deposits: list[str] = []
+
+    def Deposit(self, request: Any, context: Any) -> Any:  # noqa: N802 - the proto's name
+        self.deposits.append(request.reference)
+        return bank_pb2.Receipt(entry=len(self.deposits))
+
+
+def test_a_field_of_the_request_is_the_key_of_callers_without_one() -> None:
+    """A caller that sends nothing of ours is deduplicated by its own reference (DESIGN §3)."""
+    ledger = Ledger()
+    methods = {"/bank.v1.Bank/Deposit": MethodPolicy(key_field="reference")}
+
+    def add(server: Any) -> None:
+        bank_pb2_grpc.add_BankServicer_to_server(ledger, server)
+
+    with (
+        testing.serve(add, methods=methods, keys_from="anyone") as served,
+        served.plain_channel() as channel,
+    ):
+        stub = bank_pb2_grpc.BankStub(channel)
+        one = bank_pb2.DepositRequest(reference="r-1", cents=5)
+        assert [stub.Deposit(one).entry, stub.Deposit(one).entry] == [1, 1]
+        assert stub.Deposit(bank_pb2.DepositRequest(reference="r-2")).entry == 2
+        for wrong in ("", "r" * 65):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Deposit(bank_pb2.DepositRequest(reference=wrong))
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert ledger.deposits == ["r-1", "r-2"]
