@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rifl.core.call import Call
+from rifl.core.call import MAX_RANGES, Call
 from rifl.core.errors import (
     BadHeader,
     LeaseExpired,
@@ -50,12 +50,14 @@ class Attempt:
 
     ``waiters`` are called, outside any lock, when it is. ``number`` is the
     attempt token: unique within this incarnation of the server. ``intended``:
-    its intent is durable. ``recorded``: what the handler put into a transaction
+    its intent is durable. ``record``: what it ended with, None where that made the
+    call new again. ``recorded``: what the handler put into a transaction
     of its own, whether or not that committed.
     """
 
     ended = False
     intended = False
+    record: CompletionRecord | None = None
     recorded: CompletionRecord | None = None
     waiters: Sequence[Callable[[], None]] = ()
 
@@ -89,7 +91,7 @@ class ClientEntry:
 
     ``registered`` holds the databases in which its row is known to be durable.
     ``token`` is the capability that was last verified. ``keyed_only``: it is a named
-    session's.
+    session's. ``recovered``: an earlier incarnation of the server knew it, too.
     """
 
     __slots__ = (
@@ -97,6 +99,7 @@ class ClientEntry:
         "dropped",
         "keyed",
         "keyed_only",
+        "recovered",
         "registered",
         "running",
         "token",
@@ -111,6 +114,7 @@ class ClientEntry:
         self.registered: set[str] = set()
         self.token = b""
         self.keyed_only = False
+        self.recovered = False
         self.dropped = False
 
     def kept(self, call: Call) -> Kept | None:
@@ -148,7 +152,9 @@ class ClientTable:
     ) -> None:
         self._leases = leases
         self._note_released = note_released
-        self._window = window
+        # A header tells of at most so many ranges: a client whose own window is
+        # full may have that much more completed than it could say yet.
+        self._window = window + MAX_RANGES
         self._key_bounds = key_bounds or KeyBounds()
         self._retention = Retention()
         self._clients: dict[int, ClientEntry] = {}
@@ -172,6 +178,7 @@ class ClientTable:
         entry = self._clients.get(client_id)
         if entry is None:
             entry = self._clients[client_id] = self._new_entry(client_id)
+            entry.recovered = True
         return entry
 
     def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision:
@@ -232,6 +239,7 @@ class ClientTable:
         if entry.running.get(call.identity) is not attempt:
             raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
         del entry.running[call.identity]
+        attempt.record = record
         attempt.ended = True
         if call.key is None:
             seq: int = call.seq  # type: ignore[assignment]

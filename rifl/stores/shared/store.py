@@ -163,6 +163,10 @@ class SharedStore:
         """Make the record durable, then settle; its result is the record that stands."""
         return self._steps(self._finish(attempt, record))
 
+    def may_have_run(self, attempt: Attempt) -> bool:
+        """Every claim is in the store, so what left no trace did not run."""
+        return False
+
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle with a record that is durable already."""
         self._settle(attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
@@ -88,6 +89,7 @@ class SqliteStore(EmbeddedStore):
         self._databases = {self._main.name: self._main}
         self._failing: dict[str, Exception] = {}
         self._bound = False
+        self._any_idempotent = False
         self.leases = SqliteLeaseStorage(self._main.path)
         self._named: dict[str | None, Database] = {None: self._main}
 
@@ -103,6 +105,7 @@ class SqliteStore(EmbeddedStore):
         """Read back the trackers and give every open intent its verdict."""
         super().bind(leases, policies, clock=clock, window=window, key_bounds=key_bounds)
         self._policies = policies
+        self._any_idempotent = any(policy.kind is Kind.IDEMPOTENT for policy in policies)
         for policy in policies:
             if policy.database not in self._named:
                 self._open_named(str(policy.database))
@@ -152,6 +155,14 @@ class SqliteStore(EmbeddedStore):
             return None
         return self._database(attempt).read(attempt.call)
 
+    def may_have_run(self, attempt: Attempt) -> bool:
+        """Whether a run of an earlier incarnation can have left no trace.
+
+        An idempotent method's has no intent. Which method a call to be resolved
+        was of, nobody says.
+        """
+        return attempt.entry.recovered and self._any_idempotent
+
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Settle with the record of the handler's own transaction."""
         database = self._database(attempt)
@@ -177,7 +188,7 @@ class SqliteStore(EmbeddedStore):
             row,
             patient=True,
             failure=_record_pending,
-            durable=lambda: self._recorded(attempt, record),
+            durable=lambda: self._recorded(attempt, record, entry.pending),
         )
         with self._lock:
             if not _is_stale(attempt):
@@ -333,9 +344,16 @@ class SqliteStore(EmbeddedStore):
         with self._lock:
             entry.registered.add(self._main.name)
 
-    def _recorded(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def _recorded(self, attempt: Attempt, record: CompletionRecord, pending: Pending) -> None:
         with self._lock:
             attempt.entry.registered.add(self._database(attempt).name)
+        # Only these can meet a record: one that a transaction of the handler's left,
+        # and that could not be read when the handler returned.
+        if attempt.policy.kind is Kind.ATOMIC or attempt.call.fingerprint is None:
+            with contextlib.suppress(RecordPending):
+                standing = self.fetch(attempt.call)
+                if standing is not None and standing != record:
+                    record = pending.result = standing
         self._settle(attempt, record)
 
     # ------------------------------------------------------------------------------
