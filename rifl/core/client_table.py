@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rifl.core.call import MAX_RANGES, Call
+from rifl.core.call import Call
 from rifl.core.errors import (
     BadHeader,
     LeaseExpired,
@@ -152,9 +152,7 @@ class ClientTable:
     ) -> None:
         self._leases = leases
         self._note_released = note_released
-        # A header tells of at most so many ranges: a client whose own window is
-        # full may have that much more completed than it could say yet.
-        self._window = window + MAX_RANGES
+        self._window = window
         self._key_bounds = key_bounds or KeyBounds()
         self._retention = Retention()
         self._clients: dict[int, ClientEntry] = {}
