@@ -202,8 +202,16 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     Never to be cancelled: the effect may be there. Raises ``StoreUnavailable``,
     or whatever else the store refuses with, if nothing ran, ``RecordPending`` if
     the handler ran but its record is not durable yet (the store goes on trying),
-    ``NotRecorded`` for a broken handler.
+    ``NotRecorded`` for a broken handler. If another replica took the call over
+    meanwhile, what it answers is the answer.
     """
+    try:
+        return (yield from _execute(store, attempt))
+    except InProgress:
+        return (yield from serve(store, attempt.call, attempt.policy))
+
+
+def _execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     policy = attempt.policy
     try:
         if (pending := store.start(attempt)) is not None:

@@ -75,7 +75,8 @@ class Claimed(NamedTuple):
     """The reply to a claim.
 
     ``RUNNING`` comes with the attempt's token, owner and kind, ``COMPLETED`` with
-    the serialised record.
+    the serialised record. ``noted`` is false where ``RUNNING`` could not be noted as
+    waited for, since the call was being recorded just then: nobody will be woken.
     """
 
     found: Found
@@ -83,6 +84,7 @@ class Claimed(NamedTuple):
     owner: str = ""
     kind: Kind = Kind.PLAIN
     record: bytes = b""
+    noted: bool = True
 
 
 class Finish(NamedTuple):

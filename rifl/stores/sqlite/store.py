@@ -32,6 +32,11 @@ from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.schema import opening_error
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async
+from rifl.stores.transactions import (
+    DbApiTransaction,
+    driver_connection,
+    driver_connection_async,
+)
 
 __all__ = ["SqliteStore", "path_of"]
 
@@ -215,25 +220,30 @@ class SqliteStore(EmbeddedStore):
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
-        if not isinstance(transaction, sqlite3.Connection):
-            raise WrongDatabase(f"a sqlite3.Connection is wanted, not a {type(transaction)!r}")
+        connection = _plain(driver_connection(transaction))
+        if not isinstance(connection, sqlite3.Connection):
+            raise WrongDatabase(
+                f"a sqlite3.Connection, or SQLAlchemy's over sqlite3, is wanted, not a "
+                f"{type(connection)!r}"
+            )
         row = self._row(attempt, record)
         # Noted first: if a record stands already, that is what will be answered.
         attempt.recorded = record
-        write_record(transaction, row)
+        write_record(connection, row)
 
     async def record_in_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
-        """The same for an asynchronous connection (aiosqlite)."""
-        if isinstance(transaction, sqlite3.Connection):
-            self.record_in(attempt, record, transaction)
+        """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
+        connection = _plain(await driver_connection_async(transaction))
+        if isinstance(connection, sqlite3.Connection):
+            self.record_in(attempt, record, connection)
             return
-        if not hasattr(transaction, "in_transaction"):
-            raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(transaction)!r}")
+        if not (hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level")):
+            raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
         row = self._row(attempt, record)
         attempt.recorded = record
-        await write_record_async(transaction, row)
+        await write_record_async(connection, row)
 
     def close(self) -> None:
         """Make durable what is queued and let the files go."""
@@ -442,6 +452,13 @@ class SqliteStore(EmbeddedStore):
                 retention_s=None if policy is None else policy.retention_s,
                 completed_at=now - gone_s,
             )
+
+
+def _plain(transaction: Any) -> Any:
+    """Return the connection of a cursor, and of one that was named."""
+    if isinstance(transaction, sqlite3.Cursor):
+        return transaction.connection
+    return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
 
 
 def _is_stale(attempt: Attempt) -> bool:
