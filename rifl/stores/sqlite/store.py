@@ -165,7 +165,7 @@ class SqliteStore(EmbeddedStore):
             call.identity,
             call.fingerprint,
             call.method,
-            self._stored(call, record),
+            self._codec.of_a_run(record, call.method, self._completed_at(call)),
         )
         entry = Entry(
             Journal.RECORD,
@@ -360,16 +360,6 @@ class SqliteStore(EmbeddedStore):
 
     def _completed_at(self, call: Call) -> float | None:
         return None if call.key is None else self._wall_clock()
-
-    def _stored(self, call: Call, record: CompletionRecord) -> bytes:
-        """Serialise the record of a call that has run: something has to be kept."""
-        at = self._completed_at(call)
-        try:
-            return self._codec.to_bytes(record, at)
-        except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
-            _log.exception("record_not_sealed", method=call.method)
-            lost = OutcomeUnknown(f"the call ran, and its answer could not be sealed: {error!r}")
-            return RecordCodec().to_bytes(refusal_record(lost), at)
 
     def _registered(self, entry: ClientEntry) -> bool:
         with self._lock:
