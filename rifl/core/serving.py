@@ -274,7 +274,7 @@ def _execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
                 # A record stood already, or another replica took the call for lost
                 # meanwhile: what stands is the answer.
                 return Answer(standing, _replayed(standing))
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         # The record cannot be written as it is, and the handler did run: without a
         # record of some kind its duplicates would wait for ever.
         record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))

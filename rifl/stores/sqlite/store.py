@@ -176,20 +176,17 @@ class SqliteStore(EmbeddedStore):
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
         call = attempt.call
-        row = (
-            call.client_id,
-            call.identity,
-            call.fingerprint,
-            call.method,
-            self._stored(call, record),
-        )
+        kept, data = self._stored(call, record)
+        row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         entry = Entry(
             Journal.RECORD,
             row,
             patient=True,
             failure=_record_pending,
-            durable=lambda: self._recorded(attempt, record, entry.pending),
+            durable=lambda: self._recorded(attempt, kept, entry.pending),
         )
+        if kept is not record:
+            entry.pending.result = kept
         with self._lock:
             if not _is_stale(attempt):
                 return self._queue(attempt, entry, self._database(attempt))
@@ -389,15 +386,20 @@ class SqliteStore(EmbeddedStore):
     def _completed_at(self, call: Call) -> float | None:
         return None if call.key is None else self._wall_clock()
 
-    def _stored(self, call: Call, record: CompletionRecord) -> bytes:
-        """Serialise the record of a call that has run: something has to be kept."""
+    def _stored(self, call: Call, record: CompletionRecord) -> tuple[CompletionRecord, bytes]:
+        """Return the record to keep of a call that has run, and it serialised.
+
+        Something has to be kept, and it has to be what the first caller is told.
+        """
         at = self._completed_at(call)
         try:
-            return self._codec.to_bytes(record, at)
+            return record, self._codec.to_bytes(record, at)
         except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
-            _log.exception("record_not_sealed", method=call.method)
-            lost = OutcomeUnknown(f"the call ran, and its answer could not be sealed: {error!r}")
-            return RecordCodec().to_bytes(refusal_record(lost), at)
+            _log.exception("record_not_kept", method=call.method)
+            lost = refusal_record(
+                OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
+            )
+            return lost, RecordCodec().to_bytes(lost, at)
 
     def _registered(self, entry: ClientEntry) -> bool:
         with self._lock:
