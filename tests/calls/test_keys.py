@@ -9,6 +9,7 @@ import grpc
 import pytest
 import trustme
 
+import rifl
 from lease_server.status import read_error_info
 from rifl.stores import UnsupportedStore
 from rifl.testing import FakeClock
