@@ -20,7 +20,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo test lint types generate check-generated bench clean
+.PHONY: help demo postgresql test lint types generate check-generated bench clean
 
 help:
 	@echo "make demo | test | lint | types | generate | check-generated | bench | clean"
@@ -51,7 +51,19 @@ $(GEN_INSTALLED): | $(INSTALLED)
 demo: $(INSTALLED)
 	@$(PYTHON) -m examples.demo $(DEMO_FLAGS)
 
-test: $(INSTALLED)
+# The one thing that pip has no good package of: tests of the PostgreSQL store.
+postgresql:
+	@if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \
+	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Debian's postgresql ..."; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql >/dev/null; \
+	  else \
+	    echo "The tests need a PostgreSQL server; on Debian and Ubuntu: apt-get install postgresql" >&2; \
+	    exit 1; \
+	  fi; \
+	fi
+
+test: $(INSTALLED) postgresql
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
 
 lint: $(INSTALLED)

@@ -31,11 +31,13 @@ from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy, PolicyError
 from rifl.server import Deduplicator, record, serve_until_signal
+from rifl.stores import DbApiTransaction
 
 __all__ = [
     "CallError",
     "Channel",
     "ClientInterceptor",
+    "DbApiTransaction",
     "Deduplicator",
     "Kind",
     "MethodPolicy",

@@ -50,12 +50,14 @@ class Attempt:
 
     ``waiters`` are called, outside any lock, when it is. ``number`` is the
     attempt token: unique within this incarnation of the server. ``intended``:
-    its intent is durable. ``recorded``: what the handler put into a transaction
+    its intent is durable. ``record``: what it ended with, None where that made the
+    call new again. ``recorded``: what the handler put into a transaction
     of its own, whether or not that committed.
     """
 
     ended = False
     intended = False
+    record: CompletionRecord | None = None
     recorded: CompletionRecord | None = None
     waiters: Sequence[Callable[[], None]] = ()
 
@@ -89,7 +91,7 @@ class ClientEntry:
 
     ``registered`` holds the databases in which its row is known to be durable.
     ``token`` is the capability that was last verified. ``keyed_only``: it is a named
-    session's.
+    session's. ``recovered``: an earlier incarnation of the server knew it, too.
     """
 
     __slots__ = (
@@ -97,6 +99,7 @@ class ClientEntry:
         "dropped",
         "keyed",
         "keyed_only",
+        "recovered",
         "registered",
         "running",
         "token",
@@ -111,6 +114,7 @@ class ClientEntry:
         self.registered: set[str] = set()
         self.token = b""
         self.keyed_only = False
+        self.recovered = False
         self.dropped = False
 
     def kept(self, call: Call) -> Kept | None:
@@ -172,6 +176,7 @@ class ClientTable:
         entry = self._clients.get(client_id)
         if entry is None:
             entry = self._clients[client_id] = self._new_entry(client_id)
+            entry.recovered = True
         return entry
 
     def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision:
@@ -232,6 +237,7 @@ class ClientTable:
         if entry.running.get(call.identity) is not attempt:
             raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
         del entry.running[call.identity]
+        attempt.record = record
         attempt.ended = True
         if call.key is None:
             seq: int = call.seq  # type: ignore[assignment]

@@ -55,6 +55,8 @@ __all__ = [
 
 # Past the generated __new__, for what is made on every call.
 _tuple: Any = tuple.__new__
+# Each decision more means that a record went, or an attempt ended without one.
+_MAX_DECISIONS = 100
 _DEFAULT_RECEIVE_LIMIT = 4 << 20
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
 
@@ -111,6 +113,9 @@ class Records(Protocol):
         A ``Later`` whose result is a record says that this one stands instead.
         """
 
+    def may_have_run(self, attempt: Attempt) -> bool:
+        """Whether a claimed call may have run without a trace, before a crash."""
+
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle the attempt with a record that is durable already."""
 
@@ -126,7 +131,7 @@ def admit(
     ``first`` is the store's decision where it was asked already. Raises a
     ``RiflError`` to refuse the call.
     """
-    while True:
+    for _ in range(_MAX_DECISIONS):
         decision = store.claim(call, policy) if first is None else first
         first = None
         if isinstance(decision, Later):
@@ -144,6 +149,10 @@ def admit(
             # Acknowledged between the decision and the read: decide again.
         elif not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
             raise InProgress(f"{call.rpc_id} is still running")
+        elif (record := decision.attempt.record) is not None:  # type: ignore[union-attr]
+            # The same answer, even if its client is forgotten by now.
+            return Answer(record, _replayed(record))
+    raise InProgress(f"{call.rpc_id} has changed under our hands too often: ask again")
 
 
 def admit_stream(
@@ -193,8 +202,16 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     Never to be cancelled: the effect may be there. Raises ``StoreUnavailable``,
     or whatever else the store refuses with, if nothing ran, ``RecordPending`` if
     the handler ran but its record is not durable yet (the store goes on trying),
-    ``NotRecorded`` for a broken handler.
+    ``NotRecorded`` for a broken handler. If another replica took the call over
+    meanwhile, what it answers is the answer.
     """
+    try:
+        return (yield from _execute(store, attempt))
+    except InProgress:
+        return (yield from serve(store, attempt.call, attempt.policy))
+
+
+def _execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     policy = attempt.policy
     try:
         if (pending := store.start(attempt)) is not None:
@@ -250,11 +267,20 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
             yield pending
         return Answer(record, Outcome.NOT_EXECUTED)
     record = bounded(record, attempt)
-    if (pending := store.finish(attempt, record)) is not None:
-        standing = yield pending
-        if standing is not None:
-            # Another replica took the call for lost meanwhile: what stands is the answer.
-            return Answer(standing, _replayed(standing))
+    try:
+        if (pending := store.finish(attempt, record)) is not None:
+            standing = yield pending
+            if standing is not None:
+                # A record stood already, or another replica took the call for lost
+                # meanwhile: what stands is the answer.
+                return Answer(standing, _replayed(standing))
+    except (AttributeError, TypeError, ValueError) as error:
+        # The record cannot be written as it is, and the handler did run: without a
+        # record of some kind its duplicates would wait for ever.
+        record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))
+        if (pending := store.finish(attempt, record)) is not None:
+            yield pending
+        return Answer(record, Outcome.UNKNOWN)
     answer: Answer = _tuple(Answer, (record, Outcome.EXECUTED))
     return answer
 
@@ -263,12 +289,17 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
     """Find out what became of a call, without running it.
 
     A call that never arrived is recorded as not executed, so that it never will
-    be; the answer is final either way. Raises like ``admit``.
+    be (as unknown, if a crash can have taken its trace); the answer is final either
+    way. Raises like ``admit``.
     """
     admitted = yield from admit(store, call, policy)
     if isinstance(admitted, Answer):
         return admitted
-    record = refusal_record(NotExecuted(f"{call.rpc_id} was resolved before it arrived"))
+    record = refusal_record(
+        OutcomeUnknown(f"{call.rpc_id} left no trace, which a crash may have taken")
+        if store.may_have_run(admitted)
+        else NotExecuted(f"{call.rpc_id} was resolved before it arrived")
+    )
     try:
         if (pending := store.finish(admitted, record)) is not None:
             standing = yield pending
@@ -278,7 +309,7 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
         if (pending := store.abandon(admitted)) is not None:
             yield pending
         raise
-    return Answer(record, Outcome.NOT_EXECUTED)
+    return Answer(record, record.outcome)
 
 
 def bounded(record: CompletionRecord, attempt: Attempt) -> CompletionRecord:

@@ -170,7 +170,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         if not raised and is_bare(answer, call.attempt):
             return answer.record.response
         status = answer_status(answer, call.attempt)
-        if raised and not isinstance(raised[0], asyncio.CancelledError):
+        if raised and status.code and not isinstance(raised[0], asyncio.CancelledError):
+            # Not where the handler committed first, or another replica's answer stands.
             # As it would be without us: for the interceptors outside, and gRPC's log.
             await _send_metadata(context, status)
             if status.code != _UNKNOWN:

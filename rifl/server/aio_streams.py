@@ -200,7 +200,8 @@ def stream_unary_behavior(
             return await send(context, refusal_status(error, call))
         if not raised and is_bare(answer, call.attempt):
             return answer.record.response
-        await _raise_again(context, raised[0] if raised else None, answer, call)
+        cause = raised[0] if raised and answer.record.code else None
+        await _raise_again(context, cause, answer, call)
         return await send(context, answer_status(answer, call.attempt))
 
     return deduplicated

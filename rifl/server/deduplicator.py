@@ -17,6 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from lease_server import SERVICE_NAME as LEASES
 from lease_server import StorageUnavailable, add_lease_service, open_authority
 from lease_server.log import get_logger
+from rifl.core.call import MAX_RANGES
 from rifl.core.errors import RiflError
 from rifl.core.observer import Observer, Observers, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
@@ -195,7 +196,7 @@ class Deduplicator:
             self._authority,
             deduplicated=self._policies.deduplicated(),
             not_deduplicated=self._policies.not_deduplicated(),
-            window=self._window,
+            window=_client_window(self._window),
             peer_property=self._peer_property,
         )
         add_outcomes_service(server, self._engine, self._aio.shell)
@@ -362,6 +363,15 @@ class Deduplicator:
 
 def _observer_failed(method: str, error: Exception) -> None:
     _log.error("observer_failed", method=method, error=repr(error))
+
+
+def _client_window(window: int) -> int:
+    """Return what a client is told: it leaves room for what its headers cannot say.
+
+    A header tells of at most 64 ranges, so a client with its own window full may
+    have that many calls more completed than the server could hear of yet.
+    """
+    return window - MAX_RANGES if window >= 4 * MAX_RANGES else window
 
 
 def _pool_size(server: Any) -> int:

@@ -162,7 +162,8 @@ def unary_behavior(
         if not raised and is_bare(answer, call.attempt):
             return RawAnswer(answer.record.response)  # OK has one
         status = answer_status(answer, call.attempt)
-        if raised:
+        if raised and status.code:
+            # Not where the handler committed first, or another replica's answer stands.
             # As it would be without us: for the interceptors outside, and gRPC's log.
             _send_metadata(context, status)
             if status.code != _UNKNOWN:

@@ -191,7 +191,7 @@ def stream_unary_behavior(
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
             return RawAnswer(send(context, refusal_status(error, call)))
-        if raised:
+        if raised and answer.record.code:
             _raise(context, raised[0], answer_status(answer, call.attempt))
         if is_bare(answer, call.attempt):
             return RawAnswer(answer.record.response)

@@ -19,8 +19,10 @@ from rifl.stores.errors import (
 )
 from rifl.stores.memory import MemoryStore
 from rifl.stores.pending import Pending
+from rifl.stores.transactions import DbApiTransaction
 
 __all__ = [
+    "DbApiTransaction",
     "MemoryStore",
     "Pending",
     "RecordCodec",
@@ -39,7 +41,9 @@ __all__ = [
 
 
 def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | None = None) -> Store:
-    """Open ``memory:``, ``sqlite:///file``, or a Redis (see ``RedisAddress``).
+    """Open ``memory:``, ``sqlite:///file``, a Redis (see ``RedisAddress``) or a PostgreSQL.
+
+    For the latter's URL see ``PostgresAddress``.
 
     ``lock_timeout_s``: how long to wait for another process that owns the store.
     ``codec``: how records look there (``memory:`` keeps them as they are).
@@ -54,7 +58,12 @@ def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | No
     if _is_redis(url):
         store: Store = _redis().RedisStore(url, codec=codec)
         return store
-    raise UnsupportedStore(f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host")
+    if _is_postgres(url):
+        shared: Store = _postgres().PostgresStore(url, codec=codec)
+        return shared
+    raise UnsupportedStore(
+        f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host, postgresql://host/db"
+    )
 
 
 def open_lease_storage(url: str) -> LeaseStorage:
@@ -65,6 +74,9 @@ def open_lease_storage(url: str) -> LeaseStorage:
         module = _redis()
         storage: LeaseStorage = module.RedisLeaseStorage.alone(url)
         return storage
+    if _is_postgres(url):
+        kept: LeaseStorage = _postgres().PostgresLeaseStorage.alone(url)
+        return kept
     from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
     from rifl.stores.sqlite.store import path_of
 
@@ -75,9 +87,21 @@ def _is_redis(url: str) -> bool:
     return _scheme(url).partition("+")[0] in ("redis", "rediss", "unix")
 
 
+def _is_postgres(url: str) -> bool:
+    return _scheme(url) in ("postgresql", "postgres")
+
+
 def _scheme(url: str) -> str:
     # A URL may hold a password: no more of it than this goes into a message.
     return url.partition(":")[0]
+
+
+def _postgres() -> ModuleType:
+    try:
+        import rifl.stores.postgres
+    except ImportError as error:
+        raise UnsupportedStore(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
+    return rifl.stores.postgres
 
 
 def _redis() -> ModuleType:

@@ -54,17 +54,22 @@ class RecordCodec:
             flags, data = _SEALED, self._seal(data)
         return bytes((_ENVELOPE, flags)) + int(unix_s or 0).to_bytes(4, "big") + data
 
-    def of_a_run(self, record: CompletionRecord, method: str, unix_s: float | None = None) -> bytes:
-        """Serialise the record of a call that has run: something has to be kept.
+    def of_a_run(
+        self, record: CompletionRecord, method: str, unix_s: float | None = None
+    ) -> tuple[CompletionRecord, bytes]:
+        """Return the record to keep of a call that has run, and it serialised.
 
-        Where ``seal`` fails, that is OUTCOME_UNKNOWN, which tells nothing.
+        Something has to be kept, and it has to be what the first caller is told: where
+        ``seal`` fails, OUTCOME_UNKNOWN, which tells nothing.
         """
         try:
-            return self.to_bytes(record, unix_s)
+            return record, self.to_bytes(record, unix_s)
         except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
-            _log.exception("record_not_sealed", method=method)
-            lost = OutcomeUnknown(f"the call ran, and its answer could not be sealed: {error!r}")
-            return RecordCodec().to_bytes(refusal_record(lost), unix_s)
+            _log.exception("record_not_kept", method=method)
+            lost = refusal_record(
+                OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
+            )
+            return lost, RecordCodec().to_bytes(lost, unix_s)
 
     def from_bytes(self, data: bytes) -> CompletionRecord:
         """Read a record.

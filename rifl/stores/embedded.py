@@ -88,6 +88,10 @@ class EmbeddedStore:
         self._settle(attempt, record)
         return None
 
+    def may_have_run(self, attempt: Attempt) -> bool:
+        """Nothing outlives this process, and it knows what it ran."""
+        return False
+
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Keep a record that is durable already."""
         self._settle(attempt, record)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Generator
+from typing import Any
 
 from rifl.core.later import Later
 
@@ -19,7 +20,7 @@ class Pending(Later):
     call waits for.
     """
 
-    __slots__ = ("_callbacks", "_done", "_lock", "error")
+    __slots__ = ("_callbacks", "_done", "_lock", "error", "result")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,6 +28,8 @@ class Pending(Later):
         self._done = False
         self._callbacks: list[Callable[[Pending], object]] = []
         self.error: Exception | None = None
+        # What waiting gives; set before it succeeds, if at all.
+        self.result: Any = None
 
     @property
     def done(self) -> bool:
@@ -44,16 +47,17 @@ class Pending(Later):
         self.error = error
         self.succeed()
 
-    def wait(self) -> None:
-        """Block until it is done; raises the error it failed with."""
+    def wait(self) -> Any:
+        """Block until it is done and return the result; raises the error it failed with."""
         if not self._done:
             self._lock.acquire()
             self._lock.release()
         if self.error is not None:
             raise self.error
+        return self.result
 
-    def __await__(self) -> Generator[None, None, None]:
-        """Await it on an event loop; raises the error it failed with."""
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Await it on an event loop; returns and raises as ``wait`` does."""
         if not self._done:
             loop = asyncio.get_running_loop()
             future = loop.create_future()
@@ -61,6 +65,7 @@ class Pending(Later):
             yield from future.__await__()
         if self.error is not None:
             raise self.error
+        return self.result
 
     def add_callback(self, callback: Callable[[Pending], object]) -> None:
         """Call back when it is done, in the thread that does it; now if it is."""

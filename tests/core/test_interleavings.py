@@ -121,6 +121,9 @@ class Store:
 
         return self.enqueue(durable, RecordPending("disk full"), patient=True)
 
+    def may_have_run(self, attempt: Attempt) -> bool:
+        return False
+
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         self.table.settle(attempt, record, keep=True)
 

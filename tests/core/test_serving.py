@@ -84,6 +84,9 @@ class Script:
         self.kept.append(record)
         return self._say("finish", None)
 
+    def may_have_run(self, attempt: Attempt) -> bool:
+        return False
+
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Any:
         self.kept.append(record)
         return self._say("adopt", None)

@@ -12,10 +12,20 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    "name", ["wrap_server", "wrap_aio_server", "retries_and_hedging", "atomic_record"]
+    "name",
+    [
+        "wrap_server",
+        "wrap_aio_server",
+        "retries_and_hedging",
+        "atomic_record",
+        "header_only_client",
+        "http_front",
+        "replicas_over_redis",
+        "sqlalchemy_service",
+    ],
 )
 def test_example_shows_what_it_says(name: str) -> None:
-    """The example exits with 0 after at least two checks of its own (issue 2, Examples)."""
+    """The example exits with 0 after at least two checks of its own (issues 2 and 3, Examples)."""
     finished = subprocess.run(
         [sys.executable, "-m", f"examples.{name}"],
         cwd=ROOT,

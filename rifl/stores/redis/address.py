@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from rifl.stores.errors import UnsupportedStore
 
@@ -73,12 +73,19 @@ class RedisAddress:
 
     def __str__(self) -> str:
         hosts = ",".join(f"{host}:{port}" for host, port in self.hosts)
+        if self.by_path:
+            hosts = urlsplit(self.url).path
         return f"redis {self.topology.value} {hosts}"
 
     @property
     def clustered(self) -> bool:
         """Whether keys of different hash tags may be on different servers."""
         return self.topology is Topology.CLUSTER
+
+    @property
+    def by_path(self) -> bool:
+        """Whether the server is reached by a socket in the file system."""
+        return self.url.startswith("unix:")
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
@@ -118,11 +125,12 @@ class RedisAddress:
             primary = path.pop(0)
         if topology is Topology.CLUSTER and path:
             raise UnsupportedStore("a cluster has no numbered databases")
-        query = "&".join(f"{name}={value}" for name, value in given.items())
+        query = f"?{urlencode(given)}" if given else ""
         return cls(
             topology=topology,
             hosts=() if scheme == "unix" else hosts,
-            url=urlunsplit((scheme, parts.netloc, parts.path, query, "")),
+            # Not urlunsplit: without a host, as in unix:///path, it leaves out the //.
+            url=f"{scheme}://{parts.netloc}{parts.path}{query}",
             primary=primary,
             db=int(path[0]) if path and scheme != "unix" else 0,
             tls=scheme == "rediss",

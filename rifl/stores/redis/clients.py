@@ -59,7 +59,7 @@ class Clients:
 
     def _common(self, retry: Any) -> dict[str, Any]:
         address = self._address
-        return {
+        options = {
             "socket_timeout": address.timeout_s,
             "socket_connect_timeout": address.timeout_s,
             "socket_keepalive": True,
@@ -67,6 +67,10 @@ class Clients:
             "retry_on_timeout": False,
             "health_check_interval": 0,
         }
+        if address.by_path:
+            # What only TCP has; redis-py's connections by path do not take it.
+            del options["socket_keepalive"]
+        return options
 
     def _make_blocking(self) -> Any:
         address = self._address

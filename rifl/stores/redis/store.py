@@ -45,15 +45,18 @@ class RedisStore(SharedStore):
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Queue the record first in a redis-py pipeline, fenced; raises to stop it."""
-        write_record(transaction, self._redis, self._finish_of(attempt, record))
+        finish = self._finish_of(attempt, record)
+        # Noted first: if another record stands already, that is what will be answered.
         attempt.recorded = record
+        write_record(transaction, self._redis, finish)
 
     async def record_in_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for a pipeline of ``redis.asyncio``."""
-        await write_record_async(transaction, self._redis, self._finish_of(attempt, record))
+        finish = self._finish_of(attempt, record)
         attempt.recorded = record
+        await write_record_async(transaction, self._redis, finish)
 
     def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
         if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientEntry
 from rifl.core.policy import MethodPolicy
+from rifl.stores.shared.requests import Claimed
 
 __all__ = ["Attempts", "SharedAttempt"]
 
@@ -46,6 +47,8 @@ class Attempts:
         self._numbers = 0
         self._running: dict[bytes, SharedAttempt] = {}
         self._elsewhere: dict[bytes, SharedAttempt] = {}
+        # Nobody will send a message about these: they are looked at again, and again.
+        self._unnoted: set[bytes] = set()
         self._woken: OrderedDict[bytes, None] = OrderedDict()
         # How often messages may have been missed.
         self.gaps = 0
@@ -95,11 +98,12 @@ class Attempts:
             if not attempt.waiters and isinstance(attempt, SharedAttempt):
                 self._elsewhere.pop(attempt.token, None)
 
-    def stand_in(
-        self, call: Call, policy: MethodPolicy, token: bytes, owner: str, gaps: int
-    ) -> SharedAttempt:
+    def stand_in(self, call: Call, policy: MethodPolicy, seen: Claimed, gaps: int) -> SharedAttempt:
         """Return the stand-in for an attempt elsewhere; ``gaps`` from before it was seen."""
+        token, owner = seen.token, seen.owner
         with self._lock:
+            if not seen.noted:
+                self._unnoted.add(token)
             stand_in = self._elsewhere.get(token)
             if stand_in is None:
                 stand_in = SharedAttempt(call, policy, 0, token, owner)
@@ -129,11 +133,12 @@ class Attempts:
             self._end(stand_in)
 
     def wake_for(self, lost: Callable[[str], bool]) -> None:
-        """Whoever waits for a replica that is ``lost`` decides again."""
+        """Whoever waits for a replica that is ``lost``, or for no message, decides again."""
         with self._lock:
             stand_ins = list(self._elsewhere.values())
+            unnoted, self._unnoted = self._unnoted, set()
         for stand_in in stand_ins:
-            if lost(stand_in.owner):
+            if stand_in.token in unnoted or lost(stand_in.owner):
                 with self._lock:
                     self._elsewhere.pop(stand_in.token, None)
                 self._end(stand_in)

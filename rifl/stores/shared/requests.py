@@ -82,6 +82,8 @@ class Claimed(NamedTuple):
 
     ``RUNNING`` comes with the attempt's token, owner and kind, ``COMPLETED`` with
     the serialised record; ``verified`` is false where no fingerprint is kept of it.
+    ``noted`` is false where ``RUNNING`` could not be noted as waited for, since the
+    call was being recorded just then: nobody will be woken.
     """
 
     found: Found
@@ -89,6 +91,7 @@ class Claimed(NamedTuple):
     owner: str = ""
     kind: Kind = Kind.PLAIN
     record: bytes = b""
+    noted: bool = True
     verified: bool = True
 
 

@@ -31,6 +31,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
 from rifl.stores.codec import RecordCodec
+from rifl.stores.errors import UnsupportedStore
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
 from rifl.stores.shared.backend import Backend, BackendError, Steps
 from rifl.stores.shared.pulse import Pulse
@@ -130,9 +131,16 @@ class SharedStore:
         """Say that this replica lives, and be ready for calls.
 
         Leases are the store's own here, and liveness is judged by this machine's
-        clock: ``leases`` and ``clock`` are not used.
+        clock: ``leases`` and ``clock`` are not used. Raises ``UnsupportedStore`` if an
+        atomic method names a database that is not this store's.
         """
         self._window = window
+        for policy in policies:
+            if policy.database is not None and not self._is_own(policy.database):
+                raise UnsupportedStore(
+                    "an atomic method names another database than the store's: the records of "
+                    "its calls could not be found there by other replicas"
+                )
         if key_bounds is not None:
             self._key_bounds = key_bounds
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
@@ -157,6 +165,10 @@ class SharedStore:
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Later:
         """Make the record durable, then settle; its result is the record that stands."""
         return self._steps(self._finish(attempt, record))
+
+    def may_have_run(self, attempt: Attempt) -> bool:
+        """Every claim is in the store, so what left no trace did not run."""
+        return False
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle with a record that is durable already."""
@@ -268,6 +280,8 @@ class SharedStore:
                 mine = self._attempts.get(reply.token)
                 if mine is not None:
                     return Decision(Verdict.IN_PROGRESS, mine)
+                if request.take_over == reply.token:
+                    raise InProgress(f"{call.rpc_id} is lost, and cannot be taken over just yet")
                 if reply.owner == self.owner:
                     # Invariant 1: it never ran, so nothing is lost.
                     request = wanted._replace(take_over=reply.token)
@@ -281,7 +295,7 @@ class SharedStore:
                     )
                     request = wanted._replace(take_over=reply.token, lost=lost)
                     continue
-                stand_in = self._attempts.stand_in(call, policy, reply.token, reply.owner, gaps)
+                stand_in = self._attempts.stand_in(call, policy, reply, gaps)
                 return Decision(Verdict.IN_PROGRESS, stand_in)
         except BackendError as error:
             raise StoreUnavailable(f"the store cannot be reached: {error}") from error
@@ -295,8 +309,8 @@ class SharedStore:
 
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
         token = _shared(attempt).token
-        stored = self._codec.of_a_run(record, attempt.call.method)
-        request = Finish(attempt.call, token, stored)
+        kept, data = self._codec.of_a_run(record, attempt.call.method)
+        request = Finish(attempt.call, token, data)
         try:
             reply: Finished = yield request
         except BackendError as error:
@@ -305,7 +319,7 @@ class SharedStore:
                 f"the call ran, but its record is not durable yet: {error}"
             ) from error
         self._settle(attempt)
-        return self._standing(attempt, reply)
+        return self._standing(attempt, reply) or (None if kept is record else kept)
 
     def _committed(self, attempt: Attempt) -> _Rule:
         try:
@@ -314,6 +328,9 @@ class SharedStore:
             # Committed or not, the store knows: if not, the call is new again.
             self._pulse.insist(self._abandon(attempt))
             raise RecordPending(f"whether the call committed is not known yet: {error}") from error
+        if reply.ending is Ending.FENCED:
+            self._settle(attempt)
+            raise InProgress(f"{attempt.call.rpc_id} was taken over, and runs elsewhere")
         if reply.ending is not Ending.STANDS:
             return None
         try:
@@ -326,11 +343,14 @@ class SharedStore:
     def _abandon(self, attempt: Attempt) -> _Rule:
         request = Abandon(attempt.call, _shared(attempt).token)
         try:
-            yield request
+            reply: Finished = yield request
         except BackendError as error:
             self._pulse.insist(self._until_settled(attempt, request))
             raise RecordPending(f"the call is not free yet: {error}") from error
         self._settle(attempt)
+        if reply.ending in (Ending.FENCED, Ending.STANDS):
+            # Nothing of this attempt stands, but something of another's may.
+            raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
 
     def _until_settled(self, attempt: Attempt, request: Finish | Abandon) -> _Rule:
         """Settle in the background, however often that takes."""
@@ -361,6 +381,10 @@ class SharedStore:
 
     def _settle(self, attempt: Attempt) -> None:
         self._attempts.settle(_shared(attempt))
+
+    def _is_own(self, url: str) -> bool:
+        """Whether a URL names the database that this store is in."""
+        return False
 
     def _steps(self, rule: _Rule) -> Steps:
         return Steps(self._backend, rule)

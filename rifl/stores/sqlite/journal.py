@@ -26,7 +26,9 @@ _RECORD = (
     "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     # A request stream's intent came before its fingerprint.
     "record=excluded.record, fingerprint=excluded.fingerprint, "
-    "changed_at_unix_s=excluded.changed_at_unix_s"
+    "changed_at_unix_s=excluded.changed_at_unix_s "
+    # What stands stays.
+    "WHERE rifl_call.record IS NULL"
 )
 _DELETE = "DELETE FROM rifl_call WHERE client_id=? AND identity=?"
 _CLIENT = (

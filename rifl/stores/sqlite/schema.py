@@ -55,9 +55,10 @@ CREATE TABLE rifl_call (
 # Every table and column is named, so that a damaged schema is noticed at once.
 _IDS = (
     "SELECT min(client_id), max(client_id) FROM "
-    "(SELECT client_id, first_incomplete, completed FROM rifl_client)",
+    "(SELECT client_id, first_incomplete, completed, registered_at_unix_s FROM rifl_client)",
     "SELECT min(client_id), max(client_id) FROM "
-    "(SELECT client_id, identity, fingerprint, method, record FROM rifl_call)",
+    "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s "
+    "FROM rifl_call)",
     "SELECT min(client_id), max(client_id) FROM "
     "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s FROM rifl_session)",
     "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
@@ -31,6 +32,11 @@ from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.schema import opening_error
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async
+from rifl.stores.transactions import (
+    DbApiTransaction,
+    driver_connection,
+    driver_connection_async,
+)
 
 __all__ = ["SqliteStore", "path_of"]
 
@@ -83,6 +89,7 @@ class SqliteStore(EmbeddedStore):
         self._databases = {self._main.name: self._main}
         self._failing: dict[str, Exception] = {}
         self._bound = False
+        self._any_idempotent = False
         self.leases = SqliteLeaseStorage(self._main.path)
         self._named: dict[str | None, Database] = {None: self._main}
 
@@ -98,6 +105,7 @@ class SqliteStore(EmbeddedStore):
         """Read back the trackers and give every open intent its verdict."""
         super().bind(leases, policies, clock=clock, window=window, key_bounds=key_bounds)
         self._policies = policies
+        self._any_idempotent = any(policy.kind is Kind.IDEMPOTENT for policy in policies)
         for policy in policies:
             if policy.database not in self._named:
                 self._open_named(str(policy.database))
@@ -147,6 +155,14 @@ class SqliteStore(EmbeddedStore):
             return None
         return self._database(attempt).read(attempt.call)
 
+    def may_have_run(self, attempt: Attempt) -> bool:
+        """Whether a run of an earlier incarnation can have left no trace.
+
+        An idempotent method's has no intent. Which method a call to be resolved
+        was of, nobody says.
+        """
+        return attempt.entry.recovered and self._any_idempotent
+
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Settle with the record of the handler's own transaction."""
         database = self._database(attempt)
@@ -160,20 +176,17 @@ class SqliteStore(EmbeddedStore):
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
         call = attempt.call
-        row = (
-            call.client_id,
-            call.identity,
-            call.fingerprint,
-            call.method,
-            self._codec.of_a_run(record, call.method, self._completed_at(call)),
-        )
+        kept, data = self._codec.of_a_run(record, call.method, self._completed_at(call))
+        row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         entry = Entry(
             Journal.RECORD,
             row,
             patient=True,
             failure=_record_pending,
-            durable=lambda: self._recorded(attempt, record),
+            durable=lambda: self._recorded(attempt, kept, entry.pending),
         )
+        if kept is not record:
+            entry.pending.result = kept
         with self._lock:
             if not _is_stale(attempt):
                 return self._queue(attempt, entry, self._database(attempt))
@@ -207,25 +220,30 @@ class SqliteStore(EmbeddedStore):
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
-        if not isinstance(transaction, sqlite3.Connection):
-            raise WrongDatabase(f"a sqlite3.Connection is wanted, not a {type(transaction)!r}")
+        connection = _plain(driver_connection(transaction))
+        if not isinstance(connection, sqlite3.Connection):
+            raise WrongDatabase(
+                f"a sqlite3.Connection, or SQLAlchemy's over sqlite3, is wanted, not a "
+                f"{type(connection)!r}"
+            )
         row = self._row(attempt, record)
         # Noted first: if a record stands already, that is what will be answered.
         attempt.recorded = record
-        write_record(transaction, row)
+        write_record(connection, row)
 
     async def record_in_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
-        """The same for an asynchronous connection (aiosqlite)."""
-        if isinstance(transaction, sqlite3.Connection):
-            self.record_in(attempt, record, transaction)
+        """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
+        connection = _plain(await driver_connection_async(transaction))
+        if isinstance(connection, sqlite3.Connection):
+            self.record_in(attempt, record, connection)
             return
-        if not hasattr(transaction, "in_transaction"):
-            raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(transaction)!r}")
+        if not (hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level")):
+            raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
         row = self._row(attempt, record)
         attempt.recorded = record
-        await write_record_async(transaction, row)
+        await write_record_async(connection, row)
 
     def close(self) -> None:
         """Make durable what is queued and let the files go."""
@@ -323,9 +341,16 @@ class SqliteStore(EmbeddedStore):
         with self._lock:
             entry.registered.add(self._main.name)
 
-    def _recorded(self, attempt: Attempt, record: CompletionRecord) -> None:
+    def _recorded(self, attempt: Attempt, record: CompletionRecord, pending: Pending) -> None:
         with self._lock:
             attempt.entry.registered.add(self._database(attempt).name)
+        # Only these can meet a record: one that a transaction of the handler's left,
+        # and that could not be read when the handler returned.
+        if attempt.policy.kind is Kind.ATOMIC or attempt.call.fingerprint is None:
+            with contextlib.suppress(RecordPending):
+                standing = self.fetch(attempt.call)
+                if standing is not None and standing != record:
+                    record = pending.result = standing
         self._settle(attempt, record)
 
     # ------------------------------------------------------------------------------
@@ -412,6 +437,13 @@ class SqliteStore(EmbeddedStore):
                 retention_s=None if policy is None else policy.retention_s,
                 completed_at=now - gone_s,
             )
+
+
+def _plain(transaction: Any) -> Any:
+    """Return the connection of a cursor, and of one that was named."""
+    if isinstance(transaction, sqlite3.Cursor):
+        return transaction.connection
+    return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
 
 
 def _is_stale(attempt: Attempt) -> bool:

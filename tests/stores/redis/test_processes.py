@@ -20,6 +20,7 @@ from rifl.v1 import rifl_pb2
 from tests.stores.redis.servers import until
 
 ROOT = Path(__file__).parents[3]
+SERVER = "tests.stores.redis.server_process"
 RETRIED = {"IN_PROGRESS", "RECORD_PENDING", "STORE_UNAVAILABLE", "DRAINING", ""}
 POINTS = {
     "plain": ["before effect", "after effect", "after record"],
@@ -32,7 +33,7 @@ class Process:
     """One server process."""
 
     def __init__(self, url: str, effects: str, kind: str, point: str = "-") -> None:
-        command = [sys.executable, "-m", "tests.stores.redis.server_process"]
+        command = [sys.executable, "-m", SERVER]
         self.process = subprocess.Popen(
             [*command, url, effects, kind, point],
             cwd=ROOT,

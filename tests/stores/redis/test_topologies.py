@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 import redis
 
@@ -24,8 +26,28 @@ def test_urls_are_read_with_our_options_taken_out():
     assert (two.primary, two.db, two.durability.value) == ("main", 3, "warn")
     three = RedisAddress.parse("rediss+cluster://a:1,b:2")
     assert (three.clustered, three.tls, three.hosts) == (True, True, (("a", 1), ("b", 2)))
-    for address in (one, two, three):
+    four = RedisAddress.parse("unix://u:p%40s@/run/r%20s.sock?db=2&beat_s=1")
+    assert (four.hosts, four.by_path, four.beat_s) == ((), True, 1.0)
+    assert four.url == "unix://u:p%40s@/run/r%20s.sock?db=2"
+    assert RedisAddress.parse("unix:///run/r.sock").url == "unix:///run/r.sock"
+    for address in (one, two, three, four):
         assert "p@s" not in f"{address} {address!r}"
+
+
+async def test_a_server_is_reached_by_a_socket_in_the_file_system(tmp_path):
+    """unix:// opens a store, for threads and for event loops (DESIGN §6)."""
+    # A path in the file system may be a hundred bytes long, and tmp_path's is not bounded.
+    with tempfile.TemporaryDirectory() as directory:
+        server = RedisServer(tmp_path, unixsocket=f"{directory}/s")
+        try:
+            replica = Replica(f"unix://{directory}/s?timeout_s=10")
+            attempt = replica.begin(call(replica.client(), 1))
+            assert replica.finish(attempt) is None
+            awaiting = replica.store._backend.clients.awaiting()
+            assert await awaiting.ping()
+            replica.close()
+        finally:
+            server.stop()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,7 @@
+"""``postgresql://``, shared by any number of server replicas (extra ``rifl[postgres]``)."""
+
+from rifl.stores.postgres.address import Durability, PostgresAddress
+from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
+from rifl.stores.postgres.store import PostgresStore
+
+__all__ = ["Durability", "PostgresAddress", "PostgresLeaseStorage", "PostgresStore"]

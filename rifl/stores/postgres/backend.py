@@ -1,0 +1,320 @@
+"""Requests as single statements over our functions, blocking or awaiting (see ``sql/``)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import psycopg_pool
+
+from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.identity import MAX_SEQ
+from rifl.core.policy import Kind
+from rifl.stores.errors import StoreUnreachable
+from rifl.stores.postgres.address import Durability, PostgresAddress
+from rifl.stores.postgres.connections import NoAnswer, Pools
+from rifl.stores.postgres.schema import prepare, read_store_id
+from rifl.stores.postgres.settings import check_settings
+from rifl.stores.shared.backend import BackendError, WentBackwards
+from rifl.stores.shared.requests import (
+    Abandon,
+    Beat,
+    Claim,
+    Claimed,
+    Ending,
+    Finish,
+    Finished,
+    Found,
+    Look,
+)
+
+__all__ = ["PostgresBackend", "failed", "identity_of", "open_backend", "store_id_at"]
+
+_log = get_logger("rifl.store")
+_SUBSCRIBE_TIMEOUT_S = 10.0
+_FIRST_RETRY_S = 0.05
+_LAST_RETRY_S = 1.0
+_POLL_S = 0.5
+_Statement = tuple[bytes, tuple[Any, ...]]
+
+
+class PostgresBackend:
+    """``Backend`` over PostgreSQL: one statement a request, which is its transaction.
+
+    Every request names the store's id, and a beat what this replica knows to be
+    durable; a database that is another, or has lost that, is not served from: all
+    requests raise ``WentBackwards`` from then on.
+    """
+
+    def __init__(self, address: PostgresAddress, pools: Pools, store_id: str) -> None:
+        self.store_id = store_id
+        self.schema = address.schema
+        self.pools = pools
+        self.place = str(address)
+        self.durable = address.durability is Durability.REQUIRE
+        self._beats = 0
+        self._stopped = ""
+        self._owner = ""
+        self._closing = threading.Event()
+        self._listener: threading.Thread | None = None
+        self._claim = _statement(address.schema, "claim_1", _CLAIM_TYPES)
+        self._finish = _statement(address.schema, "finish_1", _FINISH_TYPES)
+        self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES)
+
+    # -- Backend ------------------------------------------------------------------------
+
+    def ask(self, request: Any) -> Any:
+        """Carry out a request, blocking."""
+        return self._read(request, self.rows(*self._pack(request)))
+
+    async def ask_async(self, request: Any) -> Any:
+        """Carry out a request on the running event loop."""
+        statement, arguments = self._pack(request)
+        self._check()
+        try:
+            pool = await self.pools.awaiting()
+            try:
+                rows = await _fetch_async(pool, statement, arguments)
+            except psycopg.OperationalError as error:
+                if not _was_lost(error):
+                    raise
+                # The server has restarted: so it is for all that wait in the pool.
+                await pool.check()
+                rows = await _fetch_async(pool, statement, arguments)
+        except (psycopg.Error, OSError) as error:
+            raise failed(error) from error
+        return self._read(request, rows)
+
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Nothing goes: keyed calls stay with their client or session here."""
+        return 0
+
+    def listen(
+        self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
+    ) -> None:
+        """Listen; returns once that is confirmed, so that no wake is missed."""
+        subscribed = threading.Event()
+        self._owner = owner
+        self._listener = threading.Thread(
+            target=self._listen,
+            args=(f'LISTEN "rifl_{owner}"'.encode(), wake, resubscribed, subscribed),
+            name="rifl-listener",
+            daemon=True,
+        )
+        self._listener.start()
+        if not subscribed.wait(_SUBSCRIBE_TIMEOUT_S):
+            raise BackendError("no session that listens could be made")
+
+    def close(self) -> None:
+        """Stop listening and close the pools."""
+        self._closing.set()
+        if self._listener is not None:
+            # It hears this, and looks whether it is to go on.
+            with contextlib.suppress(BackendError):
+                self.rows(b"SELECT pg_notify(%s, '')", (f"rifl_{self._owner}",))
+            self._listener.join(_SUBSCRIBE_TIMEOUT_S)
+        self.pools.close()
+
+    # -- statements ---------------------------------------------------------------------
+
+    def rows(self, statement: bytes, arguments: tuple[Any, ...]) -> list[Any]:
+        """Carry out one statement, blocking; raises ``BackendError``.
+
+        It is repeated if the connection was lost: repeating must be harmless.
+        """
+        self._check()
+        pool = self.pools.blocking
+        try:
+            try:
+                return _fetch(pool, statement, arguments)
+            except psycopg.OperationalError as error:
+                if not _was_lost(error):
+                    raise
+                pool.check()
+                return _fetch(pool, statement, arguments)
+        except (psycopg.Error, OSError) as error:
+            raise failed(error) from error
+
+    def _check(self) -> None:
+        if self._stopped:
+            raise WentBackwards(self._stopped)
+
+    # -- requests -----------------------------------------------------------------------
+
+    def _pack(self, request: Any) -> _Statement:
+        if isinstance(request, Claim):
+            return self._claim, (self.store_id, *_claim_arguments(request))
+        if isinstance(request, Finish | Abandon | Look):
+            record = request.record if isinstance(request, Finish) else None
+            arguments = (*identity_of(request.call), request.token.decode(), record)
+            return self._finish, (self.store_id, *arguments, _ENDS[type(request)])
+        if isinstance(request, Beat):
+            owners = [owner for owner, _ in request.dead]
+            beats = [count for _, count in request.dead]
+            return self._beat, (
+                self.store_id,
+                request.owner,
+                self._beats,
+                request.leaving,
+                owners,
+                beats,
+            )
+        raise TypeError(f"not a request: {request!r}")
+
+    def _read(self, request: Any, rows: list[Any]) -> Any:
+        if isinstance(request, Beat):
+            beats = dict(rows)
+            if "" in beats:
+                self._went_backwards()
+            # Beats are carried out one after the other.
+            self._beats = beats.get(request.owner, self._beats)
+            return beats
+        status, *rest = rows[0]
+        if status == "backwards":
+            self._went_backwards()
+        if isinstance(request, Claim):
+            noted = status != "recording"
+            found = Found(status) if noted else Found.RUNNING
+            if found is Found.RUNNING:
+                token, owner, kind, _ = rest
+                return Claimed(found, token.encode(), owner, Kind(kind), noted=noted)
+            return Claimed(found, record=rest[3] if found is Found.COMPLETED else b"")
+        ending = Ending(status)
+        return Finished(ending, rest[0] if ending is Ending.STANDS else b"")
+
+    def _went_backwards(self) -> None:
+        self._stopped = (
+            "the database is another than it was, or has lost what it acknowledged (it was "
+            "restored, or a stale standby was promoted): calls may not be run again"
+        )
+        _log.critical("store_went_backwards", error=self._stopped)
+        raise WentBackwards(self._stopped)
+
+    # -- messages -----------------------------------------------------------------------
+
+    def _listen(
+        self,
+        statement: bytes,
+        wake: Callable[[bytes], None],
+        resubscribed: Callable[[], None],
+        subscribed: threading.Event,
+    ) -> None:
+        delay_s = _FIRST_RETRY_S
+        while not self._closing.is_set():
+            try:
+                with self.pools.listener() as connection:
+                    connection.execute(statement)
+                    resubscribed()
+                    subscribed.set()
+                    delay_s = _FIRST_RETRY_S
+                    while not self._closing.is_set():
+                        for message in connection.notifies(timeout=_POLL_S, stop_after=1):
+                            wake(message.payload.encode())
+            except (psycopg.Error, OSError) as error:
+                _log.debug("listener_lost", error=str(error))
+                self._closing.wait(delay_s)
+                delay_s = min(2 * delay_s, _LAST_RETRY_S)
+
+
+def open_backend(address: PostgresAddress) -> PostgresBackend:
+    """Connect, check the settings, make the schema; raises a ``StoreError``."""
+    pools = Pools(address)
+    try:
+        with pools.listener() as connection:
+            check_settings(connection, address)
+            store_id = prepare(connection, address)
+        pools.blocking.open()
+    except (psycopg.Error, OSError) as error:
+        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
+    return PostgresBackend(address, pools, store_id)
+
+
+def store_id_at(address: PostgresAddress) -> str:
+    """Return the id of the store that is there, empty if there is none; makes nothing."""
+    try:
+        with Pools(address).listener() as connection:
+            return read_store_id(connection, address)
+    except (psycopg.Error, OSError) as error:
+        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
+
+
+def identity_of(call: Call) -> tuple[int, int, bytes]:
+    """Return what a call is filed under: client id, seq (0 for a key), key."""
+    return call.client_id, call.seq or 0, call.key or b""
+
+
+def failed(error: Exception) -> BackendError:
+    """Return the error as a backend's; its text may name hosts, never a credential."""
+    return BackendError(f"{type(error).__name__}: {str(error).strip()}")
+
+
+def _statement(schema: str, function: str, types: str) -> bytes:
+    parameters = ", ".join(f"%s::{name}" for name in types.split())
+    return f"SELECT * FROM {schema}.{function}({parameters})".encode()
+
+
+_CLAIM_TYPES = (
+    "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
+    "text bytea"
+)
+_FINISH_TYPES = "text int8 int8 bytea text bytea text"
+_BEAT_TYPES = "text text int8 bool text[] int8[]"
+_ENDS = {Finish: "finish", Abandon: "abandon", Look: "look"}
+
+
+def _claim_arguments(request: Claim) -> tuple[Any, ...]:
+    call = request.call
+    # The last seq of all has no successor to end a range with.
+    ranges = ",".join(
+        f"[{first},{'' if last == MAX_SEQ else last + 1})" for first, last in call.completed
+    )
+    return (
+        *identity_of(call),
+        call.first_incomplete,
+        f"{{{ranges}}}",
+        call.fingerprint or b"",
+        call.method,
+        request.kind.value,
+        request.token.decode(),
+        request.owner,
+        request.refusing,
+        request.window,
+        request.max_keys,
+        request.max_key_bytes,
+        request.take_over.decode(),
+        request.lost,
+    )
+
+
+def _fetch(
+    pool: psycopg_pool.ConnectionPool[Any], statement: bytes, arguments: tuple[Any, ...]
+) -> list[Any]:
+    with pool.connection() as connection:
+        try:
+            return connection.execute(statement, arguments, binary=True).fetchall()  # type: ignore[no-any-return]
+        except NoAnswer:
+            connection.close()
+            raise
+
+
+async def _fetch_async(
+    pool: psycopg_pool.AsyncConnectionPool[Any], statement: bytes, arguments: tuple[Any, ...]
+) -> list[Any]:
+    async with pool.connection() as connection:
+        try:
+            cursor = await connection.execute(statement, arguments, binary=True)
+            return await cursor.fetchall()  # type: ignore[no-any-return]
+        except NoAnswer:
+            await connection.close()
+            raise
+
+
+def _was_lost(error: psycopg.OperationalError) -> bool:
+    """Whether the connection broke, by itself or by the server's shutting down."""
+    if isinstance(error, NoAnswer | psycopg_pool.PoolTimeout):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("57P", "08"))

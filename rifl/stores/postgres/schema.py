@@ -1,0 +1,102 @@
+"""Our schema in a PostgreSQL database: made, versioned, and checked (DESIGN §6)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+
+from rifl.stores.errors import (
+    StoreCorrupt,
+    StoreSchemaTooNew,
+    StoreUnreachable,
+    UnsupportedStore,
+)
+from rifl.stores.postgres.address import PostgresAddress
+
+__all__ = ["LAYOUT", "prepare", "read_store_id", "script"]
+
+# What this release reads and writes. Functions carry it in their names, so that a newer
+# release can add its own beside those that its older neighbours still call.
+LAYOUT = 1
+_OLDEST_SERVER = 140000
+_DIRECTORY = files("rifl.stores.postgres") / "sql"
+_PARTS = ("tables", "claim", "finish", "leases")
+
+
+def script(schema: str) -> str:
+    """Return all statements that make the schema, for one who does that by hand."""
+    parts = [f"CREATE SCHEMA IF NOT EXISTS {schema};"]
+    parts += [(_DIRECTORY / f"{part}.sql").read_text("utf-8") for part in _PARTS]
+    return "\n".join(parts).replace("@schema@", schema)
+
+
+def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:
+    """Make the schema if it is not there; return the store's id.
+
+    Of several replicas that start at once, one makes it. Raises a ``StoreError``.
+    """
+    if connection.info.server_version < _OLDEST_SERVER:
+        raise UnsupportedStore(f"{address}: PostgreSQL 14 or newer is needed")
+    _check_writable(connection, address)
+    try:
+        with connection.transaction():
+            # Released at the end of the transaction.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+                (f"rifl schema {address.schema}",),
+            )
+            meta = _meta(connection, address)
+            if meta is None:
+                connection.execute(script(address.schema).encode())
+                meta = _meta(connection, address) or {}
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StoreUnreachable(
+            f"{address}: the role may not make or read the schema ({_text(error)}); have an "
+            "administrator run rifl.stores.postgres.schema.script, and grant the use of it"
+        ) from error
+    try:
+        layout, store_id = int(meta["layout"]), meta["store"]
+    except (KeyError, ValueError) as error:
+        raise StoreCorrupt(f"{address}: the meta table is damaged, or none of ours") from error
+    if layout > LAYOUT:
+        raise StoreSchemaTooNew(
+            f"{address} has layout {layout}; this release knows {LAYOUT}: upgrade it"
+        )
+    return store_id
+
+
+def read_store_id(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:
+    """Return the id of the store that is there, empty if there is none."""
+    return (_meta(connection, address) or {}).get("store", "")
+
+
+def _meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> dict[str, str] | None:
+    table = f"{address.schema}.meta"
+    found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
+    if found is None or found[0] is None:
+        return None
+    try:
+        with connection.transaction():
+            rows = connection.execute(f"SELECT name, value FROM {table}".encode())
+            return {name: value for name, value in rows}  # noqa: C416 - rows of two
+    except psycopg.errors.UndefinedColumn as error:
+        raise StoreCorrupt(f"{address}: {table} is not a table of ours") from error
+
+
+def _check_writable(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    row = connection.execute(
+        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
+    ).fetchone()
+    if row is None or row[0]:
+        raise StoreUnreachable(
+            f"{address} is a standby, which cannot be written (target_session_attrs=read-write "
+            "finds the primary among several hosts)"
+        )
+    if row[1] == "on":
+        raise StoreUnreachable(f"{address} is read-only: default_transaction_read_only is on")
+
+
+def _text(error: psycopg.Error) -> str:
+    return error.diag.message_primary or type(error).__name__

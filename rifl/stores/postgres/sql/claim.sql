@@ -1,0 +1,239 @@
+-- Is this the store the caller once opened?
+CREATE FUNCTION @schema@.same_store_1(p_store text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
+$$;
+
+-- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
+CREATE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
+    SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
+$$;
+
+CREATE FUNCTION @schema@.count_key_1(
+    p_client bigint, p_key bytea, p_keys bigint, p_bytes bigint
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO @schema@.key_counts AS counts
+    VALUES (p_client, get_byte(sha256(p_key), 0) % 16, p_keys, p_bytes)
+    ON CONFLICT (client_id, shard) DO UPDATE
+    SET keys = counts.keys + p_keys, bytes = counts.bytes + p_bytes
+$$;
+
+-- Apply acknowledgements, which only move forward, and delete what they free, in this
+-- one transaction; renew the lease. False if another call of the client is doing the
+-- same just now and p_wait is false: every header repeats what it acknowledges, and
+-- calls of one client shall not wait for each other's commit.
+CREATE FUNCTION @schema@.acknowledge_1(
+    p_client bigint, p_first bigint, p_acks int8multirange, p_wait boolean
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    client @schema@.clients;
+    new_first bigint;
+    new_acks int8multirange;
+    woken bigint;
+BEGIN
+    IF p_wait THEN
+        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE;
+    ELSE
+        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client
+        FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
+    IF NOT FOUND THEN RETURN false; END IF;
+    new_first := greatest(client.first_incomplete, p_first);
+    new_acks := (client.acknowledged + p_acks) * int8multirange(int8range(new_first, NULL));
+    IF (SELECT count(*) FROM unnest(new_acks)) > 4096 THEN
+        -- Beyond the bound the records stay: then nothing may be called acknowledged.
+        new_acks := client.acknowledged * int8multirange(int8range(new_first, NULL));
+    END IF;
+    UPDATE @schema@.clients
+    SET first_incomplete = new_first,
+        acknowledged = new_acks,
+        -- Not on every call: a quarter more, and again when that is used up.
+        due = CASE WHEN due < clock_timestamp() + term THEN clock_timestamp() + 1.25 * term
+                   ELSE due END
+    WHERE client_id = p_client;
+    IF new_first = client.first_incomplete AND new_acks = client.acknowledged THEN
+        RETURN true;
+    END IF;
+    -- A row that is locked is being recorded just now; the next acknowledgement takes it.
+    WITH freed AS (
+        SELECT seq FROM @schema@.calls
+        WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM @schema@.calls AS calls USING freed
+        WHERE calls.client_id = p_client AND calls.seq = freed.seq AND calls.key = ''
+        RETURNING calls.token, calls.waiters
+    )
+    SELECT count(@schema@.wake_1(token, waiters)) INTO woken FROM gone WHERE waiters <> '{}';
+    RETURN true;
+END $$;
+
+-- Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
+CREATE FUNCTION @schema@.claim_1(
+    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
+    p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
+    p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
+    p_max_key_bytes bigint, p_take_over text, p_lost bytea,
+    OUT o_found text, OUT o_token text, OUT o_owner text, OUT o_kind text, OUT o_record bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    known @schema@.calls;
+    client @schema@.clients;
+    is_known boolean;
+    alive boolean;
+    applied boolean;
+    held record;
+BEGIN
+    IF NOT @schema@.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
+    LOOP
+        SELECT * INTO known FROM @schema@.calls
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key;
+        is_known := FOUND;
+        -- Against removal of the client, until this commits; not against its other calls.
+        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
+        alive := FOUND AND client.state IN ('open', 'session');
+
+        IF is_known THEN
+            IF p_fingerprint <> '' AND known.fingerprint <> ''
+               AND p_fingerprint <> known.fingerprint THEN
+                o_found := 'mismatch'; RETURN;
+            END IF;
+            IF alive AND (p_first > client.first_incomplete
+                          OR NOT p_acks <@ client.acknowledged
+                          OR client.due < clock_timestamp() + client.term) THEN
+                PERFORM @schema@.acknowledge_1(p_client, p_first, p_acks, false);
+            END IF;
+            IF known.record IS NOT NULL THEN
+                o_found := 'completed'; o_record := known.record; RETURN;
+            END IF;
+            IF known.token = p_token THEN o_found := 'new'; RETURN; END IF;
+            IF known.token = p_take_over THEN
+                IF NOT @schema@.held_1(p_client, p_seq, p_key, known.token, true) THEN
+                    o_found := 'running';
+                ELSIF p_lost = '' THEN
+                    UPDATE @schema@.calls
+                    SET token = p_token, owner = p_owner, kind = p_kind, waiters = '{}'
+                    WHERE client_id = p_client AND seq = p_seq AND key = p_key
+                      AND token = p_take_over AND calls.record IS NULL;
+                    CONTINUE WHEN NOT FOUND;
+                    PERFORM @schema@.wake_1(known.token, known.waiters);
+                    o_found := 'new'; RETURN;
+                ELSE
+                    UPDATE @schema@.calls SET record = p_lost, recorded_at = clock_timestamp()
+                    WHERE client_id = p_client AND seq = p_seq AND key = p_key
+                      AND token = p_take_over AND calls.record IS NULL;
+                    CONTINUE WHEN NOT FOUND;
+                    IF p_seq = 0 THEN
+                        PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_lost));
+                    END IF;
+                    PERFORM @schema@.wake_1(known.token, known.waiters);
+                    o_found := 'completed'; o_record := p_lost; RETURN;
+                END IF;
+            ELSIF known.owner = p_owner OR p_owner = ANY (known.waiters) THEN
+                o_found := 'running';
+            ELSIF NOT @schema@.held_1(p_client, p_seq, p_key, known.token, false) THEN
+                -- Nobody could note that we wait: the caller has to look again.
+                o_found := 'recording';
+            ELSE
+                UPDATE @schema@.calls SET waiters = waiters || p_owner
+                WHERE client_id = p_client AND seq = p_seq AND key = p_key
+                  AND token = known.token AND calls.record IS NULL;
+                CONTINUE WHEN NOT FOUND;
+                o_found := 'running';
+            END IF;
+            o_token := known.token; o_owner := known.owner; o_kind := known.kind; RETURN;
+        END IF;
+
+        IF client.state = 'closed' THEN o_found := 'closed'; RETURN; END IF;
+        IF alive IS NOT TRUE THEN o_found := 'unknown-client'; RETURN; END IF;
+        IF p_seq > 0 AND client.state = 'session' THEN o_found := 'needs-key'; RETURN; END IF;
+        IF p_seq > 0 AND (p_seq < client.first_incomplete OR p_seq <@ client.acknowledged) THEN
+            o_found := 'stale'; RETURN;
+        END IF;
+        applied := true;
+        IF p_first > client.first_incomplete OR NOT p_acks <@ client.acknowledged
+           OR client.due < clock_timestamp() + client.term THEN
+            applied := @schema@.acknowledge_1(p_client, p_first, p_acks, false);
+        END IF;
+        IF p_refusing THEN o_found := 'refusing'; RETURN; END IF;
+        IF p_seq = 0 THEN
+            SELECT coalesce(sum(keys), 0) AS keys, coalesce(sum(bytes), 0) AS bytes INTO held
+            FROM @schema@.key_counts WHERE client_id = p_client;
+            IF held.keys >= p_max_keys OR held.bytes >= p_max_key_bytes THEN
+                o_found := 'window'; RETURN;
+            END IF;
+        ELSIF @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN
+            IF NOT applied THEN
+                PERFORM @schema@.acknowledge_1(p_client, p_first, p_acks, true);
+            END IF;
+            IF applied OR @schema@.is_full_1(p_client, p_seq, p_first, p_window) THEN
+                o_found := 'window'; RETURN;
+            END IF;
+        END IF;
+
+        INSERT INTO @schema@.calls
+            (client_id, seq, key, fingerprint, method, kind, token, owner)
+        VALUES (p_client, p_seq, p_key, p_fingerprint, p_method, p_kind, p_token, p_owner)
+        ON CONFLICT DO NOTHING;
+        -- Another claim of the same call was first, and has committed.
+        CONTINUE WHEN NOT FOUND;
+        IF p_seq = 0 THEN
+            PERFORM @schema@.count_key_1(p_client, p_key, 1, length(p_key));
+        ELSE
+            -- An acknowledgement may have freed the record that stood here since we
+            -- looked: the insertion waited for it, and now it shows.
+            PERFORM FROM @schema@.clients WHERE client_id = p_client
+                AND (p_seq < first_incomplete OR p_seq <@ acknowledged);
+            IF FOUND THEN
+                DELETE FROM @schema@.calls
+                WHERE client_id = p_client AND seq = p_seq AND key = p_key;
+                o_found := 'stale'; RETURN;
+            END IF;
+        END IF;
+        o_found := 'new'; RETURN;
+    END LOOP;
+END $$;
+
+-- Whether a client has no room for one more sequenced call.
+CREATE FUNCTION @schema@.is_full_1(p_client bigint, p_seq bigint, p_first bigint, p_window bigint)
+RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    top bigint;
+BEGIN
+    -- All that is known lies in first incomplete .. top: most clients are done here.
+    SELECT max(seq) INTO top FROM @schema@.calls WHERE client_id = p_client AND seq > 0;
+    IF greatest(coalesce(top, 0), p_seq) - p_first < p_window THEN RETURN false; END IF;
+    RETURN (SELECT count(*) FROM (
+        SELECT FROM @schema@.calls WHERE client_id = p_client AND seq > 0 LIMIT p_window
+    ) AS counted) >= p_window;
+END $$;
+
+-- Lock a running call, which a handler's transaction may hold that has recorded it and
+-- not committed. To take it over, that transaction is ended, and rolls back: nothing of
+-- an attempt that is replaced may commit, and its replica may stay silent for ever.
+CREATE FUNCTION @schema@.held_1(
+    p_client bigint, p_seq bigint, p_key bytea, p_token text, p_take boolean
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    -- Like advisory locks in pg_locks: an unsigned half each.
+    hash bigint := hashtextextended(p_token, 0);
+BEGIN
+    PERFORM set_config('lock_timeout', '300ms', true);
+    FOR round IN 1..2 LOOP
+        BEGIN
+            PERFORM FROM @schema@.calls
+            WHERE client_id = p_client AND seq = p_seq AND key = p_key FOR UPDATE;
+            RETURN true;
+        EXCEPTION WHEN lock_not_available THEN
+            IF NOT p_take OR round = 2 THEN RETURN false; END IF;
+        END;
+        BEGIN
+            PERFORM pg_terminate_backend(pid) FROM pg_locks
+            WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()
+              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              AND (classid::bigint << 32 | objid::bigint) = hash;
+        EXCEPTION WHEN insufficient_privilege THEN
+            RETURN false;
+        END;
+    END LOOP;
+    RETURN false;
+END $$;

@@ -1,0 +1,134 @@
+-- A client whose lease ended while it ran calls goes with the last one.
+CREATE FUNCTION @schema@.end_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM @schema@.clients WHERE client_id = p_client AND state = 'over';
+    IF NOT FOUND THEN RETURN; END IF;
+    -- If a sweep holds it, that sweep or the next one drops it: no waiting, no deadlock.
+    PERFORM FROM @schema@.clients WHERE client_id = p_client FOR UPDATE SKIP LOCKED;
+    IF FOUND AND NOT EXISTS (
+        SELECT FROM @schema@.calls WHERE client_id = p_client AND record IS NULL
+    ) THEN
+        PERFORM @schema@.drop_1(p_client);
+    END IF;
+END $$;
+
+-- End an attempt: record the answer, or ('abandon') make the call new again, or ('look')
+-- only read what stands. Conditional on the attempt token. All three wait for a
+-- transaction of the handler's that may still commit.
+CREATE FUNCTION @schema@.finish_1(
+    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
+    p_what text, OUT ending text, OUT standing bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    known @schema@.calls;
+    client @schema@.clients;
+    noted text[];
+BEGIN
+    IF NOT @schema@.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
+    IF p_what = 'finish' THEN
+        UPDATE @schema@.calls SET record = p_record, recorded_at = clock_timestamp()
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
+          AND record IS NULL
+        RETURNING waiters INTO noted;
+        IF FOUND THEN
+            IF p_seq = 0 THEN
+                PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_record));
+            END IF;
+            IF noted <> '{}' THEN PERFORM @schema@.wake_1(p_token, noted); END IF;
+            PERFORM @schema@.end_1(p_client);
+            ending := 'done'; RETURN;
+        END IF;
+    ELSIF p_what = 'abandon' THEN
+        DELETE FROM @schema@.calls
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
+          AND record IS NULL
+        RETURNING waiters INTO noted;
+        IF FOUND THEN
+            IF p_seq = 0 THEN
+                PERFORM @schema@.count_key_1(p_client, p_key, -1, -length(p_key));
+            END IF;
+            IF noted <> '{}' THEN PERFORM @schema@.wake_1(p_token, noted); END IF;
+            PERFORM @schema@.end_1(p_client);
+            ending := 'done'; RETURN;
+        END IF;
+    END IF;
+    SELECT * INTO known FROM @schema@.calls
+    WHERE client_id = p_client AND seq = p_seq AND key = p_key FOR UPDATE;
+    IF FOUND THEN
+        IF known.record IS NOT NULL THEN
+            -- The same attempt's, by a request whose reply was lost?
+            IF p_what = 'finish' AND known.token = p_token AND known.record = p_record THEN
+                ending := 'done';
+            ELSE
+                ending := 'stands'; standing := known.record;
+            END IF;
+        ELSIF known.token = p_token THEN ending := 'done';
+        ELSE ending := 'fenced';
+        END IF;
+        RETURN;
+    END IF;
+    IF p_what <> 'finish' THEN ending := 'done'; RETURN; END IF;
+    SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client;
+    IF NOT FOUND OR client.state IN ('over', 'closed') THEN ending := 'gone';
+    ELSIF p_seq > 0 AND (p_seq < client.first_incomplete OR p_seq <@ client.acknowledged) THEN
+        ending := 'acknowledged';
+    ELSE ending := 'fenced';
+    END IF;
+END $$;
+
+-- The record of an atomic call, in the handler's own transaction: the client is known
+-- and stays so, nothing is recorded or acknowledged, the attempt is current; all of it
+-- locked until the transaction ends. Anything but 'done' has to roll it back.
+CREATE FUNCTION @schema@.record_1(
+    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
+    p_durable boolean
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    noted text[];
+BEGIN
+    IF NOT @schema@.same_store_1(p_store) THEN RETURN 'wrong'; END IF;
+    PERFORM FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
+    IF NOT FOUND THEN RETURN 'gone'; END IF;
+    -- By this a take-over finds the transaction; nobody else ever asks for this lock.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
+    UPDATE @schema@.calls SET record = p_record, recorded_at = clock_timestamp()
+    WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
+      AND record IS NULL
+    RETURNING waiters INTO noted;
+    IF NOT FOUND THEN RETURN 'fenced'; END IF;
+    IF p_seq = 0 THEN
+        PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_record));
+    END IF;
+    IF noted <> '{}' THEN PERFORM @schema@.wake_1(p_token, noted); END IF;
+    IF p_durable AND current_setting('synchronous_commit') = 'off' THEN
+        -- Else this commit, and the answer it stands for, could be lost in a crash.
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN 'done';
+END $$;
+
+-- Count a replica's beat, take out those that stand still, and return all. p_known: the
+-- beats this replica knows to be durable; a store with fewer has lost something.
+-- p_leaving: take it out instead.
+CREATE FUNCTION @schema@.beat_1(
+    p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
+    p_dead_beats bigint[]
+) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    mine bigint;
+BEGIN
+    IF p_leaving THEN
+        DELETE FROM @schema@.replicas AS replicas WHERE replicas.owner = p_owner;
+        RETURN;
+    END IF;
+    INSERT INTO @schema@.replicas AS replicas (owner, beats) VALUES (p_owner, p_known + 1)
+    ON CONFLICT (owner) DO UPDATE SET beats = replicas.beats + 1, beaten_at = clock_timestamp()
+    RETURNING beats INTO mine;
+    IF mine <= p_known OR NOT @schema@.same_store_1(p_store) THEN
+        RETURN QUERY SELECT '', -1::bigint; RETURN;
+    END IF;
+    DELETE FROM @schema@.replicas AS replicas
+    USING unnest(p_dead, p_dead_beats) AS dead (owner, beats)
+    WHERE replicas.owner = dead.owner AND replicas.beats = dead.beats;
+    RETURN QUERY SELECT owner, beats FROM @schema@.replicas;
+END $$;

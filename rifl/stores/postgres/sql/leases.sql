@@ -1,0 +1,134 @@
+-- Give a lease, or a session's retention, its full length again; how the id stands.
+CREATE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    client @schema@.clients;
+BEGIN
+    SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
+    IF NOT FOUND OR client.state = 'over' THEN RETURN 'unknown'; END IF;
+    IF client.state = 'closed' THEN RETURN 'closed'; END IF;
+    IF client.due < clock_timestamp() + client.term THEN
+        UPDATE @schema@.clients SET due = clock_timestamp() + 1.25 * term
+        WHERE client_id = p_client;
+    END IF;
+    RETURN CASE client.state WHEN 'session' THEN 'session' ELSE 'alive' END;
+END $$;
+
+-- Remove a client's row, records and counts, in this one transaction.
+CREATE FUNCTION @schema@.drop_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    woken bigint;
+BEGIN
+    PERFORM FROM @schema@.clients WHERE client_id = p_client FOR UPDATE;
+    WITH gone AS (
+        DELETE FROM @schema@.calls WHERE client_id = p_client RETURNING token, waiters
+    )
+    SELECT count(@schema@.wake_1(token, waiters)) INTO woken FROM gone WHERE waiters <> '{}';
+    DELETE FROM @schema@.key_counts WHERE client_id = p_client;
+    DELETE FROM @schema@.clients WHERE client_id = p_client;
+END $$;
+
+-- Retire a client that is due: refuse new calls, and drop all of it as soon as no living
+-- replica runs a call of it. A session leaves its row, to be refused by.
+CREATE FUNCTION @schema@.retire_1(p_client bigint, p_unix_s double precision)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    client @schema@.clients;
+    running bigint;
+    locked bigint;
+BEGIN
+    SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN 'busy'; END IF;
+    IF client.due IS NULL OR client.due > clock_timestamp() THEN RETURN 'alive'; END IF;
+    SELECT count(*) INTO running FROM @schema@.calls
+    WHERE client_id = p_client AND record IS NULL
+      AND owner IN (SELECT owner FROM @schema@.replicas);
+    IF running > 0 THEN
+        UPDATE @schema@.clients
+        SET state = CASE client.state WHEN 'open' THEN 'over' WHEN 'session' THEN 'closed'
+                    ELSE client.state END,
+            due = clock_timestamp() + interval '1 second'
+        WHERE client_id = p_client;
+        RETURN 'busy';
+    END IF;
+    PERFORM @schema@.drop_1(p_client);
+    IF client.state IN ('open', 'over') THEN RETURN 'dropped'; END IF;
+    UPDATE @schema@.sessions SET state = 'expired', changed_at_unix_s = p_unix_s
+    WHERE client_id = p_client AND state = 'open';
+    INSERT INTO @schema@.clients (client_id, state, term)
+    SELECT p_client, 'closed', client.term
+    WHERE EXISTS (SELECT FROM @schema@.sessions WHERE client_id = p_client);
+    RETURN 'dropped';
+END $$;
+
+-- Insert or update a session; its id, and 'full' where there is no room for it.
+-- p_limited: an opening, which also makes the client row.
+CREATE FUNCTION @schema@.put_session_1(
+    p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
+    p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
+    OUT result text, OUT standing bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    known @schema@.sessions;
+BEGIN
+    -- One at a time: names are unique, and bounded in number.
+    LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
+    SELECT * INTO known FROM @schema@.sessions WHERE peer = p_peer AND name = p_name;
+    IF NOT FOUND THEN
+        SELECT * INTO known FROM @schema@.sessions WHERE client_id = p_client;
+    END IF;
+    result := 'row';
+    standing := coalesce(known.client_id, p_client);
+    IF known.client_id IS NULL THEN
+        IF p_opening AND (
+            (SELECT count(*) FROM @schema@.sessions) >= p_max_names
+            OR (SELECT count(*) FROM @schema@.sessions WHERE peer = p_peer AND state = 'open')
+               >= p_max_open) THEN
+            result := 'full'; RETURN;
+        END IF;
+        INSERT INTO @schema@.sessions
+        VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed);
+        IF p_opening THEN
+            INSERT INTO @schema@.clients (client_id, state, term, due)
+            VALUES (p_client, 'session', make_interval(secs => p_retention_s),
+                    clock_timestamp() + 1.25 * make_interval(secs => p_retention_s));
+        END IF;
+    ELSIF p_opening THEN
+        IF known.state = 'open' AND p_retention_s > known.retention_s THEN
+            UPDATE @schema@.sessions SET retention_s = p_retention_s
+            WHERE client_id = known.client_id;
+            UPDATE @schema@.clients
+            SET term = make_interval(secs => p_retention_s),
+                due = clock_timestamp() + 1.25 * make_interval(secs => p_retention_s)
+            WHERE client_id = known.client_id AND clients.state = 'session';
+        END IF;
+        IF known.state = 'open' AND @schema@.renew_1(known.client_id) <> 'session' THEN
+            -- Its retention ended, and a call of it still runs.
+            result := 'over';
+        END IF;
+    ELSIF known.client_id = p_client AND known.state = 'open' THEN
+        UPDATE @schema@.sessions
+        SET state = p_state, retention_s = p_retention_s, changed_at_unix_s = p_changed
+        WHERE client_id = p_client;
+    END IF;
+END $$;
+
+-- The secrets, newest first; the first call ever makes one, p_rotate adds one.
+CREATE FUNCTION @schema@.secrets_1(p_fresh bytea, p_rotate boolean)
+RETURNS TABLE (o_key_id integer, o_value bytea) LANGUAGE plpgsql AS $$
+DECLARE
+    newest integer;
+BEGIN
+    SELECT key_id INTO newest FROM @schema@.secrets ORDER BY position DESC LIMIT 1;
+    IF newest IS NULL OR p_rotate THEN
+        LOCK TABLE @schema@.secrets IN SHARE ROW EXCLUSIVE MODE;
+        SELECT key_id INTO newest FROM @schema@.secrets ORDER BY position DESC LIMIT 1;
+        IF newest IS NULL OR p_rotate THEN
+            INSERT INTO @schema@.secrets (key_id, value)
+            VALUES (CASE WHEN newest IS NULL THEN 0 ELSE (newest + 1) % 65536 END, p_fresh);
+            DELETE FROM @schema@.secrets WHERE position NOT IN
+                (SELECT position FROM @schema@.secrets ORDER BY position DESC LIMIT 2);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT key_id, value FROM @schema@.secrets ORDER BY position DESC LIMIT 2;
+END $$;

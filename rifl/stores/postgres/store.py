@@ -1,0 +1,74 @@
+"""``postgresql://``: one database, many server replicas (DESIGN §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rifl.core.client_table import Attempt
+from rifl.core.policy import Kind
+from rifl.core.record import CompletionRecord
+from rifl.stores.codec import RecordCodec
+from rifl.stores.errors import WrongDatabase
+from rifl.stores.postgres.address import PostgresAddress
+from rifl.stores.postgres.backend import open_backend, store_id_at
+from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
+from rifl.stores.postgres.transaction import write_record, write_record_async
+from rifl.stores.shared.attempts import SharedAttempt
+from rifl.stores.shared.requests import Finish
+from rifl.stores.shared.store import SharedStore
+
+__all__ = ["PostgresStore"]
+
+
+class PostgresStore(SharedStore):
+    """Completion records in PostgreSQL 14 or newer; see ``PostgresAddress`` for the URL.
+
+    What is acknowledged survives what the server's settings make it survive: they are
+    checked when the store is opened. That raises ``StoreNotDurable``,
+    ``StoreUnreachable`` (also for a database that is read-only), ``StoreSchemaTooNew``,
+    ``StoreCorrupt`` or ``UnsupportedStore``. A failover to an asynchronous standby may
+    lose acknowledged commits whatever the settings: replicas notice a database that is
+    behind their own beats, and stop.
+
+    The records of atomic methods go into the transactions of handlers, in the very same
+    database: one that names another is refused, since nobody would look for them there.
+    """
+
+    leases: PostgresLeaseStorage
+
+    def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
+        address = PostgresAddress.parse(url)
+        self._postgres = open_backend(address)
+        super().__init__(
+            self._postgres,
+            PostgresLeaseStorage(self._postgres),
+            beat_s=address.beat_s,
+            dead_after_s=address.dead_after_s,
+            codec=codec,
+        )
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, fenced; raises to undo it."""
+        finish = self._finish_of(attempt, record)
+        # Noted first: if another record stands already, that is what will be answered.
+        attempt.recorded = record
+        write_record(transaction, self._postgres, finish)
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        await write_record_async(transaction, self._postgres, finish)
+
+    def _is_own(self, url: str) -> bool:
+        """Whether a URL leads to the store's own tables: its id is asked for there."""
+        if not url.startswith(("postgresql://", "postgres://")):
+            return False
+        return store_id_at(PostgresAddress.parse(url)) == self._postgres.store_id
+
+    def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
+        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        return Finish(attempt.call, attempt.token, self._codec.to_bytes(record))

@@ -1,0 +1,66 @@
+"""A PostgreSQL for the whole run, and one of its own for tests that break it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.stores.postgres.servers import PostgresServer
+from tests.stores.redis.replica import Replica
+
+_NAMES = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def shared_server():
+    """One server; tests keep apart by schema."""
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def own_server():
+    """A server that a test may stop, crash or weaken, if it mends it afterwards."""
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def schema():
+    """Return a name that no other test uses."""
+    return f"t{next(_NAMES)}"
+
+
+@pytest.fixture
+def url(shared_server, schema):
+    """Return the URL of a store of its own, whose replicas die quickly."""
+    return shared_server.url(schema=schema, beat_s=0.1, dead_after_s=0.6, max_connections=6)
+
+
+@pytest.fixture
+def database(shared_server):
+    """A connection of the handler's own, with an empty table of effects."""
+    with shared_server.connect() as connection:
+        connection.execute("SET lock_timeout = '5s'")
+        connection.execute("CREATE TABLE IF NOT EXISTS effects (name text)")
+        connection.execute("TRUNCATE effects")
+        connection.commit()
+        yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+def replicas(url):
+    """Make any number of replicas over one store; all are closed afterwards."""
+    opened = []
+
+    def make(where=None, **options):
+        opened.append(Replica(where or url, **options))
+        return opened[-1]
+
+    yield make
+    for replica in opened:
+        replica.close()
