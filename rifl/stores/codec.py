@@ -59,8 +59,8 @@ class RecordCodec:
     ) -> tuple[CompletionRecord, bytes]:
         """Return the record to keep of a call that has run, and it serialised.
 
-        Something has to be kept, and it has to be what the first caller is told: where
-        ``seal`` fails, OUTCOME_UNKNOWN, which tells nothing.
+        Something has to be kept, and it has to be what the first caller is told:
+        where ``seal`` fails, that is OUTCOME_UNKNOWN.
         """
         try:
             return record, self.to_bytes(record, unix_s)

@@ -309,8 +309,8 @@ class SharedStore:
 
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
         token = _shared(attempt).token
-        kept, data = self._codec.of_a_run(record, attempt.call.method)
-        request = Finish(attempt.call, token, data)
+        kept, stored = self._codec.of_a_run(record, attempt.call.method)
+        request = Finish(attempt.call, token, stored)
         try:
             reply: Finished = yield request
         except BackendError as error:
