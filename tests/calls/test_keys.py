@@ -9,9 +9,7 @@ import grpc
 import pytest
 import trustme
 
-import rifl
 from lease_server.status import read_error_info
-from rifl.stores import UnsupportedStore
 from rifl.testing import FakeClock
 from tests.calls.services import Kinds, serving, trailers
 
@@ -218,9 +216,3 @@ def test_a_sealed_store_holds_no_answer_in_the_clear(tmp_path: Path) -> None:
     assert kinds.effects == [b"x"]
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"the-secret-answer" not in stored
-
-
-def test_a_store_that_does_not_seal_says_so() -> None:
-    """Answers are never kept in the clear where the user asked for sealing (DESIGN §6)."""
-    with pytest.raises(UnsupportedStore, match="sealed"):
-        rifl.Deduplicator("postgresql://127.0.0.1:1/none", seal=bytes, unseal=bytes)

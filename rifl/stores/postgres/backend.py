@@ -87,7 +87,7 @@ class PostgresBackend:
         return self._read(request, rows)
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Keyed calls go with their client or session here, not by retention."""
+        """Nothing goes: keyed calls stay with their client or session here."""
         return 0
 
     def listen(
