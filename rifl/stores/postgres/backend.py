@@ -14,11 +14,8 @@ from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.identity import MAX_SEQ
 from rifl.core.policy import Kind
-from rifl.stores.errors import StoreUnreachable
 from rifl.stores.postgres.address import Durability, PostgresAddress
 from rifl.stores.postgres.connections import NoAnswer, Pools
-from rifl.stores.postgres.schema import prepare, read_store_id
-from rifl.stores.postgres.settings import check_settings
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import (
     Abandon,
@@ -32,7 +29,7 @@ from rifl.stores.shared.requests import (
     Look,
 )
 
-__all__ = ["PostgresBackend", "failed", "identity_of", "open_backend", "store_id_at"]
+__all__ = ["PostgresBackend", "failed", "identity_of"]
 
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
@@ -220,28 +217,6 @@ class PostgresBackend:
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)
 
 
-def open_backend(address: PostgresAddress) -> PostgresBackend:
-    """Connect, check the settings, make the schema; raises a ``StoreError``."""
-    pools = Pools(address)
-    try:
-        with pools.listener() as connection:
-            check_settings(connection, address)
-            store_id = prepare(connection, address)
-        pools.blocking.open()
-    except (psycopg.Error, OSError) as error:
-        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
-    return PostgresBackend(address, pools, store_id)
-
-
-def store_id_at(address: PostgresAddress) -> str:
-    """Return the id of the store that is there, empty if there is none; makes nothing."""
-    try:
-        with Pools(address).listener() as connection:
-            return read_store_id(connection, address)
-    except (psycopg.Error, OSError) as error:
-        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
-
-
 def identity_of(call: Call) -> tuple[int, int, bytes]:
     """Return what a call is filed under: client id, seq (0 for a key), key."""
     return call.client_id, call.seq or 0, call.key or b""
@@ -249,7 +224,8 @@ def identity_of(call: Call) -> tuple[int, int, bytes]:
 
 def failed(error: Exception) -> BackendError:
     """Return the error as a backend's; its text may name hosts, never a credential."""
-    return BackendError(f"{type(error).__name__}: {str(error).strip()}")
+    lines = str(error).strip().splitlines()
+    return BackendError(f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}")
 
 
 def _statement(schema: str, function: str, types: str) -> bytes:

@@ -10,8 +10,8 @@ from rifl.core.record import CompletionRecord
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import WrongDatabase
 from rifl.stores.postgres.address import PostgresAddress
-from rifl.stores.postgres.backend import open_backend, store_id_at
 from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
+from rifl.stores.postgres.opening import open_backend, store_id_at
 from rifl.stores.postgres.transaction import write_record, write_record_async
 from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.requests import Finish
