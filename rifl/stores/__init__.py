@@ -59,7 +59,7 @@ def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | No
         store: Store = _redis().RedisStore(url, codec=codec)
         return store
     if _is_postgres(url):
-        shared: Store = _postgres().PostgresStore(url)
+        shared: Store = _postgres().PostgresStore(url, codec=codec)
         return shared
     raise UnsupportedStore(
         f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host, postgresql://host/db"
