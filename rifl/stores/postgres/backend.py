@@ -60,6 +60,7 @@ class PostgresBackend:
         self._listener: threading.Thread | None = None
         self._claim = _statement(address.schema, "claim_1", _CLAIM_TYPES)
         self._finish = _statement(address.schema, "finish_1", _FINISH_TYPES)
+        self._expire = _statement(address.schema, "expire_1", "text bytea int8")
         self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES)
 
     # -- Backend ------------------------------------------------------------------------
@@ -87,8 +88,11 @@ class PostgresBackend:
         return self._read(request, rows)
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Nothing goes: keyed calls stay with their client or session here."""
-        return 0
+        """Let go of keyed calls whose retention is over; how many."""
+        expired = self.rows(self._expire, (self.store_id, lost, limit))[0][0]
+        if expired < 0:
+            self._went_backwards()
+        return int(expired)
 
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
@@ -148,7 +152,8 @@ class PostgresBackend:
         if isinstance(request, Finish | Abandon | Look):
             record = request.record if isinstance(request, Finish) else None
             arguments = (*identity_of(request.call), request.token.decode(), record)
-            return self._finish, (self.store_id, *arguments, _ENDS[type(request)])
+            fingerprint = request.call.fingerprint or b""
+            return self._finish, (self.store_id, *arguments, _ENDS[type(request)], fingerprint)
         if isinstance(request, Beat):
             owners = [owner for owner, _ in request.dead]
             beats = [count for _, count in request.dead]
@@ -177,9 +182,11 @@ class PostgresBackend:
             noted = status != "recording"
             found = Found(status) if noted else Found.RUNNING
             if found is Found.RUNNING:
-                token, owner, kind, _ = rest
+                token, owner, kind = rest[:3]
                 return Claimed(found, token.encode(), owner, Kind(kind), noted=noted)
-            return Claimed(found, record=rest[3] if found is Found.COMPLETED else b"")
+            if found is Found.COMPLETED:
+                return Claimed(found, record=rest[3], verified=rest[4])
+            return Claimed(found)
         ending = Ending(status)
         return Finished(ending, rest[0] if ending is Ending.STANDS else b"")
 
@@ -235,9 +242,9 @@ def _statement(schema: str, function: str, types: str) -> bytes:
 
 _CLAIM_TYPES = (
     "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
-    "text bytea"
+    "text bytea float8"
 )
-_FINISH_TYPES = "text int8 int8 bytea text bytea text"
+_FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
 _BEAT_TYPES = "text text int8 bool text[] int8[]"
 _ENDS = {Finish: "finish", Abandon: "abandon", Look: "look"}
 
@@ -263,6 +270,7 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
         request.max_key_bytes,
         request.take_over.decode(),
         request.lost,
+        request.retention_s,
     )
 
 
