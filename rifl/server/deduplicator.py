@@ -18,7 +18,7 @@ from lease_server import SERVICE_NAME as LEASES
 from lease_server import StorageUnavailable, add_lease_service, open_authority
 from lease_server.log import get_logger
 from rifl.core.call import MAX_RANGES
-from rifl.core.errors import RiflError
+from rifl.core.errors import Draining, RiflError
 from rifl.core.observer import Observer, Observers, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.server.declarations import (
@@ -344,7 +344,9 @@ class Deduplicator:
         if refusal is None:
             _log.info("taking_new_calls")
         else:
-            _log.warning("refusing_new_calls", reason=refusal.reason, error=str(refusal))
+            # Draining was asked for; anything else somebody has to look at.
+            log = _log.info if isinstance(refusal, Draining) else _log.warning
+            log("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         self._health.set(refusal is None)
         if self._observer is not None:
             self._observer.serving(refusal)
