@@ -21,6 +21,7 @@ _log = get_logger("rifl.server")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # For answers that are ready to leave their sockets.
 _LAST_S = 1.0
+_LOOK_S = 0.5
 _STEP_S = 0.1
 
 
@@ -50,7 +51,10 @@ def serve_until_signal(
 
     before = {number: signal.signal(number, handle) for number in signals}
     try:
-        stop.wait()
+        # In steps: a signal that comes just before the wait does not end it, and its
+        # handler runs only when this thread is awake.
+        while not stop.wait(_LOOK_S):
+            pass
         _log.info("draining", grace_s=grace)
         dedup.drain()
         deadline = time.monotonic() + grace

@@ -65,6 +65,18 @@ def _start(url: str, grace: float) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().strip()
 
 
+class _Killed:
+    """Ends a process with its test, so that a failure is not waited for."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def close(self) -> None:
+        """Kill it unless it has ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+
+
 def _refused_as_draining(method: Any) -> None:
     """Call until the server says that it drains: the signal takes a moment to arrive."""
     refused: Any = None
@@ -81,7 +93,11 @@ def test_a_signal_drains_and_loses_nothing(tmp_path: Path) -> None:
     """SIGTERM refuses new calls as DRAINING, finishes and records the running one (DESIGN §4)."""
     url = f"sqlite:///{tmp_path / 'rifl.db'}"
     process, target = _start(url, 20)
-    with process, rifl.connect(target, retry=rifl.RetryPolicy(max_attempts=1)) as channel:
+    with (
+        process,
+        closing(_Killed(process)),
+        rifl.connect(target, retry=rifl.RetryPolicy(max_attempts=1)) as channel,
+    ):
         assert process.stdout is not None
         method = channel.unary_unary(METHOD)
         future = method.future(b"slow", timeout=20)
@@ -102,7 +118,11 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     """Signalled twice it stops at once, and the call's intent stays to tell (DESIGN §4)."""
     url = f"sqlite:///{tmp_path / 'rifl.db'}"
     process, target = _start(url, 600)
-    with process, rifl.connect(target, retry=rifl.RetryPolicy(max_attempts=1)) as channel:
+    with (
+        process,
+        closing(_Killed(process)),
+        rifl.connect(target, retry=rifl.RetryPolicy(max_attempts=1)) as channel,
+    ):
         assert process.stdout is not None
         method = channel.unary_unary(METHOD)
         future = method.future(b"slow", timeout=20)
