@@ -70,7 +70,7 @@ def main() -> None:
             expect("outcome", dict(call.trailing_metadata())["rifl-outcome"], "replayed")
             expect("times the handler ran", bank.runs, 1)
 
-        # Another process, days later, still does not pay again.
+        # Another process, within the retention of a day, does not pay again either.
         with grpc.insecure_channel(path.target) as channel:
             stub = bank_pb2_grpc.BankStub(channel)
             again, call = stub.Deposit.with_call(request, timeout=30, metadata=key)

@@ -66,8 +66,7 @@ class Bank(bank_pb2_grpc.BankServicer):
             account = session.get_one(Account, request.account)
             account.cents += request.cents
             receipt = bank_pb2.Receipt(entry=entry.number, balance_cents=account.cents)
-            session.flush()
-            rifl.record(context, receipt, session.connection().connection.driver_connection)
+            rifl.record(context, receipt, session)
             if request.cents <= 0:
                 # It rolls back, the record with it: this call has not happened.
                 raise ValueError("a deposit is positive")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -10,9 +11,15 @@ from prometheus_client import CollectorRegistry
 
 from rifl.cli import ExitCode
 from rifl.core import errors
+from rifl.core.policy import MethodPolicy
 from rifl.metrics import PrometheusObserver
+from rifl.stores.postgres import address as postgres_address
+from rifl.stores.redis import address as redis_address
+from rifl.testing import Fault
+from rifl.v1 import options_pb2
 
-DOCS = Path(__file__).parents[1] / "docs"
+README = Path(__file__).parents[1] / "README.md"
+DOCS = README.parent / "docs"
 _ERRORS = [
     cls
     for cls in vars(errors).values()
@@ -52,8 +59,47 @@ def test_every_exit_code_is_listed() -> None:
     assert [int(row) for row in rows] == list(ExitCode)
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("stores-redis.md", redis_address._OPTIONS),
+        ("stores-postgresql.md", postgres_address._OPTIONS),
+    ],
+)
+def test_every_option_of_a_url_is_listed(name: str, options: dict[str, object]) -> None:
+    """A store's page has what each option of its URL costs (issue 3)."""
+    rows = re.findall(r"^\| `([a-z_]+)` \|", (DOCS / name).read_text(), re.MULTILINE)
+    assert set(options) <= set(rows)
+
+
+def test_every_field_of_a_policy_is_listed() -> None:
+    """policies.md has each option beside the policy's field (issue 3)."""
+    text = (DOCS / "policies.md").read_text()
+    names = {field.name for field in dataclasses.fields(MethodPolicy)}
+    names |= set(options_pb2.ExactlyOnce.DESCRIPTOR.fields_by_name)
+    assert [name for name in sorted(names) if f"| `{name}` |" not in text] == []
+
+
+def test_every_fault_is_listed() -> None:
+    """testing.md has each fault of the kit (issue 3)."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \|", (DOCS / "testing.md").read_text(), re.MULTILINE)
+    assert rows == [fault.name for fault in Fault]
+
+
+def test_every_page_and_example_is_linked_from_the_readme() -> None:
+    """Nobody has to look for a page (issue 3)."""
+    text = README.read_text()
+    examples = {
+        path.stem
+        for path in (README.parent / "examples").glob("*.py")
+        if 'if __name__ == "__main__":' in path.read_text()
+    }
+    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
+    assert [name for name in sorted(examples) if f"(examples/{name}.py)" not in text] == []
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Each relative link names a file that is there (issue 3)."""
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).is_file(), target
+        assert (page.parent / target).exists(), target

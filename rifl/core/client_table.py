@@ -348,8 +348,7 @@ class ClientTable:
         # A named session's records stay with it: it has a retention of its own.
         if self._leases.is_session(client_id):
             return
-        if retention_s is None:
-            retention_s = self._key_bounds.retention_s
+        retention_s = self._key_bounds.retained_s(retention_s)
         if retention_s is not None:
             self._retention.note(client_id, key, now + retention_s)
 

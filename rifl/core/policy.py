@@ -52,6 +52,10 @@ class KeyBounds:
         if self.retention_s is not None and self.retention_s <= 0:
             raise ValueError("retention_s must be positive, or None")
 
+    def retained_s(self, own_s: float | None) -> float | None:
+        """Return how long a record is kept, by its method's own retention if it has one."""
+        return self.retention_s if own_s is None else own_s
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodPolicy:

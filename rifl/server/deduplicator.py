@@ -19,7 +19,7 @@ from lease_server import Authority, StorageUnavailable, add_lease_service, open_
 from lease_server.log import get_logger
 from lease_server.remote import RemoteAuthority
 from rifl.core.call import MAX_RANGES
-from rifl.core.errors import RiflError
+from rifl.core.errors import Draining, RiflError
 from rifl.core.observer import Observer, Observers, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.server.asking import asking_store, open_remote_authority, require_own_ids
@@ -371,7 +371,9 @@ class Deduplicator:
         if refusal is None:
             _log.info("taking_new_calls")
         else:
-            _log.warning("refusing_new_calls", reason=refusal.reason, error=str(refusal))
+            # Draining was asked for; anything else somebody has to look at.
+            log = _log.info if isinstance(refusal, Draining) else _log.warning
+            log("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         self._health.set(refusal is None)
         if self._observer is not None:
             self._observer.serving(refusal)

@@ -15,13 +15,14 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     """Write the call's completion record inside ``transaction``.
 
     For handlers of methods declared ``atomic``; to be called once, before the
-    transaction commits. ``transaction`` is the connection that holds it: a
-    ``sqlite3.Connection`` to the method's database, not in autocommit; or a redis-py
-    pipeline of the store's Redis, still empty (WATCH and read first, then record, then
-    queue the effects; the record's result comes first). When it commits, ``reply``
-    (with the trailing metadata set so far) is the answer to this and every later
-    attempt; when it rolls back, nothing happened and the call stays new. Does nothing
-    for a call without an identity.
+    transaction commits. ``transaction`` is what holds it, in the method's database
+    and not in autocommit: a connection or cursor of sqlite3 or psycopg, a SQLAlchemy
+    ``Session`` or ``Connection`` over one of them, any other DB-API connection named by
+    ``rifl.DbApiTransaction``; or a redis-py pipeline of the store's Redis, still empty
+    (WATCH and read first, then record, then queue the effects; the record's result
+    comes first). When it commits, ``reply`` (with the trailing metadata set so far) is
+    the answer to this and every later attempt; when it rolls back, nothing happened
+    and the call stays new. Does nothing for a call without an identity.
 
     Raises, and then the handler must not commit: ``WrongDatabase`` for another
     database or autocommit; ``StaleRpc`` if a record stands already, the client
@@ -34,7 +35,11 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
 
 
 async def record_async(context: Any, reply: Any, transaction: Any) -> None:
-    """``record`` for asynchronous connections (aiosqlite; sqlite3 works too)."""
+    """``record`` for asynchronous transactions; blocking ones work too.
+
+    aiosqlite, psycopg's ``AsyncConnection`` and its cursors, SQLAlchemy's
+    ``AsyncSession`` and ``AsyncConnection`` over them, pipelines of ``redis.asyncio``.
+    """
     if (noted := _noted(context)) is not None:
         store = noted.rifl_serving.store
         await store.record_in_async(noted.rifl_attempt, _completion(noted, reply), transaction)

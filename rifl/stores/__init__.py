@@ -55,13 +55,11 @@ def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | No
         from rifl.stores.sqlite import SqliteStore
 
         return SqliteStore(url, lock_timeout_s=lock_timeout_s, codec=codec)
-    if codec is not None and codec.sealing:
-        raise UnsupportedStore("stored answers can be sealed on sqlite:///file only")
     if _is_redis(url):
-        store: Store = _redis().RedisStore(url)
+        store: Store = _redis().RedisStore(url, codec=codec)
         return store
     if _is_postgres(url):
-        shared: Store = _postgres().PostgresStore(url)
+        shared: Store = _postgres().PostgresStore(url, codec=codec)
         return shared
     raise UnsupportedStore(
         f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host, postgresql://host/db"

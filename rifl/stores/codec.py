@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lease_server.log import get_logger
 from rifl.core.errors import OutcomeUnknown
 from rifl.core.record import CompletionRecord
+from rifl.core.serving import refusal_record
 from rifl.wire import record_from_bytes, record_to_bytes
 
 __all__ = ["DATE_BYTES", "RecordCodec", "Transform"]
+
+_log = get_logger("rifl.store")
 
 Transform = Callable[[bytes], bytes]
 # No protobuf message starts with it: what does is an envelope.
@@ -37,11 +41,6 @@ class RecordCodec:
         self._seal = seal
         self._unseal = unseal
 
-    @property
-    def sealing(self) -> bool:
-        """Whether records are sealed."""
-        return self._seal is not None
-
     def to_bytes(self, record: CompletionRecord, unix_s: float | None = None) -> bytes:
         """Serialise a record, completed at ``unix_s`` where that is to be kept.
 
@@ -54,6 +53,23 @@ class RecordCodec:
         if self._seal is not None:
             flags, data = _SEALED, self._seal(data)
         return bytes((_ENVELOPE, flags)) + int(unix_s or 0).to_bytes(4, "big") + data
+
+    def of_a_run(
+        self, record: CompletionRecord, method: str, unix_s: float | None = None
+    ) -> tuple[CompletionRecord, bytes]:
+        """Return the record to keep of a call that has run, and it serialised.
+
+        Something has to be kept, and it has to be what the first caller is told:
+        where ``seal`` fails, that is OUTCOME_UNKNOWN.
+        """
+        try:
+            return record, self.to_bytes(record, unix_s)
+        except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
+            _log.exception("record_not_kept", method=method)
+            lost = refusal_record(
+                OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
+            )
+            return lost, RecordCodec().to_bytes(lost, unix_s)
 
     def from_bytes(self, data: bytes) -> CompletionRecord:
         """Read a record.

@@ -131,7 +131,7 @@ def test_a_lease_server_says_the_same(tmp_path):
         "UPDATE rifl_client SET completed=x'0000'",
         "UPDATE rifl_client SET completed='text'",
         "UPDATE rifl_client SET first_incomplete='x'",
-        "UPDATE rifl_client SET client_id=-5",
+        "UPDATE rifl_client SET client_id=0",
         "UPDATE rifl_call SET identity=1.5 WHERE identity=30",
         "DROP TABLE rifl_call",
         "DROP TABLE rifl_session",

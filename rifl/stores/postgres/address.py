@@ -6,7 +6,7 @@ import enum
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import conninfo
@@ -71,12 +71,14 @@ class PostgresAddress:
             if parts.scheme not in ("postgresql", "postgres"):
                 raise UnsupportedStore(f"no PostgreSQL store has the scheme {parts.scheme!r}")
             theirs, ours = [], {}
-            for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            for option in parts.query.split("&"):
+                name, _, value = option.partition("=")
                 if name in _OPTIONS:
-                    ours[name] = _OPTIONS[name](value)
+                    ours[name] = _OPTIONS[name](unquote(value))
                 else:
-                    theirs.append((name, value))
-            plain = urlunsplit(parts._replace(query=urlencode(theirs)))
+                    # As it is written: libpq has rules of its own for what "+" means.
+                    theirs.append(option)
+            plain = urlunsplit(parts._replace(query="&".join(theirs)))
             given: dict[str, Any] = dict(conninfo.conninfo_to_dict(plain))
         except UnsupportedStore:
             raise

@@ -14,11 +14,8 @@ from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.identity import MAX_SEQ
 from rifl.core.policy import Kind
-from rifl.stores.errors import StoreUnreachable
 from rifl.stores.postgres.address import Durability, PostgresAddress
 from rifl.stores.postgres.connections import NoAnswer, Pools
-from rifl.stores.postgres.schema import prepare, read_store_id
-from rifl.stores.postgres.settings import check_settings
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import (
     Abandon,
@@ -32,7 +29,7 @@ from rifl.stores.shared.requests import (
     Look,
 )
 
-__all__ = ["PostgresBackend", "failed", "identity_of", "open_backend", "store_id_at"]
+__all__ = ["PostgresBackend", "failed", "identity_of"]
 
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
@@ -63,6 +60,7 @@ class PostgresBackend:
         self._listener: threading.Thread | None = None
         self._claim = _statement(address.schema, "claim_1", _CLAIM_TYPES)
         self._finish = _statement(address.schema, "finish_1", _FINISH_TYPES)
+        self._expire = _statement(address.schema, "expire_1", "text bytea int8")
         self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES)
 
     # -- Backend ------------------------------------------------------------------------
@@ -88,6 +86,13 @@ class PostgresBackend:
         except (psycopg.Error, OSError) as error:
             raise failed(error) from error
         return self._read(request, rows)
+
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Let go of keyed calls whose retention is over; how many."""
+        expired = self.rows(self._expire, (self.store_id, lost, limit))[0][0]
+        if expired < 0:
+            self._went_backwards()
+        return int(expired)
 
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
@@ -147,7 +152,8 @@ class PostgresBackend:
         if isinstance(request, Finish | Abandon | Look):
             record = request.record if isinstance(request, Finish) else None
             arguments = (*identity_of(request.call), request.token.decode(), record)
-            return self._finish, (self.store_id, *arguments, _ENDS[type(request)])
+            fingerprint = request.call.fingerprint or b""
+            return self._finish, (self.store_id, *arguments, _ENDS[type(request)], fingerprint)
         if isinstance(request, Beat):
             owners = [owner for owner, _ in request.dead]
             beats = [count for _, count in request.dead]
@@ -176,9 +182,11 @@ class PostgresBackend:
             noted = status != "recording"
             found = Found(status) if noted else Found.RUNNING
             if found is Found.RUNNING:
-                token, owner, kind, _ = rest
+                token, owner, kind = rest[:3]
                 return Claimed(found, token.encode(), owner, Kind(kind), noted=noted)
-            return Claimed(found, record=rest[3] if found is Found.COMPLETED else b"")
+            if found is Found.COMPLETED:
+                return Claimed(found, record=rest[3], verified=rest[4])
+            return Claimed(found)
         ending = Ending(status)
         return Finished(ending, rest[0] if ending is Ending.STANDS else b"")
 
@@ -216,28 +224,6 @@ class PostgresBackend:
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)
 
 
-def open_backend(address: PostgresAddress) -> PostgresBackend:
-    """Connect, check the settings, make the schema; raises a ``StoreError``."""
-    pools = Pools(address)
-    try:
-        with pools.listener() as connection:
-            check_settings(connection, address)
-            store_id = prepare(connection, address)
-        pools.blocking.open()
-    except (psycopg.Error, OSError) as error:
-        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
-    return PostgresBackend(address, pools, store_id)
-
-
-def store_id_at(address: PostgresAddress) -> str:
-    """Return the id of the store that is there, empty if there is none; makes nothing."""
-    try:
-        with Pools(address).listener() as connection:
-            return read_store_id(connection, address)
-    except (psycopg.Error, OSError) as error:
-        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
-
-
 def identity_of(call: Call) -> tuple[int, int, bytes]:
     """Return what a call is filed under: client id, seq (0 for a key), key."""
     return call.client_id, call.seq or 0, call.key or b""
@@ -245,7 +231,8 @@ def identity_of(call: Call) -> tuple[int, int, bytes]:
 
 def failed(error: Exception) -> BackendError:
     """Return the error as a backend's; its text may name hosts, never a credential."""
-    return BackendError(f"{type(error).__name__}: {str(error).strip()}")
+    lines = str(error).strip().splitlines()
+    return BackendError(f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}")
 
 
 def _statement(schema: str, function: str, types: str) -> bytes:
@@ -255,9 +242,9 @@ def _statement(schema: str, function: str, types: str) -> bytes:
 
 _CLAIM_TYPES = (
     "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
-    "text bytea"
+    "text bytea float8"
 )
-_FINISH_TYPES = "text int8 int8 bytea text bytea text"
+_FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
 _BEAT_TYPES = "text text int8 bool text[] int8[]"
 _ENDS = {Finish: "finish", Abandon: "abandon", Look: "look"}
 
@@ -283,6 +270,7 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
         request.max_key_bytes,
         request.take_over.decode(),
         request.lost,
+        request.retention_s,
     )
 
 

@@ -16,7 +16,8 @@ from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
 from lease_server.tokens import Secret
 from rifl.stores.postgres.address import PostgresAddress
-from rifl.stores.postgres.backend import PostgresBackend, open_backend
+from rifl.stores.postgres.backend import PostgresBackend
+from rifl.stores.postgres.opening import open_backend
 from rifl.stores.shared.backend import BackendError
 from rifl.stores.shared.watch import Watch
 

@@ -7,15 +7,15 @@ from typing import Any
 from rifl.core.client_table import Attempt
 from rifl.core.policy import Kind
 from rifl.core.record import CompletionRecord
+from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import WrongDatabase
 from rifl.stores.postgres.address import PostgresAddress
-from rifl.stores.postgres.backend import open_backend, store_id_at
 from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
+from rifl.stores.postgres.opening import open_backend, store_id_at
 from rifl.stores.postgres.transaction import write_record, write_record_async
 from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.requests import Finish
 from rifl.stores.shared.store import SharedStore
-from rifl.wire import record_to_bytes
 
 __all__ = ["PostgresStore"]
 
@@ -36,7 +36,7 @@ class PostgresStore(SharedStore):
 
     leases: PostgresLeaseStorage
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = PostgresAddress.parse(url)
         self._postgres = open_backend(address)
         super().__init__(
@@ -44,6 +44,7 @@ class PostgresStore(SharedStore):
             PostgresLeaseStorage(self._postgres),
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
+            codec=codec,
         )
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
@@ -67,8 +68,7 @@ class PostgresStore(SharedStore):
             return False
         return store_id_at(PostgresAddress.parse(url)) == self._postgres.store_id
 
-    @staticmethod
-    def _finish_of(attempt: Attempt, record: CompletionRecord) -> Finish:
+    def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
         if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        return Finish(attempt.call, attempt.token, record_to_bytes(record))
+        return Finish(attempt.call, attempt.token, self._codec.to_bytes(record))

@@ -21,7 +21,7 @@ from rifl.stores.transactions import (
 __all__ = ["write_record", "write_record_async"]
 
 _NUMBER = "SELECT CAST(txid_current() AS text)"
-_TYPES = ("text", "int8", "int8", "bytea", "text", "bytea", "bool")
+_TYPES = ("text", "int8", "int8", "bytea", "text", "bytea", "bytea", "bool")
 # What a database says that has no tables or functions of ours.
 _NOT_OURS = {"42883", "3F000", "42P01", "42501"}
 
@@ -106,7 +106,8 @@ def _text(backend: PostgresBackend) -> bytes:
 def _arguments(backend: PostgresBackend, finish: Finish) -> tuple[Any, ...]:
     token = finish.token.decode()
     identity = identity_of(finish.call)
-    return (backend.store_id, *identity, token, finish.record, backend.durable)
+    fingerprint = finish.call.fingerprint or b""
+    return (backend.store_id, *identity, token, finish.record, fingerprint, backend.durable)
 
 
 def _judge(row: Any, backend: PostgresBackend, finish: Finish) -> None:

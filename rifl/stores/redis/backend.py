@@ -1,4 +1,4 @@
-"""Requests as script calls, blocking or awaiting (see ``scripts``)."""
+"""Script calls, blocking or awaiting, to a store that is checked to be the one it was."""
 
 from __future__ import annotations
 
@@ -9,25 +9,14 @@ from typing import Any
 import redis
 
 from lease_server.log import get_logger
-from rifl.core.call import Call
-from rifl.core.policy import Kind
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.clients import Clients
-from rifl.stores.redis.scripts import BEAT, CLAIM, FINISH, Script
+from rifl.stores.redis.keys import sweep_keys
+from rifl.stores.redis.scripts import Script
+from rifl.stores.redis.steps import steps_of
 from rifl.stores.shared.backend import BackendError, WentBackwards
-from rifl.stores.shared.requests import (
-    Abandon,
-    Beat,
-    Claim,
-    Claimed,
-    Ending,
-    Finish,
-    Finished,
-    Found,
-    Look,
-)
 
-__all__ = ["RedisBackend", "finish_arguments", "member_of"]
+__all__ = ["RedisBackend"]
 
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
@@ -63,23 +52,27 @@ class RedisBackend:
 
     def ask(self, request: Any) -> Any:
         """Carry out a request, blocking."""
-        script, client_id, arguments = self._pack(request)
-        return self._read(request, self.run(script, client_id, arguments))
+        steps = steps_of(request)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(self.run(*step))
+        except StopIteration as stop:
+            return stop.value
 
     async def ask_async(self, request: Any) -> Any:
         """Carry out a request on the running event loop."""
-        script, client_id, arguments = self._pack(request)
-        parts = self.invocation(script, client_id, arguments)
-        self._check()
-        client = self.clients.awaiting()
+        steps = steps_of(request)
         try:
-            try:
-                reply = await client.evalsha(script.sha, *parts)
-            except redis.exceptions.NoScriptError:
-                reply = await client.eval(script.text, *parts)
-        except (redis.RedisError, OSError) as error:
-            raise _failed(error) from error
-        return self._read(request, self._accept(reply))
+            step = next(steps)
+            while True:
+                step = steps.send(await self._run_async(*step))
+        except StopIteration as stop:
+            return stop.value
+
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Let go of keyed calls whose retention is over; see ``Backend``."""
+        return sweep_keys(self, lost, limit)
 
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
@@ -115,6 +108,21 @@ class RedisBackend:
                 reply = client.evalsha(script.sha, *parts)
             except redis.exceptions.NoScriptError:
                 reply = client.eval(script.text, *parts)
+        except (redis.RedisError, OSError) as error:
+            raise _failed(error) from error
+        return self._accept(reply)
+
+    async def _run_async(
+        self, script: Script, client_id: int | None, arguments: list[Any]
+    ) -> list[Any]:
+        parts = self.invocation(script, client_id, arguments)
+        self._check()
+        client = self.clients.awaiting()
+        try:
+            try:
+                reply = await client.evalsha(script.sha, *parts)
+            except redis.exceptions.NoScriptError:
+                reply = await client.eval(script.text, *parts)
         except (redis.RedisError, OSError) as error:
             raise _failed(error) from error
         return self._accept(reply)
@@ -155,30 +163,6 @@ class RedisBackend:
         if self._stopped:
             raise WentBackwards(self._stopped)
 
-    # -- requests -----------------------------------------------------------------------
-
-    def _pack(self, request: Any) -> tuple[Script, int | None, list[Any]]:
-        if isinstance(request, Claim):
-            return CLAIM, request.call.client_id, _claim_arguments(request)
-        if isinstance(request, Finish | Abandon | Look):
-            return FINISH, request.call.client_id, finish_arguments(request)
-        if isinstance(request, Beat):
-            dead = [part for entry in request.dead for part in entry]
-            return BEAT, None, [request.owner, int(request.leaving), *dead]
-        raise TypeError(f"not a request: {request!r}")
-
-    def _read(self, request: Any, reply: list[Any]) -> Any:
-        status = reply[0].decode()
-        if isinstance(request, Claim):
-            found = Found(status)
-            if found is Found.RUNNING:
-                return Claimed(found, reply[1], reply[2].decode(), Kind(reply[3].decode()))
-            return Claimed(found, record=reply[1] if found is Found.COMPLETED else b"")
-        if isinstance(request, Beat):
-            return {reply[at].decode(): int(reply[at + 1]) for at in range(1, len(reply), 2)}
-        ending = Ending(status)
-        return Finished(ending, reply[1] if ending is Ending.STANDS else b"")
-
     # -- messages -----------------------------------------------------------------------
 
     def _listen(
@@ -210,41 +194,6 @@ class RedisBackend:
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)
             finally:
                 pubsub.close()
-
-
-def member_of(call: Call) -> bytes:
-    """Return what a call is filed under: a seq in 16 digits, or its key."""
-    if call.key is None:
-        return b"s%016x" % (call.seq or 0)
-    return b"k" + call.key
-
-
-def finish_arguments(request: Finish | Abandon | Look) -> list[Any]:
-    """Return what the finish script is told."""
-    member = member_of(request.call)
-    if isinstance(request, Finish):
-        return [member, request.token, request.record, "finish"]
-    return [member, request.token, b"", "abandon" if isinstance(request, Abandon) else "look"]
-
-
-def _claim_arguments(request: Claim) -> list[Any]:
-    call = request.call
-    return [
-        member_of(call),
-        b"%016x" % call.first_incomplete,
-        b"".join(b"%016x%016x" % (first, last + 1) for first, last in call.completed),
-        call.fingerprint or b"",
-        request.kind.value,
-        request.token,
-        request.owner,
-        int(request.refusing),
-        request.window,
-        request.max_keys,
-        request.max_key_bytes,
-        request.take_over,
-        request.lost,
-        call.method,
-    ]
 
 
 def _failed(error: Exception) -> BackendError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib.resources import files
 
-__all__ = ["BEAT", "CLAIM", "FINISH", "LEASE", "LEASES", "SESSION", "Script"]
+__all__ = ["BEAT", "CLAIM", "ENDS", "EXPIRE", "FINISH", "LEASE", "LEASES", "SESSION", "Script"]
 
 _DIRECTORY = files("rifl.stores.redis") / "scripts"
 
@@ -28,4 +28,6 @@ FINISH = Script("finish")
 LEASE = Script("lease")
 LEASES = Script("leases")
 BEAT = Script("beat")
+ENDS = Script("ends")
+EXPIRE = Script("expire")
 SESSION = Script("session")

@@ -7,6 +7,7 @@ from typing import Any
 from rifl.core.client_table import Attempt
 from rifl.core.policy import Kind
 from rifl.core.record import CompletionRecord
+from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import WrongDatabase
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.lease_storage import RedisLeaseStorage
@@ -15,7 +16,6 @@ from rifl.stores.redis.transaction import write_record, write_record_async
 from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.requests import Finish
 from rifl.stores.shared.store import SharedStore
-from rifl.wire import record_to_bytes
 
 __all__ = ["RedisStore"]
 
@@ -32,7 +32,7 @@ class RedisStore(SharedStore):
 
     leases: RedisLeaseStorage
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = RedisAddress.parse(url)
         self._redis = open_backend(address)
         super().__init__(
@@ -40,6 +40,7 @@ class RedisStore(SharedStore):
             RedisLeaseStorage(self._redis),
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
+            codec=codec,
         )
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
@@ -57,8 +58,7 @@ class RedisStore(SharedStore):
         attempt.recorded = record
         await write_record_async(transaction, self._redis, finish)
 
-    @staticmethod
-    def _finish_of(attempt: Attempt, record: CompletionRecord) -> Finish:
+    def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
         if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        return Finish(attempt.call, attempt.token, record_to_bytes(record))
+        return Finish(attempt.call, attempt.token, self._codec.to_bytes(record))

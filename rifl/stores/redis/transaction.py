@@ -7,8 +7,9 @@ from typing import Any
 
 from rifl.core.errors import StaleRpc
 from rifl.stores.errors import WrongDatabase
-from rifl.stores.redis.backend import RedisBackend, finish_arguments, member_of
+from rifl.stores.redis.backend import RedisBackend
 from rifl.stores.redis.scripts import FINISH
+from rifl.stores.redis.steps import finish_arguments, member_of
 from rifl.stores.shared.requests import Finish
 
 __all__ = ["write_record", "write_record_async"]

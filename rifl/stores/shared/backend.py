@@ -30,6 +30,15 @@ class Backend(Protocol):
     async def ask_async(self, request: Any) -> Any:
         """The same on the running event loop."""
 
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Let go of keyed calls whose retention is over, at most ``limit``; how many.
+
+        Record, identity and what counts towards bounds go in one durable step, late
+        rather than early, by the store's clock. ``lost`` is the record of a plain call
+        in a namespace whose replica is gone: no lease ends it, so this does.
+        Blocks; raises ``BackendError``.
+        """
+
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
     ) -> None:

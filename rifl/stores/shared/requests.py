@@ -42,6 +42,11 @@ class Claim(NamedTuple):
     then on. Else ``lost`` is the record it gets, and the call is ``COMPLETED``.
     ``owner`` is noted as waiting where the call is ``RUNNING``, and is woken with
     the attempt's token when that ends.
+
+    A namespace (``is_namespace``) needs no row and no lease: it is alive, and nothing
+    of it is kept but its keys. ``retention_s``: how long the record of a keyed call
+    is kept from its completion, whoever completes it, by the store's clock; None for
+    as long as the client lives, as always with a session's.
     """
 
     call: Call
@@ -54,6 +59,7 @@ class Claim(NamedTuple):
     max_key_bytes: int
     take_over: bytes = b""
     lost: bytes = b""
+    retention_s: float | None = None
 
 
 class Found(enum.Enum):
@@ -75,8 +81,9 @@ class Claimed(NamedTuple):
     """The reply to a claim.
 
     ``RUNNING`` comes with the attempt's token, owner and kind, ``COMPLETED`` with
-    the serialised record. ``noted`` is false where ``RUNNING`` could not be noted as
-    waited for, since the call was being recorded just then: nobody will be woken.
+    the serialised record; ``verified`` is false where no fingerprint is kept of it.
+    ``noted`` is false where ``RUNNING`` could not be noted as waited for, since the
+    call was being recorded just then: nobody will be woken.
     """
 
     found: Found
@@ -85,10 +92,14 @@ class Claimed(NamedTuple):
     kind: Kind = Kind.PLAIN
     record: bytes = b""
     noted: bool = True
+    verified: bool = True
 
 
 class Finish(NamedTuple):
-    """Record a call's answer if the attempt is current, and wake who waits for it."""
+    """Record a call's answer if the attempt is current, and wake who waits for it.
+
+    With it the call's fingerprint is kept, which a request stream has only now.
+    """
 
     call: Call
     token: bytes

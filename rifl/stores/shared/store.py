@@ -30,6 +30,7 @@ from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
+from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import UnsupportedStore
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
 from rifl.stores.shared.backend import Backend, BackendError, Steps
@@ -44,14 +45,16 @@ from rifl.stores.shared.requests import (
     Found,
     Look,
 )
-from rifl.wire import record_from_bytes, record_to_bytes
 
 __all__ = ["SharedStore"]
 
 _log = get_logger("rifl.store")
 _Rule = Generator[Any, Any, Any]
 _OWNER_BYTES = 8
-_LOST = record_to_bytes(
+# Bounds how long a sweep takes.
+_KEYS_PER_SWEEP = 10_000
+# Nothing of an answer is in it: never sealed.
+_LOST = RecordCodec().to_bytes(
     refusal_record(
         OutcomeUnknown("the replica that ran the call is gone; what it did is not known")
     )
@@ -87,7 +90,8 @@ class SharedStore:
        store says what stands.
 
     ``beat_s``: how often this replica says that it lives. ``dead_after_s``: how
-    long another's beats stand still before its calls are taken over.
+    long another's beats stand still before its calls are taken over. ``codec``: how
+    records look in the store; the same on every replica.
     """
 
     supports_atomic = True
@@ -99,8 +103,7 @@ class SharedStore:
         *,
         beat_s: float = 0.5,
         dead_after_s: float = 5.0,
-        max_keys: int = 100_000,
-        max_key_bytes: int = 64 << 20,
+        codec: RecordCodec | None = None,
     ) -> None:
         if not 0 < 3 * beat_s <= dead_after_s:
             raise ValueError("dead_after_s must be at least three times beat_s")
@@ -109,8 +112,8 @@ class SharedStore:
         self.leases = leases
         self.owner = randomness.token_hex(_OWNER_BYTES)
         self._backend = backend
-        self._max_keys = max_keys
-        self._max_key_bytes = max_key_bytes
+        self._codec = codec or RecordCodec()
+        self._key_bounds = KeyBounds()
         self._window = 512
         self._attempts = Attempts(self.owner)
         self._draining = False
@@ -139,7 +142,7 @@ class SharedStore:
                     "its calls could not be found there by other replicas"
                 )
         if key_bounds is not None:
-            self._max_keys, self._max_key_bytes = key_bounds.max_keys, key_bounds.max_bytes
+            self._key_bounds = key_bounds
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
         self._pulse.start()
 
@@ -218,7 +221,12 @@ class SharedStore:
         return len(self._attempts)
 
     def expire_keys(self) -> None:
-        """Nothing to do yet: keyed calls go with their client or session here."""
+        """Let go of keyed calls whose retention is over, by the store's clock."""
+        try:
+            self._backend.expire_keys(_LOST, _KEYS_PER_SWEEP)
+        except BackendError as error:
+            # Late is safe, and what is unreachable is said by the pulse.
+            _log.debug("keys_not_expired", error=str(error))
 
     def statistics(self) -> tuple[int, int, int]:
         """Only what this replica knows: clients and records are the store's."""
@@ -239,6 +247,7 @@ class SharedStore:
 
     def _claim(self, call: Call, policy: MethodPolicy) -> _Rule:
         attempt = self._attempts.new(call, policy)
+        bounds = self._key_bounds
         wanted = Claim(
             call,
             policy.kind,
@@ -246,8 +255,9 @@ class SharedStore:
             self.owner,
             self._draining,
             self._window,
-            self._max_keys,
-            self._max_key_bytes,
+            bounds.max_keys,
+            bounds.max_bytes,
+            retention_s=None if call.key is None else bounds.retained_s(policy.retention_s),
         )
         asked, claimed = False, False
         request = wanted
@@ -261,7 +271,8 @@ class SharedStore:
                     claimed = True
                     return Decision(Verdict.NEW, attempt)
                 if reply.found is Found.COMPLETED:
-                    return Decision(Verdict.COMPLETED, None, record_from_bytes(reply.record))
+                    record = self._codec.from_bytes(reply.record)
+                    return Decision(Verdict.COMPLETED, None, record, reply.verified)
                 if reply.found is Found.STALE:
                     return Decision(Verdict.STALE)
                 if reply.found is not Found.RUNNING:
@@ -298,7 +309,8 @@ class SharedStore:
 
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
         token = _shared(attempt).token
-        request = Finish(attempt.call, token, record_to_bytes(record))
+        kept, stored = self._codec.of_a_run(record, attempt.call.method)
+        request = Finish(attempt.call, token, stored)
         try:
             reply: Finished = yield request
         except BackendError as error:
@@ -307,7 +319,7 @@ class SharedStore:
                 f"the call ran, but its record is not durable yet: {error}"
             ) from error
         self._settle(attempt)
-        return self._standing(attempt, reply)
+        return self._standing(attempt, reply) or (None if kept is record else kept)
 
     def _committed(self, attempt: Attempt) -> _Rule:
         try:
@@ -319,7 +331,14 @@ class SharedStore:
         if reply.ending is Ending.FENCED:
             self._settle(attempt)
             raise InProgress(f"{attempt.call.rpc_id} was taken over, and runs elsewhere")
-        return record_from_bytes(reply.record) if reply.ending is Ending.STANDS else None
+        if reply.ending is not Ending.STANDS:
+            return None
+        try:
+            return self._codec.from_bytes(reply.record)
+        except OutcomeUnknown:
+            # It stands, though nobody here can read it.
+            self._settle(attempt)
+            raise
 
     def _abandon(self, attempt: Attempt) -> _Rule:
         request = Abandon(attempt.call, _shared(attempt).token)
@@ -346,7 +365,7 @@ class SharedStore:
         call = attempt.call
         if reply.ending is Ending.STANDS:
             _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
-            return record_from_bytes(reply.record)
+            return self._codec.from_bytes(reply.record)
         if reply.ending is Ending.FENCED:
             _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
             raise InProgress(f"{call.rpc_id} was taken over by another replica and runs there")

@@ -8,8 +8,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from rifl.core.errors import OutcomeUnknown
 from rifl.core.identity import RpcId
 from rifl.core.record import CompletionRecord
+from rifl.core.serving import refusal_record
+from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import (
     StoreCorrupt,
     StoreSchemaTooNew,
@@ -22,7 +25,6 @@ from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.ownership import Ownership, owner_of
 from rifl.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from rifl.stores.sqlite.store import path_of
-from rifl.wire import record_from_bytes
 
 __all__ = ["SqliteInspection"]
 
@@ -138,7 +140,12 @@ class SqliteInspection:
             row = connection.execute(
                 "SELECT record FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
             ).fetchone()
-            return None if row is None or row[0] is None else record_from_bytes(row[0])
+        if row is None or row[0] is None:
+            return None
+        try:
+            return RecordCodec().from_bytes(row[0])
+        except OutcomeUnknown as sealed:
+            return refusal_record(sealed)
 
     def release(self, rpc_id: RpcId) -> bool:
         """See ``Inspection``."""

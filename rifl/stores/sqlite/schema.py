@@ -52,11 +52,14 @@ CREATE TABLE rifl_call (
 ) WITHOUT ROWID;
 """
 
-# Every table and column is named, so that a damaged schema is noticed at once.
+# Every table and column is named, so that a damaged schema is noticed at once. Negative
+# ids are namespaces', which nobody grants.
 _IDS = (
-    "SELECT min(client_id), max(client_id) FROM "
+    "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
+    "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
     "(SELECT client_id, first_incomplete, completed, registered_at_unix_s FROM rifl_client)",
-    "SELECT min(client_id), max(client_id) FROM "
+    "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
+    "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
     "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s "
     "FROM rifl_call)",
     "SELECT min(client_id), max(client_id) FROM "

@@ -176,7 +176,7 @@ class SqliteStore(EmbeddedStore):
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
         call = attempt.call
-        kept, data = self._stored(call, record)
+        kept, data = self._codec.of_a_run(record, call.method, self._completed_at(call))
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         entry = Entry(
             Journal.RECORD,
@@ -385,21 +385,6 @@ class SqliteStore(EmbeddedStore):
 
     def _completed_at(self, call: Call) -> float | None:
         return None if call.key is None else self._wall_clock()
-
-    def _stored(self, call: Call, record: CompletionRecord) -> tuple[CompletionRecord, bytes]:
-        """Return the record to keep of a call that has run, and it serialised.
-
-        Something has to be kept, and it has to be what the first caller is told.
-        """
-        at = self._completed_at(call)
-        try:
-            return record, self._codec.to_bytes(record, at)
-        except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
-            _log.exception("record_not_kept", method=call.method)
-            lost = refusal_record(
-                OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
-            )
-            return lost, RecordCodec().to_bytes(lost, at)
 
     def _registered(self, entry: ClientEntry) -> bool:
         with self._lock:

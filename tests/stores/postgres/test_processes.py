@@ -21,7 +21,6 @@ CASES = [
     ("sync", "atomic", "after record queued", "continued"),
     ("sync", "atomic", "after record queued", "killed"),
     ("sync", "atomic", "after effect", "killed"),
-    ("aio", "plain", "after effect", "continued"),
     ("aio", "atomic", "before effect", "continued"),
     ("aio", "atomic", "after record queued", "continued"),
 ]

@@ -8,10 +8,10 @@ from typing import Any
 
 from lease_server import SharedAuthority, open_authority
 from rifl.core.call import Call
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
-from rifl.stores import open_store
+from rifl.stores import RecordCodec, open_store
 
 __all__ = ["ATOMIC", "FIRST", "IDEMPOTENT", "OTHER", "PLAIN", "Replica", "call", "keyed"]
 
@@ -37,12 +37,26 @@ def keyed(client: int, key: bytes, payload: bytes = b"p") -> Call:
 class Replica:
     """A store and its authority, as one server process has them."""
 
-    def __init__(self, url: str, *, window: int = 8, term_s: float = 60.0) -> None:
-        self.store: Any = open_store(url)
+    def __init__(
+        self,
+        url: str,
+        *,
+        window: int = 8,
+        term_s: float = 60.0,
+        key_bounds: KeyBounds | None = None,
+        codec: RecordCodec | None = None,
+    ) -> None:
+        self.store: Any = open_store(url, codec=codec)
         authority = open_authority(self.store.leases, term_s=term_s)
         assert isinstance(authority, SharedAuthority)
         self.authority = authority
-        self.store.bind(authority, MethodPolicies({}, "plain"), clock=time.monotonic, window=window)
+        self.store.bind(
+            authority,
+            MethodPolicies({}, "plain"),
+            clock=time.monotonic,
+            window=window,
+            key_bounds=key_bounds,
+        )
 
     def client(self) -> int:
         """Grant a client id."""

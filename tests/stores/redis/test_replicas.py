@@ -8,6 +8,7 @@ import pytest
 
 from rifl.core.errors import InProgress, LeaseExpired, PayloadMismatch, WindowExceeded
 from rifl.core.outcome import Outcome
+from rifl.core.policy import KeyBounds
 from rifl.core.verdict import Verdict
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 from tests.stores.redis.servers import until
@@ -152,14 +153,14 @@ def test_large_seqs_keep_their_digits(replicas):
 def test_keys_are_bounded_by_count_and_bytes(replicas):
     """Keyed identities have bounds of their own; known ones are still answered (DESIGN §4)."""
     one = replicas()
-    one.store._max_keys, one.store._max_key_bytes = 3, 1 << 20
+    one.store._key_bounds = KeyBounds(max_keys=3)
     client = one.client()
     for number in range(3):
         one.finish(one.begin(keyed(client, b"k%d" % number)))
     with pytest.raises(WindowExceeded):
         one.claim(keyed(client, b"k3"))
     assert one.claim(keyed(client, b"k1")).record == FIRST
-    one.store._max_keys, one.store._max_key_bytes = 100, 8
+    one.store._key_bounds = KeyBounds(max_bytes=8)
     with pytest.raises(WindowExceeded):
         one.claim(keyed(client, b"k3"))
 

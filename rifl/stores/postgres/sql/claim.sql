@@ -73,7 +73,8 @@ CREATE FUNCTION @schema@.claim_1(
     p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
     p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
     p_max_key_bytes bigint, p_take_over text, p_lost bytea,
-    OUT o_found text, OUT o_token text, OUT o_owner text, OUT o_kind text, OUT o_record bytea
+    p_retention_s double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
+    OUT o_kind text, OUT o_record bytea, OUT o_verified boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known @schema@.calls;
@@ -90,7 +91,12 @@ BEGIN
         is_known := FOUND;
         -- Against removal of the client, until this commits; not against its other calls.
         SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
-        alive := FOUND AND client.state IN ('open', 'session');
+        alive := FOUND AND client.state IN ('open', 'session', 'namespace');
+        IF client.client_id IS NULL AND p_client < 0 AND NOT is_known THEN
+            INSERT INTO @schema@.clients (client_id, state, term)
+            VALUES (p_client, 'namespace', '0') ON CONFLICT DO NOTHING;
+            CONTINUE;
+        END IF;
 
         IF is_known THEN
             IF p_fingerprint <> '' AND known.fingerprint <> ''
@@ -102,6 +108,7 @@ BEGIN
                           OR client.due < clock_timestamp() + client.term) THEN
                 PERFORM @schema@.acknowledge_1(p_client, p_first, p_acks, false);
             END IF;
+            o_verified := known.fingerprint <> '';
             IF known.record IS NOT NULL THEN
                 o_found := 'completed'; o_record := known.record; RETURN;
             END IF;
@@ -118,7 +125,9 @@ BEGIN
                     PERFORM @schema@.wake_1(known.token, known.waiters);
                     o_found := 'new'; RETURN;
                 ELSE
-                    UPDATE @schema@.calls SET record = p_lost, recorded_at = clock_timestamp()
+                    UPDATE @schema@.calls
+                    SET record = p_lost, recorded_at = clock_timestamp(),
+                        expires_at = clock_timestamp() + retention
                     WHERE client_id = p_client AND seq = p_seq AND key = p_key
                       AND token = p_take_over AND calls.record IS NULL;
                     CONTINUE WHEN NOT FOUND;
@@ -171,8 +180,11 @@ BEGIN
         END IF;
 
         INSERT INTO @schema@.calls
-            (client_id, seq, key, fingerprint, method, kind, token, owner)
-        VALUES (p_client, p_seq, p_key, p_fingerprint, p_method, p_kind, p_token, p_owner)
+            (client_id, seq, key, fingerprint, method, kind, token, owner, retention)
+        VALUES (p_client, p_seq, p_key, p_fingerprint, p_method, p_kind, p_token, p_owner,
+                -- What a session keeps, it keeps as long as it lives.
+                CASE WHEN p_seq = 0 AND client.state <> 'session'
+                     THEN make_interval(secs => p_retention_s) END)
         ON CONFLICT DO NOTHING;
         -- Another claim of the same call was first, and has committed.
         CONTINUE WHEN NOT FOUND;

@@ -17,7 +17,7 @@ END $$;
 -- transaction of the handler's that may still commit.
 CREATE FUNCTION @schema@.finish_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
-    p_what text, OUT ending text, OUT standing bytea
+    p_what text, p_fingerprint bytea, OUT ending text, OUT standing bytea
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known @schema@.calls;
@@ -26,7 +26,11 @@ DECLARE
 BEGIN
     IF NOT @schema@.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
     IF p_what = 'finish' THEN
-        UPDATE @schema@.calls SET record = p_record, recorded_at = clock_timestamp()
+        UPDATE @schema@.calls
+        SET record = p_record, recorded_at = clock_timestamp(),
+            expires_at = clock_timestamp() + retention,
+            -- That of a request stream is known only now.
+            fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
           AND record IS NULL
         RETURNING waiters INTO noted;
@@ -81,7 +85,7 @@ END $$;
 -- locked until the transaction ends. Anything but 'done' has to roll it back.
 CREATE FUNCTION @schema@.record_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
-    p_durable boolean
+    p_fingerprint bytea, p_durable boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     noted text[];
@@ -91,7 +95,10 @@ BEGIN
     IF NOT FOUND THEN RETURN 'gone'; END IF;
     -- By this a take-over finds the transaction; nobody else ever asks for this lock.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
-    UPDATE @schema@.calls SET record = p_record, recorded_at = clock_timestamp()
+    UPDATE @schema@.calls
+    SET record = p_record, recorded_at = clock_timestamp(),
+        expires_at = clock_timestamp() + retention,
+        fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
     WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
       AND record IS NULL
     RETURNING waiters INTO noted;

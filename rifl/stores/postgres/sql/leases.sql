@@ -132,3 +132,62 @@ BEGIN
     END IF;
     RETURN QUERY SELECT key_id, value FROM @schema@.secrets ORDER BY position DESC LIMIT 2;
 END $$;
+
+-- Let go of keyed calls whose retention is over, at most so many: record, identity and
+-- counts in this one transaction. p_lost: the record of a plain call in a namespace whose
+-- replica is gone, which no end of a lease would ever take away.
+CREATE FUNCTION @schema@.expire_1(p_store text, p_lost bytea, p_limit bigint)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    call @schema@.calls;
+    namespace bigint;
+    expired bigint := 0;
+BEGIN
+    IF NOT @schema@.same_store_1(p_store) THEN RETURN -1; END IF;
+    -- One replica at a time: they would only wait for each other.
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('@schema@ expire', 0)) THEN
+        RETURN 0;
+    END IF;
+    FOR call IN
+        DELETE FROM @schema@.calls WHERE (client_id, seq, key) IN (
+            SELECT client_id, seq, key FROM @schema@.calls
+            WHERE expires_at <= clock_timestamp() LIMIT p_limit FOR UPDATE SKIP LOCKED
+        ) RETURNING *
+    LOOP
+        PERFORM @schema@.count_key_1(
+            call.client_id, call.key, -1, -length(call.key) - length(call.record));
+        expired := expired + 1;
+    END LOOP;
+    -- Those of clients end with the lease.
+    FOR call IN
+        SELECT * FROM @schema@.calls
+        WHERE client_id < 0 AND record IS NULL AND claimed_at < clock_timestamp() - interval '60 s'
+          AND owner NOT IN (SELECT owner FROM @schema@.replicas)
+        LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        IF call.kind = 'plain' THEN
+            UPDATE @schema@.calls
+            SET record = p_lost, recorded_at = clock_timestamp(),
+                expires_at = clock_timestamp() + retention
+            WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;
+            PERFORM @schema@.count_key_1(call.client_id, call.key, 0, length(p_lost));
+        ELSE
+            DELETE FROM @schema@.calls
+            WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;
+            PERFORM @schema@.count_key_1(call.client_id, call.key, -1, -length(call.key));
+        END IF;
+        IF call.waiters <> '{}' THEN PERFORM @schema@.wake_1(call.token, call.waiters); END IF;
+    END LOOP;
+    FOR namespace IN
+        SELECT client_id FROM @schema@.clients AS clients
+        WHERE client_id < 0
+          AND NOT EXISTS (SELECT FROM @schema@.calls WHERE calls.client_id = clients.client_id)
+        LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        -- Looked at anew, now that nobody can claim there.
+        IF NOT EXISTS (SELECT FROM @schema@.calls WHERE client_id = namespace) THEN
+            PERFORM @schema@.drop_1(namespace);
+        END IF;
+    END LOOP;
+    RETURN expired;
+END $$;

@@ -2,7 +2,8 @@
 CREATE TABLE @schema@.meta (name text PRIMARY KEY, value text NOT NULL);
 
 -- The row of a client is its lease. state: open; session (takes keys only); over (its
--- lease ended, calls still run); closed (a session that ended, kept to be refused by).
+-- lease ended, calls still run); closed (a session that ended, kept to be refused by);
+-- namespace (of a peer's keys: no lease, and it goes with its last key).
 CREATE TABLE @schema@.clients (
     client_id bigint PRIMARY KEY,
     state text NOT NULL,
@@ -28,8 +29,12 @@ CREATE TABLE @schema@.calls (
     record bytea,
     claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     recorded_at timestamptz,
+    retention interval,
+    expires_at timestamptz,
     PRIMARY KEY (client_id, seq, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+-- A keyed call is kept for its retention, counted from its completion.
+CREATE INDEX calls_expire ON @schema@.calls (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Keys and their bytes, in several rows a client, so that calls of one session do
 -- not all wait for each other's commit.

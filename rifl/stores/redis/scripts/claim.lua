@@ -2,14 +2,22 @@
 --
 -- ARGV: 5 member, 6 first incomplete, 7 completed ranges, 8 fingerprint, 9 kind,
 -- 10 token, 11 owner, 12 refusing, 13 window, 14 max keys, 15 max key bytes,
--- 16 token to take over, 17 record of a lost call, 18 method
+-- 16 token to take over, 17 record of a lost call, 18 method, 19 retention of a key in
+-- ms, empty for none, 20 whether this is a namespace, 21 when its keys will be looked
+-- at according to the index, empty if nobody asked
 local member, first, ranges, fingerprint, kind = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local token, owner, take_over, lost = ARGV[10], ARGV[11], ARGV[16], ARGV[17]
+local retention, namespace, filed = tonumber(ARGV[19]), ARGV[20] == '1', tonumber(ARGV[21])
 if went_backwards() then return {'backwards', '0'} end
 
-local row = redis.call('HMGET', ROW, 'store', 'first', 'acks', 'state', 'length', 'keys', 'bytes')
+local row = redis.call('HMGET', ROW, 'store', 'first', 'acks', 'state', 'length', 'keys', 'bytes',
+  'look')
 local state, old_first, old_ranges = row[4], row[2], row[3] or ''
-local alive = row[1] and (not state or state == 'session')
+-- A namespace is always known: nobody grants it, and no lease of it ends.
+local known_client = row[1] or namespace
+local alive = known_client and (not state or state == 'session')
+-- What a session keeps, it keeps as long as it lives.
+if state == 'session' then retention = nil end
 
 local function forget(from, to)
   for _, known in ipairs(redis.call('ZRANGEBYLEX', SEQS, '[s' .. from, '(s' .. to)) do
@@ -70,9 +78,24 @@ end
 
 local function differs(known) return fingerprint ~= '' and known ~= '' and known ~= fingerprint end
 
+-- Whether somebody will look at these keys in time. The index that says when is in
+-- another slot, so it is written before: an entry is never later than `look` here says,
+-- and `look` never without an entry. One that is long over has lost its own.
+local function is_filed()
+  if not retention then return true end
+  local now, look = now_ms(), tonumber(row[8])
+  local function timely(at) return at and at > now - LATE_MS and at <= now + retention + LATE_MS end
+  if timely(look) then return true end
+  -- In the past, it may have been looked at and removed already.
+  if not timely(filed) or filed <= now then return false end
+  redis.call('HSET', ROW, 'look', ARGV[21])
+  return true
+end
+
 local function claim()
+  local r = is_key(member) and retention or nil
   redis.call('HSET', RUN, member, cmsgpack.pack(
-    {t = token, o = owner, k = kind, f = fingerprint, m = ARGV[18], w = {}}))
+    {t = token, o = owner, k = kind, f = fingerprint, m = ARGV[18], w = {}, r = r, c = now_ms()}))
   -- What a transaction of the handler's watches.
   if kind == 'atomic' then redis.call('SET', base .. 'try:' .. member, token) end
   return reply('new')
@@ -86,8 +109,8 @@ if attempt then
   if attempt.t == take_over then
     ended(member, attempt)
     if lost == '' then return claim() end
-    complete(member, attempt.f, lost)
-    return reply('completed', lost)
+    complete(member, attempt, attempt.f, lost)
+    return reply('completed', lost, attempt.f == '' and '0' or '1')
   end
   local noted = false
   for _, waiting in ipairs(attempt.w) do noted = noted or waiting == owner end
@@ -102,16 +125,18 @@ local known, record = completed(member)
 if known then
   if differs(known) then return tell('mismatch') end
   if alive then renew(row[5]) acknowledge() end
-  return reply('completed', record)
+  return reply('completed', record, known == '' and '0' or '1')
 end
 
 if state == 'closed' then return tell('closed') end
-if not row[1] or state == 'over' then return tell('unknown-client') end
+if not known_client or state == 'over' then return tell('unknown-client') end
 if is_key(member) then
   renew(row[5])
   if ARGV[12] == '1' then return reply('refusing') end
   if tonumber(row[6] or '0') >= tonumber(ARGV[14]) or tonumber(row[7] or '0') >= tonumber(ARGV[15])
   then return reply('window') end
+  if not is_filed() then return reply('unfiled') end
+  if not row[1] then redis.call('HSET', ROW, 'store', store) end
   count_key(1, #member - 1)
   return claim()
 end

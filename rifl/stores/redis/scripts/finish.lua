@@ -1,7 +1,8 @@
 -- End an attempt: record the answer, or (ARGV[8] is 'abandon') make the call new
 -- again, or ('look') only read what stands. Conditional on the attempt token.
 --
--- ARGV: 5 member, 6 token, 7 record, 8 what to do
+-- ARGV: 5 member, 6 token, 7 record, 8 what to do, 9 fingerprint, empty where none is
+-- known but what came with the claim
 local member, token, record, what = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 if went_backwards() then return {'backwards', '0'} end
 
@@ -11,7 +12,7 @@ if attempt then
   if what == 'look' then return tell('done') end
   ended(member, attempt)
   if what == 'finish' then
-    complete(member, attempt.f, record)
+    complete(member, attempt, ARGV[9] ~= '' and ARGV[9] or attempt.f, record)
   elseif is_key(member) then
     count_key(-1, 1 - #member)
   else
@@ -21,7 +22,7 @@ if attempt then
   -- stays: it is what its calls are refused by.
   local state = redis.call('HGET', ROW, 'state')
   if (state == 'over' or state == 'closed') and redis.call('HLEN', RUN) == 0 then
-    redis.call('UNLINK', SEQS, DONE)
+    redis.call('UNLINK', SEQS, DONE, ENDS)
     if state == 'over' then redis.call('DEL', ROW) end
   end
   return reply('done')

@@ -41,7 +41,7 @@ for at = 2, #attempts, 2 do
 end
 for at = 1, #attempts, 2 do ended(attempts[at], cmsgpack.unpack(attempts[at + 1])) end
 redis.call('DEL', ROW, SEQS, RUN)
-redis.call('UNLINK', DONE)
+redis.call('UNLINK', DONE, ENDS)
 if not session then return reply('dropped') end
 redis.call('HSET', ROW, 'store', store, 'state', 'closed', 'name', row[5])
 return reply('tombstone', row[5])

@@ -8,7 +8,12 @@
 -- id, 4 the highest position this replica has seen (-1: not kept here).
 local base, global, store, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local ROW, SEQS, RUN, DONE = base .. 'client', base .. 'seqs', base .. 'run', base .. 'done'
+-- When the records of keyed calls may be let go, by member.
+local ENDS = base .. 'ends'
 local MAX_RANGES = 1024
+-- How late one may be let go because somebody else was slow, or clocks of a cluster
+-- differ: late is safe.
+local LATE_MS = 60000
 local position = 0
 
 -- A store that has lost what it acknowledged says so once and for all: another id
@@ -75,9 +80,14 @@ local function count_key(keys, bytes)
   redis.call('HINCRBY', ROW, 'bytes', bytes)
 end
 
-local function complete(member, fingerprint, record)
+local function complete(member, attempt, fingerprint, record)
   redis.call('HSET', DONE, member, string.char(#fingerprint) .. fingerprint .. record)
-  if is_key(member) then redis.call('HINCRBY', ROW, 'bytes', #record) end
+  if not is_key(member) then return end
+  redis.call('HINCRBY', ROW, 'bytes', #record)
+  -- Its retention counts from here.
+  if attempt.r then
+    redis.call('ZADD', ENDS, string.format('%.0f', now_ms() + attempt.r), member)
+  end
 end
 
 -- Seqs are 16 hexadecimal digits: a Lua number holds 53 bits. Ranges are half open,

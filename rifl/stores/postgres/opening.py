@@ -1,0 +1,36 @@
+"""Opening a PostgreSQL store: connected, checked, and known to be the one it was."""
+
+from __future__ import annotations
+
+import psycopg
+
+from rifl.stores.errors import StoreUnreachable
+from rifl.stores.postgres.address import PostgresAddress
+from rifl.stores.postgres.backend import PostgresBackend, failed
+from rifl.stores.postgres.connections import Pools
+from rifl.stores.postgres.schema import prepare, read_store_id
+from rifl.stores.postgres.settings import check_settings
+
+__all__ = ["open_backend", "store_id_at"]
+
+
+def open_backend(address: PostgresAddress) -> PostgresBackend:
+    """Connect, check the settings, make the schema; raises a ``StoreError``."""
+    pools = Pools(address)
+    try:
+        with pools.listener() as connection:
+            check_settings(connection, address)
+            store_id = prepare(connection, address)
+        pools.blocking.open()
+    except (psycopg.Error, OSError) as error:
+        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
+    return PostgresBackend(address, pools, store_id)
+
+
+def store_id_at(address: PostgresAddress) -> str:
+    """Return the id of the store that is there, empty if there is none; makes nothing."""
+    try:
+        with Pools(address).listener() as connection:
+            return read_store_id(connection, address)
+    except (psycopg.Error, OSError) as error:
+        raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
