@@ -132,6 +132,11 @@ class HeldClients:
         if held is not None:
             held.over = True
 
+    def ending(self, client_id: int) -> bool:
+        """Whether a client is over, and still held."""
+        held = self._held.get(client_id)
+        return held is not None and held.over
+
     def forget(self, client_id: int) -> None:
         """Let a client go."""
         self._held.pop(client_id, None)

@@ -110,7 +110,8 @@ class RemoteAuthority:
     ) -> None:
         """Meet a client: ``done`` is called, in any thread, with why not, or None.
 
-        None also for a genuine token of a client that is over: ``renew`` is then False.
+        None also for a genuine token of a client that is over, but has records here yet:
+        known calls are answered, and ``renew`` is False.
         """
         sent_at = self._clock()
         request = _request([Doubt(client_id, token, peer)], renew=True)
@@ -120,7 +121,7 @@ class RemoteAuthority:
                 reply = self._read(future.result(), 1)
                 standing = reply.clients[0]
                 self._met(standing, token, peer, sent_at)
-                if not standing.refused or (standing.genuine and standing.refused in _OVER):
+                if not standing.refused or (standing.genuine and self._held.ending(client_id)):
                     refusal = None
                 else:
                     refusal = _error(standing.refused)

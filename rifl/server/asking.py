@@ -26,7 +26,6 @@ __all__ = ["asking_store", "open_remote_authority", "require_own_ids"]
 
 # Callers with ids that nobody knows must not pile up requests.
 _MAX_ASKED = 256
-_START_TIMEOUT_S = 5.0
 
 
 def open_remote_authority(
@@ -36,6 +35,7 @@ def open_remote_authority(
     *,
     term_s: float,
     clock: Callable[[], float],
+    timeout_s: float,
 ) -> tuple[RemoteAuthority, grpc.Channel]:
     """Reach a lease server for a store of this server's own (blocking).
 
@@ -58,7 +58,7 @@ def open_remote_authority(
         if ids_of is None:
             return authority, channel
         try:
-            grpc.channel_ready_future(channel).result(_START_TIMEOUT_S)
+            grpc.channel_ready_future(channel).result(timeout_s)
             identity = authority.hello()
             if (standing := ids_of(identity)) != identity:
                 whose = "its own" if standing is None else "another lease server's"

@@ -163,7 +163,12 @@ class Deduplicator:
                 self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
             else:
                 self._authority, self._lease_channel = open_remote_authority(
-                    self._store, lease_server, lease_credentials, term_s=term_s, clock=clock
+                    self._store,
+                    lease_server,
+                    lease_credentials,
+                    term_s=term_s,
+                    clock=clock,
+                    timeout_s=lock_timeout_s,
                 )
                 served = asking_store(self._store, self._authority)
             self._store.bind(
