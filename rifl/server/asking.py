@@ -12,7 +12,7 @@ from lease_server import LeaseError, StorageUnavailable
 from lease_server.remote import RemoteAuthority
 from lease_server.shared import SharedLeaseStorage
 from rifl.core.call import Call
-from rifl.core.client_table import Decision
+from rifl.core.client_table import Attempt, Decision
 from rifl.core.errors import RiflError, StoreUnavailable
 from rifl.core.later import Later
 from rifl.core.namespace import is_namespace
@@ -39,14 +39,18 @@ def open_remote_authority(
 ) -> tuple[RemoteAuthority, grpc.Channel]:
     """Reach a lease server for a store of this server's own (blocking).
 
-    Raises ``UnsupportedStore`` for a store that keeps its leases itself, or that
-    holds client ids of another origin (they would be taken for one another), and
-    ``StoreUnreachable`` where the store knows clients and the lease server cannot be
+    Raises ``UnsupportedStore`` for a store that keeps its leases itself, that forgets
+    with its process, or that holds client ids of another origin (they would be taken
+    for one another), and ``StoreUnreachable`` where the store knows clients and the lease server cannot be
     asked about them.
     """
     leases = store.leases
     if isinstance(leases, SharedLeaseStorage):
         raise UnsupportedStore("leases are in the store itself here: lease_server has no use")
+    ids_of: Callable[[str | None], str | None] | None = getattr(leases, "ids_of", None)
+    if ids_of is None:
+        # The ids outlive this process and its records would not: a retry would run again.
+        raise UnsupportedStore("lease_server needs a store that outlives this process")
     options = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 2000))
     if credentials is None:
         channel = grpc.insecure_channel(target, options)
@@ -54,9 +58,6 @@ def open_remote_authority(
         channel = grpc.secure_channel(target, credentials, options)
     try:
         authority = RemoteAuthority(channel, term_s=term_s, clock=clock)
-        ids_of: Callable[[str | None], str | None] | None = getattr(leases, "ids_of", None)
-        if ids_of is None:
-            return authority, channel
         try:
             grpc.channel_ready_future(channel).result(timeout_s)
             identity = authority.hello()
@@ -89,7 +90,7 @@ def asking_store(store: Store, authority: RemoteAuthority) -> Store:
 
 
 class _AskingStore:
-    """The other store but for ``claim`` and ``token``. Any thread."""
+    """The other store but for what is defined here. Any thread."""
 
     def __init__(self, store: Store, authority: RemoteAuthority) -> None:
         self._store = store
@@ -109,6 +110,12 @@ class _AskingStore:
     def token(self, client_id: int) -> bytes:
         """None: tokens that were found good are the authority's to know."""
         return b""
+
+    def may_have_run(self, attempt: Attempt) -> bool:
+        """As the store's, for a client that an earlier incarnation may have met."""
+        # Ids outlive this server, and one that it met may have left no row.
+        attempt.entry.recovered = True
+        return self._store.may_have_run(attempt)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

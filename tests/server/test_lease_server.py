@@ -18,6 +18,7 @@ from lease_server import LeaseAuthority, MemoryLeaseStorage, add_lease_service
 from lease_server.checks import Checks
 from rifl import Deduplicator
 from rifl.stores import StoreUnreachable, UnsupportedStore
+from rifl.v1 import rifl_pb2
 from tests.helpers.processes import Process, started
 from tests.helpers.raw import RawClient, Reply
 from tests.helpers.servers import generic, serve
@@ -234,6 +235,8 @@ def test_a_store_is_one_lease_servers_for_good(start: Start, tmp_path: Path) -> 
         RawClient(served.address).close()
     with pytest.raises(UnsupportedStore, match="its own"):
         Deduplicator(own, lease_server=leases.address)
+    with pytest.raises(UnsupportedStore, match="outlives"):
+        Deduplicator("memory:", lease_server=leases.address)
     leases.restart("another.db")
     with pytest.raises(UnsupportedStore, match="another"):
         Deduplicator(url, lease_server=leases.address)
@@ -295,7 +298,7 @@ class _Counting(grpc.ServerInterceptor):
         return continuation(details)
 
 
-def test_it_is_asked_once_for_a_client_and_never_for_a_call() -> None:
+def test_it_is_asked_once_for_a_client_and_never_for_a_call(tmp_path: Path) -> None:
     """Meeting costs one request, however many calls follow or come at once (DESIGN §5)."""
     storage = MemoryLeaseStorage()
     authority = LeaseAuthority(storage)
@@ -305,7 +308,7 @@ def test_it_is_asked_once_for_a_client_and_never_for_a_call() -> None:
         add_lease_service(server, authority, deduplicated=[], checks=Checks(authority, storage))
 
     with serve("sync", interceptors=[counting], add=add) as leases:
-        service = Service("sync", "memory:", leases.address)
+        service = Service("sync", f"sqlite:///{tmp_path / 'calls.db'}", leases.address)
         try:
             with RawClient(service.address) as client:
                 begun = [client.future(METHOD, b"x", seq, first=1) for seq in range(1, 200)]
@@ -315,5 +318,24 @@ def test_it_is_asked_once_for_a_client_and_never_for_a_call() -> None:
                 # Several may have asked before the first was answered.
                 assert counting.checks <= 8
                 assert len(service.effects) == 299
+        finally:
+            service.close()
+
+
+def test_what_a_crash_may_have_taken_is_not_said_to_have_not_run(tmp_path: Path) -> None:
+    """Ids outlive a server: a resolved call of an idempotent method is unknown (DESIGN §4)."""
+    storage = MemoryLeaseStorage()
+    authority = LeaseAuthority(storage)
+
+    def add(server: Any) -> None:
+        add_lease_service(server, authority, deduplicated=[], checks=Checks(authority, storage))
+
+    with serve("sync", add=add) as leases:
+        url = f"sqlite:///{tmp_path / 'calls.db'}"
+        service = Service("sync", url, leases.address, default="idempotent")
+        try:
+            with RawClient(service.address) as client:
+                resolved = client.resolve(1)
+                assert resolved.outcome == rifl_pb2.OUTCOME_UNKNOWN
         finally:
             service.close()
