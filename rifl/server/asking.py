@@ -41,8 +41,8 @@ def open_remote_authority(
 
     Raises ``UnsupportedStore`` for a store that keeps its leases itself, that forgets
     with its process, or that holds client ids of another origin (they would be taken
-    for one another), and ``StoreUnreachable`` where the store knows clients and the lease server cannot be
-    asked about them.
+    for one another), and ``StoreUnreachable`` where the store knows clients and the
+    lease server cannot be asked about them.
     """
     leases = store.leases
     if isinstance(leases, SharedLeaseStorage):

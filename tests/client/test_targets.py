@@ -207,6 +207,53 @@ def test_the_channel_is_ready_if_one_target_is(connect: Connect) -> None:
             assert caller.do(caller.channel.get_state) is ready
 
 
+def test_streams_go_on_at_another_target(connect: Connect, tmp_path: Path) -> None:
+    """Request and response streams lost with one server run at the next one (DESIGN §4)."""
+    runs: list[str] = []
+
+    def gather(requests: Any, context: Any) -> bytes:
+        runs.append("gather")
+        return b"".join(requests)
+
+    def spread(request: bytes, context: Any) -> Any:
+        runs.append("spread")
+        return iter([request, request])
+
+    handler = grpc.method_handlers_generic_handler(
+        "test.Service",
+        {
+            "Gather": grpc.stream_unary_rpc_method_handler(gather),
+            "Spread": grpc.unary_stream_rpc_method_handler(spread),
+        },
+    )
+    dedup = Deduplicator(f"sqlite:///{tmp_path / 'calls.db'}")
+    with (
+        dedup,
+        serve("sync", [handler], dedup=dedup) as first,
+        serve("sync", [handler], dedup=dedup) as second,
+    ):
+        caller = connect([first.address, second.address])
+        caller.do(caller.session.open)
+        first.stop(None)
+        for method, request in (("Gather", iter([b"a", b"b"])), ("Spread", b"c")):
+            caller.channel._inner.router.targets.current = 0
+            if caller.kind == "sync":
+                name = "stream_unary" if method == "Gather" else "unary_stream"
+                found = getattr(caller.channel, name)(f"/test.Service/{method}")(request)
+                replies = [found] if method == "Gather" else list(found)
+            else:
+                replies = caller.on_loop(_aio_stream(caller.channel, method, request))
+            assert replies == ([b"ab"] if method == "Gather" else [b"c", b"c"])
+        assert runs == ["gather", "spread"]
+
+
+async def _aio_stream(channel: Any, method: str, request: Any) -> list[bytes]:
+    if method == "Gather":
+        return [await channel.stream_unary(f"/test.Service/{method}")(request)]
+    stream = channel.unary_stream(f"/test.Service/{method}")(request)
+    return [message async for message in stream]
+
+
 def test_many_callers_lose_a_server_and_each_call_happens_once(
     connect: Connect, tmp_path: Path
 ) -> None:
