@@ -82,7 +82,8 @@ def test_dropped_answers_reach_the_server_and_not_the_client() -> None:
 def test_nowhere_to_lead_is_a_reset() -> None:
     """Without an upstream a connection is reset at once; with one again, it passes."""
     with _echoing(threading.Event()) as port, FaultyPath() as path:
-        with _connect(path) as client, pytest.raises(ConnectionResetError):
+        # As early as while it connects.
+        with pytest.raises(ConnectionResetError), _connect(path) as client:
             client.recv(100)
         path.lead_to(port)
         with _connect(path) as client:
