@@ -16,6 +16,7 @@ from typing import cast
 import grpc.aio
 import structlog
 
+from lease_server.checks import open_checks
 from lease_server.errors import LeaseError
 from lease_server.log import get_logger
 from lease_server.requests import Terms
@@ -93,7 +94,8 @@ async def _serve(
     arguments: argparse.Namespace, authority: Authority, storage: LeaseStorage
 ) -> None:
     server = grpc.aio.server()
-    add_lease_service(server, authority, deduplicated=arguments.deduplicated)
+    checks = open_checks(authority, storage)
+    add_lease_service(server, authority, deduplicated=arguments.deduplicated, checks=checks)
     host = arguments.listen.rpartition(":")[0]
     port = server.add_insecure_port(arguments.listen)
     stop = asyncio.Event()
@@ -104,7 +106,8 @@ async def _serve(
     sys.stdout.write(f"{host}:{port}\n")
     sys.stdout.flush()
     interval_s = min(_MAX_SWEEP_INTERVAL_S, arguments.term_s / _SWEEPS_PER_TERM)
-    sweeping = asyncio.create_task(_sweep(Sweeper(authority, storage), interval_s, stop))
+    sweeper = Sweeper(authority, storage, None if checks is None else checks.dropped)
+    sweeping = asyncio.create_task(_sweep(sweeper, interval_s, stop))
     stopped = asyncio.create_task(stop.wait())
     # A sweep that fails for a reason nobody foresaw stops the server, visibly.
     await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -147,6 +147,10 @@ class LeaseAuthority:
         """
         self._signer.check(client_id, token, peer)
 
+    def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
+        """What replaces a genuine token since the secret was rotated, or b""."""
+        return self._signer.fresh_token(client_id, token, peer)
+
     def still_signed(self, token: bytes) -> bool:
         """Whether a token that was genuine once names a secret that is still valid.
 

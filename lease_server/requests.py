@@ -12,7 +12,9 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from lease_server.checks import MAX_CHECKED, Checks
 from lease_server.errors import BadRequest, LeaseError
+from lease_server.remote import RemoteAuthority
 from lease_server.shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 
@@ -54,15 +56,20 @@ class RequestDesk:
     ``renew``, ``keep_alive`` and ``release`` block on the storage only if ``blocks``.
     """
 
-    def __init__(self, authority: Authority, terms: Terms) -> None:
+    def __init__(
+        self, authority: Authority | RemoteAuthority, terms: Terms, checks: Checks | None = None
+    ) -> None:
         """Answer from ``authority``; grants say ``terms``."""
+        self._checks = checks
         self._authority = authority
         self._terms = terms
         self.blocks = authority.blocks
 
     def grant(self, raw: bytes, peer: bytes) -> bytes:
         """GrantRequest to GrantReply. May block on the storage."""
-        _parse(pb.GrantRequest, raw)
+        request = _parse(pb.GrantRequest, raw)
+        if self._checks is not None and request.HasField("for_peer"):
+            peer = request.for_peer
         grant = self._authority.grant(peer)
         return pb.GrantReply(
             client_id=grant.client_id,
@@ -118,6 +125,17 @@ class RequestDesk:
         request = _parse(pb.CloseSessionRequest, raw)
         self._authority.close_session(request.name, peer)
         return pb.CloseSessionReply().SerializeToString()
+
+    def check(self, raw: bytes, peer: bytes) -> bytes:
+        """CheckRequest to CheckReply. Blocks on the storage."""
+        request = _parse(pb.CheckRequest, raw)
+        if self._checks is None or len(request.clients) > MAX_CHECKED:
+            raise BadRequest(f"at most {MAX_CHECKED} clients are checked at once")
+        return pb.CheckReply(
+            clients=[self._checks.standing(each, renew=request.renew) for each in request.clients],
+            lease_server=self._checks.identity,
+            term_ms=_ms(self._authority.term_s),
+        ).SerializeToString()
 
 
 def _parse(kind: type[_M], raw: bytes) -> _M:

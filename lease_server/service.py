@@ -10,10 +10,12 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from lease_server.checks import Checks
 from lease_server.errors import LeaseError, TooManyRefusals
 from lease_server.log import get_logger
 from lease_server.peer import peer_of
 from lease_server.raw import RawAnswer, raw_handler
+from lease_server.remote import RemoteAuthority
 from lease_server.requests import RequestDesk, Terms
 from lease_server.shared import Authority
 from lease_server.status import rich_status
@@ -34,7 +36,7 @@ _AioContext = grpc.aio.ServicerContext[bytes, bytes]
 
 def add_lease_service(
     server: grpc.Server | grpc.aio.Server,
-    authority: Authority,
+    authority: Authority | RemoteAuthority,
     *,
     deduplicated: Sequence[str],
     not_deduplicated: Sequence[str] = (),
@@ -42,6 +44,7 @@ def add_lease_service(
     peer_property: str | None = None,
     max_streams: int = 10_000,
     executor: Executor | None = None,
+    checks: Checks | None = None,
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
 
@@ -55,19 +58,23 @@ def add_lease_service(
     them. At most ``max_streams`` are open at once. What may block on the storage runs
     in ``executor`` (None: one of its own with 4 threads).
 
+    ``checks``: for servers with stores of their own; None: Check is UNIMPLEMENTED.
+
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.
     """
     terms = Terms(deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window)
     if isinstance(server, grpc.aio.Server):
-        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_STREAM))
+        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_STREAM), checks)
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
         handlers = _AioShell(desk, peer_property, max_streams, pool).handlers()
     elif isinstance(server, grpc.Server):
-        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_UNARY))
+        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_UNARY), checks)
         handlers = _sync_handlers(desk, peer_property)
     else:
         raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")
+    if checks is None:
+        del handlers["Check"]
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
 
@@ -93,6 +100,7 @@ def _sync_handlers(desk: RequestDesk, peer_property: str | None) -> dict[str, An
         "Release": handler(desk.release),
         "OpenSession": handler(desk.open_session),
         "CloseSession": handler(desk.close_session),
+        "Check": handler(desk.check),
     }
 
 
@@ -117,6 +125,7 @@ class _AioShell:
             "Release": self._unary(desk.release, blocking=desk.blocks),
             "OpenSession": self._unary(desk.open_session, blocking=True),
             "CloseSession": self._unary(desk.close_session, blocking=True),
+            "Check": self._unary(desk.check, blocking=True),
         }
 
     def _unary(self, answer: _Answer, *, blocking: bool = False) -> Any:

@@ -160,6 +160,13 @@ class MemoryLeaseStorage:
     def drop_client(self, client_id: int) -> None:
         """Nothing to do: no client leaves anything here."""
 
+    def identity(self) -> str:
+        """Not this incarnation's: ids of two are told apart by themselves."""
+        return "memory"
+
+    def keep_client(self, client_id: int) -> None:
+        """Nothing to do: it is forgotten with the process."""
+
     def is_foreign(self, client_id: int) -> bool:
         """Whether the id's upper bits are not this incarnation."""
         return client_id >> _COUNTER_BITS != self._incarnation

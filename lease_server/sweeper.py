@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lease_server.errors import StorageUnavailable
 from lease_server.log import get_logger
 from lease_server.shared import Authority
@@ -19,8 +21,14 @@ class Sweeper:
     full term at the next start and is dropped after it.
     """
 
-    def __init__(self, authority: Authority, storage: LeaseStorage) -> None:
-        """Sweep ``storage``, the one ``authority`` uses."""
+    def __init__(
+        self,
+        authority: Authority,
+        storage: LeaseStorage,
+        dropped: Callable[[int], None] | None = None,
+    ) -> None:
+        """Sweep ``storage``, the one ``authority`` uses; ``dropped`` is told of each id."""
+        self._dropped = dropped
         self._authority = authority
         self._storage = storage
         self._waiting: list[int] = []
@@ -32,7 +40,9 @@ class Sweeper:
         try:
             while self._waiting:
                 self._storage.drop_client(self._waiting[-1])
-                self._waiting.pop()
+                client_id = self._waiting.pop()
+                if self._dropped is not None:
+                    self._dropped(client_id)
                 dropped += 1
         except StorageUnavailable as error:
             _log.warning("drop_postponed", waiting=len(self._waiting), error=str(error))

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -17,8 +17,10 @@ HEARTBEAT_UNARY: Heartbeat
 HEARTBEAT_STREAM: Heartbeat
 
 class GrantRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("for_peer",)
+    FOR_PEER_FIELD_NUMBER: _ClassVar[int]
+    for_peer: bytes
+    def __init__(self, for_peer: _Optional[bytes] = ...) -> None: ...
 
 class GrantReply(_message.Message):
     __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window")
@@ -107,3 +109,45 @@ class CloseSessionRequest(_message.Message):
 class CloseSessionReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class HeldClient(_message.Message):
+    __slots__ = ("client_id", "token", "peer")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    token: bytes
+    peer: bytes
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., peer: _Optional[bytes] = ...) -> None: ...
+
+class CheckRequest(_message.Message):
+    __slots__ = ("clients", "renew")
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
+    clients: _containers.RepeatedCompositeFieldContainer[HeldClient]
+    renew: bool
+    def __init__(self, clients: _Optional[_Iterable[_Union[HeldClient, _Mapping]]] = ..., renew: bool = ...) -> None: ...
+
+class ClientStanding(_message.Message):
+    __slots__ = ("client_id", "refused", "genuine", "session", "token")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    GENUINE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    refused: str
+    genuine: bool
+    session: bool
+    token: bytes
+    def __init__(self, client_id: _Optional[int] = ..., refused: _Optional[str] = ..., genuine: bool = ..., session: bool = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class CheckReply(_message.Message):
+    __slots__ = ("clients", "lease_server", "term_ms")
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SERVER_FIELD_NUMBER: _ClassVar[int]
+    TERM_MS_FIELD_NUMBER: _ClassVar[int]
+    clients: _containers.RepeatedCompositeFieldContainer[ClientStanding]
+    lease_server: str
+    term_ms: int
+    def __init__(self, clients: _Optional[_Iterable[_Union[ClientStanding, _Mapping]]] = ..., lease_server: _Optional[str] = ..., term_ms: _Optional[int] = ...) -> None: ...

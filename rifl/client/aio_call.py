@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import grpc
@@ -11,7 +11,7 @@ import grpc.aio
 
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange
-from rifl.client.answers import FinalStatus
+from rifl.client.aio_status import at_hand, finished_status
 from rifl.client.errors import plain_error
 from rifl.core.attempt import IssuedCall
 from rifl.core.identity import RpcId
@@ -75,7 +75,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         issued = self._issued
         if issued is None:
             self.finish()
-        elif _value(inner.code()) is grpc.StatusCode.OK:
+        elif at_hand(inner.code()) is grpc.StatusCode.OK:
             self._client.complete(issued, self._sent_at)
             self._tell(issued, "OK")
             self.finish()
@@ -87,16 +87,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         else:
             invariant(self._recovery is not None, "a call with an identity can be recovered")
             self._exchange = self._recovery(issued, self.finish)  # type: ignore[misc]
-            self._exchange.resume(
-                self._sent_at,
-                FinalStatus(
-                    _value(inner.code()),
-                    _value(inner.details()),
-                    _value(inner.initial_metadata()),
-                    _value(inner.trailing_metadata()),
-                    _value(inner.debug_error_string()),
-                ),
-            )
+            self._exchange.resume(self._sent_at, finished_status(inner))
 
     def _tell(self, issued: IssuedCall, code: str) -> None:
         if self._observed is not None:
@@ -197,18 +188,3 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         if self._exchange is None:
             await self._inner.code()
         return await self._exchange.finished() if self._exchange is not None else None
-
-
-def _value(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Return what a coroutine returns that has nothing to wait for.
-
-    gRPC offers the status of a finished call by coroutines only, and a task for
-    each call would cost more than everything else here.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return stop.value
-    coroutine.close()
-    invariant(False, "the status of a finished call is there")
-    return None

@@ -14,19 +14,22 @@ from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange, AioSender
 from rifl.client.aio_session import AioSession
 from rifl.client.aio_streams import AioStreamUnaryMultiCallable, AioUnaryStreamMultiCallable
+from rifl.client.aio_targets import AioSeveralTargets
 from rifl.client.errors import unserialisable
 from rifl.client.keys import take_key
+from rifl.client.routing import Router
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
 from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
+from rifl.core.targets import Targets, split_targets
 
 __all__ = ["AioChannel", "connect"]
 
 
 def connect(
-    target: str,
+    target: str | Sequence[str],
     credentials: grpc.ChannelCredentials | None = None,
     *,
     options: Sequence[tuple[str, Any]] = (),
@@ -41,6 +44,7 @@ def connect(
     observer: Observer | Sequence[Observer] | None = None,
     session: str | None = None,
     session_retention: float | None = None,
+    follow_leaders: bool = False,
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
@@ -62,10 +66,17 @@ def connect(
         session_retention_s=session_retention,
     )
     around = list(interceptors)
-    if credentials is None:
-        inner = grpc.aio.insecure_channel(target, inner_options, compression, around)
-    else:
-        inner = grpc.aio.secure_channel(target, credentials, inner_options, compression, around)
+
+    def open_one(address: str) -> grpc.aio.Channel:
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, inner_options, compression, around)
+        return grpc.aio.secure_channel(address, credentials, inner_options, compression, around)
+
+    targets = split_targets(target)
+    if len(targets) == 1 and not follow_leaders:
+        return AioChannel(open_one(targets[0]), settings, intercepted=bool(around))
+    router = Router(Targets(targets, follow=follow_leaders))
+    inner = AioSeveralTargets(router, open_one)
     return AioChannel(inner, settings, intercepted=bool(around))
 
 

@@ -12,6 +12,7 @@ import grpc.aio
 
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus
+from rifl.client.routing import Router
 from rifl.client.settings import Settings
 from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState
 from rifl.core.client_lease import ClientLease
@@ -27,7 +28,7 @@ class AioClient(ClientState):
     """
 
     def __init__(self, channel: grpc.aio.Channel, settings: Settings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, getattr(channel, "router", None))
         self.channel = channel
         self._keeper = _Keeper(channel)
 
@@ -54,6 +55,8 @@ class _Keeper:
             request_serializer=pb.RenewRequest.SerializeToString,
             response_deserializer=pb.RenewReply.FromString,
         )
+        self._router: Router | None = getattr(channel, "router", None)
+        self._at = 0
         self._stream: Any = None
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -116,6 +119,9 @@ class _Keeper:
             state.renewed(lease, reply, sent_at)
 
     async def _renew_on_stream(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+        if self._router is not None and self._at != self._router.targets.current:
+            self._end_stream()
+            self._at = self._router.targets.current
         if self._stream is None:
             self._stream = self._open_stream()
         stream = self._stream

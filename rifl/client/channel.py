@@ -9,18 +9,21 @@ from typing import Any
 import grpc
 
 from rifl.client.multicallable import UnaryUnaryMultiCallable
+from rifl.client.routing import Router
 from rifl.client.session import Session
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.client.streams import StreamUnaryMultiCallable, UnaryStreamMultiCallable
 from rifl.client.sync_client import SyncClient
+from rifl.client.targets import SeveralTargets
 from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
+from rifl.core.targets import Targets, split_targets
 
 __all__ = ["Channel", "connect"]
 
 
 def connect(
-    target: str,
+    target: str | Sequence[str],
     credentials: grpc.ChannelCredentials | None = None,
     *,
     options: Sequence[tuple[str, Any]] = (),
@@ -35,6 +38,7 @@ def connect(
     observer: Observer | Sequence[Observer] | None = None,
     session: str | None = None,
     session_retention: float | None = None,
+    follow_leaders: bool = False,
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -42,6 +46,14 @@ def connect(
     ``grpc.insecure_channel`` and ``grpc.secure_channel`` take. gRPC's own retries
     are off unless ``options`` turn them on; then a call refused for an expired
     lease is never sent again under a new id.
+
+    ``target`` may be several, as a sequence or separated by commas: replicas over one
+    store, or a group of which one leads. All calls, heartbeats and resolutions go to
+    one of them; when that cannot be reached, drains or does not lead, the next attempt
+    goes to another with the same identity, and a hedge always does. Nothing is ever
+    sent again that would not be to one target. A server's word on who leads is
+    followed to the targets given only, unless ``follow_leaders``: then to any
+    ``host:port`` it names (at most 16), with these credentials.
 
     Calls are retried by ``retry`` within the caller's deadline. ``hedge_after``
     seconds without an answer (None: never), a second attempt of the same call is
@@ -77,13 +89,19 @@ def connect(
         session_name=session,
         session_retention_s=session_retention,
     )
-    if credentials is None:
-        inner = grpc.insecure_channel(target, inner_options, compression)
-    else:
-        inner = grpc.secure_channel(target, credentials, inner_options, compression)
-    if interceptors:
-        inner = grpc.intercept_channel(inner, *interceptors)
-    return Channel(inner, settings)
+
+    def open_one(address: str) -> grpc.Channel:
+        if credentials is None:
+            inner = grpc.insecure_channel(address, inner_options, compression)
+        else:
+            inner = grpc.secure_channel(address, credentials, inner_options, compression)
+        return grpc.intercept_channel(inner, *interceptors) if interceptors else inner
+
+    targets = split_targets(target)
+    if len(targets) == 1 and not follow_leaders:
+        return Channel(open_one(targets[0]), settings)
+    router = Router(Targets(targets, follow=follow_leaders))
+    return Channel(SeveralTargets(router, open_one), settings)
 
 
 class Channel(grpc.Channel):

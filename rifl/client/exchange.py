@@ -12,6 +12,7 @@ import grpc
 
 from rifl.client.answers import FinalStatus, read_answer
 from rifl.client.errors import CallError, Status, call_error
+from rifl.client.routing import Route
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.call_flow import Action, CallFlow
@@ -69,6 +70,7 @@ class Exchange(ABC):
             key=key,
             keyed_only=state.settings.session_name is not None,
         )
+        self._route = None if state.router is None else Route(state.router)
         self._ended = False
         self._last: Status | None = None
         self._events: deque[Callable[[], None]] = deque()
@@ -175,11 +177,12 @@ class Exchange(ABC):
             call = flow.call
             number = call.attempt if call is not None else 1
             self.set_timer(flow.wake_at)
-            self.launch(
-                number,
-                state.header(call) if call is not None else None,
-                flow.attempt_timeout_s,
-            )
+            header = state.header(call) if call is not None else None
+            if self._route is None:
+                self.launch(number, header, flow.attempt_timeout_s)
+            else:
+                with self._route.leg(number, flow.attempts_under_way):
+                    self.launch(number, header, flow.attempt_timeout_s)
         elif action in (Action.RETURN, Action.RAISE):
             self._finish(action)
         else:
@@ -198,6 +201,8 @@ class Exchange(ABC):
         if self.state.closed and answer.code != "OK":
             self._give_up(CLOSED_TEXT)
             return
+        if self._route is not None and answer.code == "DEADLINE_EXCEEDED" and not answer.outcome:
+            self._route.timed_out(number)
         jitter = self.state.jitter()
         self._take(lambda now: self.flow.answered(number, answer, now, jitter))
         if answer.reason:

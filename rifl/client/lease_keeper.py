@@ -12,6 +12,7 @@ import grpc
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus
 from rifl.client.errors import Status
+from rifl.client.routing import Router
 from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState
 from rifl.core.client_lease import ClientLease
 from rifl.core.client_session import LeaseStep
@@ -135,6 +136,8 @@ class _Stream:
     """The KeepAlive stream: opened when first needed, again after it broke."""
 
     def __init__(self, channel: grpc.Channel) -> None:
+        self._router: Router | None = getattr(channel, "router", None)
+        self._at = 0
         self._open = channel.stream_stream(
             LEASE_SERVICE + "KeepAlive",
             request_serializer=pb.RenewRequest.SerializeToString,
@@ -145,6 +148,9 @@ class _Stream:
 
     def renew(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
         """Send one renewal and wait for its answer; raises ``grpc.RpcError``."""
+        if self._router is not None and self._at != self._router.targets.current:
+            self.close()
+            self._at = self._router.targets.current
         if self._call is None:
             self._requests = queue.SimpleQueue()
             self._call = self._open(iter(self._requests.get, None))

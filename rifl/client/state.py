@@ -16,6 +16,7 @@ from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.answers import read_answer
 from rifl.client.errors import CallError, ForkedProcessError, Status
 from rifl.client.header import encode_header
+from rifl.client.routing import LEASE_SERVICE, Router
 from rifl.client.settings import Settings
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.client_lease import ClientLease, Grant
@@ -36,7 +37,6 @@ _log = get_logger("rifl.client")
 _time_ns = time.time_ns
 _getrandbits = random.getrandbits
 
-LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
 
@@ -63,8 +63,10 @@ class ClientState:
     out. Any thread.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, router: Router | None = None) -> None:
         self.settings = settings
+        # Where there are several targets.
+        self.router = router
         self.observer = Observers.of(settings.observer, _observer_failed)
         self._max_response_bytes = settings.max_response_bytes
         self.lock = threading.Lock()

@@ -24,7 +24,7 @@ class SyncClient(ClientState):
     """
 
     def __init__(self, channel: grpc.Channel, settings: Settings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, getattr(channel, "router", None))
         self.channel = channel
         self.timers = Timers()
         self._keeper = LeaseKeeper(channel)

@@ -15,12 +15,14 @@ import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from lease_server import SERVICE_NAME as LEASES
-from lease_server import StorageUnavailable, add_lease_service, open_authority
+from lease_server import Authority, StorageUnavailable, add_lease_service, open_authority
 from lease_server.log import get_logger
+from lease_server.remote import RemoteAuthority
 from rifl.core.call import MAX_RANGES
 from rifl.core.errors import Draining, RiflError
 from rifl.core.observer import Observer, Observers, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.server.asking import asking_store, open_remote_authority, require_own_ids
 from rifl.server.declarations import (
     check_policies,
     find_service,
@@ -90,6 +92,15 @@ class Deduplicator:
     ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
     bytes, called from many threads; ``memory:`` stores nothing to be sealed.
 
+    ``lease_server``: ``host:port`` of a stand-alone lease server (over
+    ``lease_credentials``, None for plaintext), whose client ids several servers with
+    stores of their own then share. It is asked when a client is first met, four times a
+    term while that is active, and before it is dropped, never once per call; Grants and
+    heartbeats are passed on to it. While it cannot be reached, clients met before go
+    on, calls of others are refused as STORE_UNAVAILABLE (nothing ran), and no client
+    is dropped. ``term_s`` is then its. A store belongs to the first lease server it
+    is used with, for good.
+
     Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
     raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
     (or leaving the context) after the server has stopped; what a crash instead of
@@ -118,6 +129,8 @@ class Deduplicator:
         max_key_bytes: int = 64 << 20,
         seal: Transform | None = None,
         unseal: Transform | None = None,
+        lease_server: str | None = None,
+        lease_credentials: grpc.ChannelCredentials | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
@@ -136,24 +149,40 @@ class Deduplicator:
         self._given_waiters = max_waiters
         self._observer = Observers.of(observer, _observer_failed)
         self._health = HealthStatus()
+        self._lease_channel: grpc.Channel | None = None
         self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         self._store.observer = self._observer
         self._store.on_refusal = self._refusal_changed
         try:
             self._check_kinds(url)
             self.check()
-            self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
+            self._authority: Authority | RemoteAuthority
+            served = self._store
+            if lease_server is None:
+                require_own_ids(self._store)
+                self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
+            else:
+                self._authority, self._lease_channel = open_remote_authority(
+                    self._store,
+                    lease_server,
+                    lease_credentials,
+                    term_s=term_s,
+                    clock=clock,
+                    timeout_s=lock_timeout_s,
+                )
+                served = asking_store(self._store, self._authority)
             self._store.bind(
                 self._authority, self._policies, clock=clock, window=window, key_bounds=key_bounds
             )
         except BaseException as error:
             with contextlib.suppress(Exception):
                 self._store.close()
+            self._close_lease_channel()
             if isinstance(error, StorageUnavailable):
                 raise StoreUnreachable(f"cannot open {url}: {error}") from error
             raise
         self._engine = Engine(
-            self._store,
+            served,
             self._authority,
             self._policies,
             max_waiters=max_waiters or 0,
@@ -167,9 +196,7 @@ class Deduplicator:
         self._aio = AioInterceptor(self._engine)
         self._closed = threading.Event()
         self._closing = threading.Lock()
-        self._sweeper = threading.Thread(
-            target=self._sweep, args=(term_s / _SWEEPS_PER_TERM,), name="rifl-sweeper", daemon=True
-        )
+        self._sweeper = threading.Thread(target=self._sweep, name="rifl-sweeper", daemon=True)
         self._sweeper.start()
         if self._observer is not None:
             self._observer.attached(self.statistics)
@@ -330,6 +357,11 @@ class Deduplicator:
         if self._observer is not None:
             self._observer.detached(self.statistics)
         self._store.close()
+        self._close_lease_channel()
+
+    def _close_lease_channel(self) -> None:
+        if self._lease_channel is not None:
+            self._lease_channel.close()
 
     def _declared(self) -> list[str]:
         return [pattern for pattern in self._policies.declared() if pattern != "*"]
@@ -351,8 +383,8 @@ class Deduplicator:
         if self._observer is not None:
             self._observer.serving(refusal)
 
-    def _sweep(self, every_s: float) -> None:
-        while not self._closed.wait(every_s):
+    def _sweep(self) -> None:
+        while not self._closed.wait(self._authority.term_s / _SWEEPS_PER_TERM):
             try:
                 if ended := self._authority.expire():
                     self._store.drop(ended)

@@ -12,6 +12,7 @@ import grpc
 
 from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
+from lease_server.remote import RemoteAuthority
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
 from rifl.core.errors import BadHeader, NotYours, RiflError
@@ -58,7 +59,7 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        authority: Authority,
+        authority: Authority | RemoteAuthority,
         policies: MethodPolicies,
         *,
         max_waiters: int,

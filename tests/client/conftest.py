@@ -20,7 +20,7 @@ Connect = Callable[..., "Caller"]
 class Caller:
     """A connected channel; the aio one lives on a loop in a thread of its own."""
 
-    def __init__(self, kind: str, target: str, **settings: Any) -> None:
+    def __init__(self, kind: str, target: str | list[str], **settings: Any) -> None:
         settings.setdefault("retry", FAST)
         self.kind = kind
         if kind == "sync":
@@ -94,7 +94,7 @@ class Caller:
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     callers: list[Caller] = []
 
-    def make(target: str, **settings: Any) -> Caller:
+    def make(target: str | list[str], **settings: Any) -> Caller:
         callers.append(Caller(request.param, target, **settings))
         return callers[-1]
 

@@ -14,10 +14,12 @@ import pytest
 
 from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_channel import AioChannel, AioUnaryUnaryMultiCallable
+from rifl.client.aio_targets import AioSeveralTargets
 from rifl.client.channel import Channel
 from rifl.client.errors import CallError
 from rifl.client.multicallable import UnaryUnaryMultiCallable
 from rifl.client.sync_exchange import CallFuture
+from rifl.client.targets import SeveralTargets
 
 # What gRPC's concrete classes offer beyond their interfaces, and users reach for.
 _CONCRETE: dict[type, Any] = {
@@ -41,6 +43,8 @@ def _public(cls: Any) -> set[str]:
     ("ours", "interfaces"),
     [
         (Channel, [grpc.Channel]),
+        (SeveralTargets, [grpc.Channel]),
+        (AioSeveralTargets, [grpc.aio.Channel]),
         (UnaryUnaryMultiCallable, [grpc.UnaryUnaryMultiCallable]),
         (CallFuture, [grpc.Call, grpc.Future]),
         (CallError, [grpc.Call, grpc.Future, grpc.aio.AioRpcError]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets as randomness
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,6 +127,37 @@ class SqliteLeaseStorage:
         with self._transaction() as connection:
             connection.execute("DELETE FROM rifl_call WHERE client_id=?", (client_id,))
             connection.execute("DELETE FROM rifl_client WHERE client_id=?", (client_id,))
+
+    def identity(self) -> str:
+        """Whose ids these are: drawn once, with the first call."""
+        with self._transaction() as connection:
+            found = get_meta(connection, "lease_server_id")
+            if found is None:
+                found = randomness.token_hex(16)
+                set_meta(connection, "lease_server_id", found)
+            return str(found)
+
+    def keep_client(self, client_id: int) -> None:
+        """Make a row for a client whose records are in another server's store."""
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO rifl_client VALUES (?, 1, x'', ?)",
+                (client_id, int(time.time())),
+            )
+
+    def ids_of(self, lease_server: str | None) -> str | None:
+        """Whose client ids the store is for; that of ``lease_server`` if it was nobody's.
+
+        None: its own. With None nothing is changed.
+        """
+        with self._transaction() as connection:
+            found = get_meta(connection, "ids_of")
+            if found is None and lease_server is not None:
+                if int(get_meta(connection, "next_client_id") or 1) > 1:
+                    return None
+                set_meta(connection, "ids_of", lease_server)
+                found = lease_server
+            return None if found is None else str(found)
 
     def is_foreign(self, client_id: int) -> bool:
         """Never: ids outlive the process."""

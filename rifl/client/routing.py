@@ -1,0 +1,102 @@
+"""Where each attempt goes, for channels with several targets (DESIGN §3)."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Collection
+from typing import Any
+
+import grpc
+
+from lease_server.log import get_logger
+from rifl.client.answers import read_answer
+from rifl.core.targets import Targets
+
+__all__ = ["LEASE_SERVICE", "Leg", "Route", "Router"]
+
+_log = get_logger("rifl.client")
+
+LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
+_LOOKED_AT = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+# The attempt that is being sent in this context, where its call keeps account.
+_LEG: contextvars.ContextVar[Leg | None] = contextvars.ContextVar("rifl_leg", default=None)
+
+
+class Router:
+    """``Targets`` under a lock, told of what gRPC reports. Any thread; never blocks."""
+
+    def __init__(self, targets: Targets) -> None:
+        self.targets = targets
+        self._lock = threading.Lock()
+
+    def choose(self) -> int:
+        """Return the index of the target that the attempt in this context goes to."""
+        leg = _LEG.get()
+        if leg is None:
+            return self.targets.current
+        with self._lock:
+            index = self.targets.choose(leg.avoid)
+        leg.route.sent[leg.number] = index
+        return index
+
+    def ended(self, index: int, status: Any, *, heartbeat: bool = False) -> None:
+        """Take the end of an attempt at a target: a call, an error, or a status of ours."""
+        if status.code() not in _LOOKED_AT:
+            return
+        answer = read_answer(status)
+        with self._lock:
+            moved = self.targets.answered(index, answer, time.monotonic(), heartbeat=heartbeat)
+            current = self.targets.addresses[self.targets.current]
+        if moved:
+            failed = self.targets.addresses[index]
+            _log.info("target_changed", target=current, failed=failed, reason=answer.reason)
+
+
+class Route:
+    """Where one call's attempts went: a hedge, and a retry after a timeout, go elsewhere."""
+
+    def __init__(self, router: Router) -> None:
+        self._start = router.targets.current
+        # By the number of the attempt.
+        self.sent: dict[int, int] = {}
+        self._timed_out: int | None = None
+
+    def leg(self, number: int, under_way: Collection[int]) -> Leg:
+        """Begin to send an attempt, while the ones ``under_way`` are; a context manager."""
+        avoid = {self._at(other) for other in under_way if other != number}
+        if self._timed_out is not None:
+            avoid.add(self._timed_out)
+        return Leg(self, number, avoid)
+
+    def timed_out(self, number: int) -> None:
+        """Note that an attempt was not answered in the time it had."""
+        self._timed_out = self._at(number)
+
+    def _at(self, number: int) -> int:
+        # A first attempt may have been sent before there was a route.
+        return self.sent.get(number, self._start)
+
+
+class Leg:
+    """One attempt on its way: while it is entered, ``Router.choose`` goes by it."""
+
+    def __init__(self, route: Route, number: int, avoid: set[int]) -> None:
+        self.route = route
+        self.number = number
+        self.avoid = avoid
+        self._token: contextvars.Token[Leg | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _LEG.set(self)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._token is not None:
+            _LEG.reset(self._token)
