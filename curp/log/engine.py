@@ -1,0 +1,167 @@
+"""What a group needs of a log engine (DESIGN §7): conditional append, metadata, leadership."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+__all__ = ["Entry", "Leadership", "LogEngine", "MetadataCondition", "NewEntry", "Snapshot"]
+
+
+class NewEntry(NamedTuple):
+    """What is appended: opaque bytes, and the tags readers may select it by."""
+
+    body: bytes
+    tags: tuple[str, ...] = ()
+
+
+class Entry(NamedTuple):
+    """What was appended. LSNs start at 1 and have no gaps."""
+
+    lsn: int
+    body: bytes
+    tags: tuple[str, ...] = ()
+
+
+class Leadership(NamedTuple):
+    """Who leads, by the engine's own clock.
+
+    ``expires_in_s`` is what is left of the lease, seconds, 0.0 or less once it is
+    over. ``configuration`` stays current after that until another is taken.
+    """
+
+    configuration: int
+    replica: str
+    address: str
+    expires_in_s: float
+
+
+class MetadataCondition(NamedTuple):
+    """A write happens only if ``key`` holds exactly ``value`` (None: is absent)."""
+
+    key: str
+    value: bytes | None
+
+
+class Snapshot(NamedTuple):
+    """State with the effects of the entries up to ``lsn``, and of no others."""
+
+    lsn: int
+    chunks: Iterator[bytes]
+
+
+class LogEngine(Protocol):
+    """One group's log in an existing store, shared by its replicas.
+
+    Invariants:
+
+    1. Every write is conditional on the writer's configuration number being the
+       current one, judged in the same atomic step; else ``Deposed``, and nothing is
+       written, now or later.
+    2. Configuration numbers only grow, and each is given to one writer.
+    3. An append is atomic and durable before it returns (as far as ``durability``
+       says); LSNs have no gaps, and the entries of one append are adjacent.
+    4. What ``read`` has once returned for an LSN it returns for ever, until trimmed.
+
+    Methods block and are safe in any thread. Errors are ``LogError``s (``curp.log.
+    errors``): ``Deposed``, ``TailMismatch``, ``LeaseHeld``, ``ConditionFailed``,
+    ``CorruptLog``, ``TrimmedLog`` and ``EngineUnavailable``, which alone leaves open
+    whether a write happened.
+    """
+
+    @property
+    def durability(self) -> str:
+        """What the store's settings promise of an acknowledged append, in a sentence."""
+
+    # Leadership.
+
+    def leadership(self) -> Leadership | None:
+        """Return the newest leadership, None if there was never one."""
+
+    def take_leadership(self, replica: str, address: str, *, term_s: float) -> int:
+        """Begin a new configuration under this replica, and return its number.
+
+        Raises ``LeaseHeld`` (with the seconds left) while the lease of another
+        replica runs. A replica's own running lease does not hold it up. From the
+        return on, every write under an older number is refused.
+        """
+
+    def renew_leadership(self, configuration: int, *, term_s: float) -> None:
+        """Let the lease run for a term from now; ``Deposed`` if the number is not current."""
+
+    def end_leadership(self, configuration: int) -> None:
+        """Let the lease end now, so that another replica need not wait; idempotent."""
+
+    def next_configuration(
+        self, configuration: int, metadata: Mapping[str, bytes | None], *, term_s: float
+    ) -> int:
+        """Begin the number after ``configuration`` under the same replica (invariant 11).
+
+        ``metadata`` is written in the same step. Raises ``Deposed``.
+        """
+
+    # The log.
+
+    def append(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        configuration: int,
+        expected_tail: int,
+        append_id: bytes,
+        condition: MetadataCondition | None = None,
+        metadata: Mapping[str, bytes | None] | None = None,
+    ) -> int:
+        """Append all entries behind LSN ``expected_tail``; return the new tail.
+
+        ``append_id`` (16 bytes, unique) names this append: asked again with the same
+        one after a lost reply, it is recognised and not repeated. ``metadata`` is
+        written in the same step, None deleting a key. Raises ``Deposed``,
+        ``TailMismatch`` (with the tail found), ``ConditionFailed``.
+        """
+
+    def tail(self) -> int:
+        """Return the LSN of the last entry, 0 for an empty log."""
+
+    def first(self) -> int:
+        """Return the LSN of the oldest entry still there (tail + 1 if there is none)."""
+
+    def read(
+        self, after: int, *, limit: int = 1000, max_bytes: int = 8 << 20, tag: str | None = None
+    ) -> list[Entry]:
+        """Return entries with LSN above ``after``, in order, at least one if there is any.
+
+        With ``tag``, only those that carry it. ``TrimmedLog`` if ``after + 1`` was
+        trimmed, ``CorruptLog`` for a gap or a damaged entry: never skipped.
+        """
+
+    def wait(self, after: int, *, timeout_s: float) -> int:
+        """Wait until the tail is above ``after``, or the time is over; return the tail."""
+
+    def trim(self, through: int, *, configuration: int) -> None:
+        """Remove the entries up to ``through``, which a snapshot covers."""
+
+    # Metadata.
+
+    def metadata(self, key: str) -> bytes | None:
+        """Return the value of a key, None if it is absent."""
+
+    def put_metadata(
+        self,
+        metadata: Mapping[str, bytes | None],
+        *,
+        configuration: int,
+        condition: MetadataCondition | None = None,
+    ) -> None:
+        """Write keys in one step; None deletes one. Raises ``Deposed``, ``ConditionFailed``."""
+
+    # Snapshots.
+
+    def save_snapshot(self, lsn: int, chunks: Iterable[bytes], *, configuration: int) -> None:
+        """Keep a snapshot, in the place of an older one only when it is whole and durable."""
+
+    def load_snapshot(self) -> Snapshot | None:
+        """Return the newest whole snapshot, None if there is none."""
+
+    def close(self) -> None:
+        """Let go of connections and files; idempotent."""

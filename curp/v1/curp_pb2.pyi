@@ -1,0 +1,360 @@
+from rifl.v1 import rifl_pb2 as _rifl_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LogEntry(_message.Message):
+    __slots__ = ("version", "operation", "client_registered", "client_removed", "session_put", "session_forgotten", "ids_reserved", "secrets_put", "leader_started")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    SESSION_PUT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    IDS_RESERVED_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_PUT_FIELD_NUMBER: _ClassVar[int]
+    LEADER_STARTED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    operation: Operation
+    client_registered: ClientRegistered
+    client_removed: ClientRemoved
+    session_put: SessionPut
+    session_forgotten: SessionForgotten
+    ids_reserved: IdsReserved
+    secrets_put: SecretsPut
+    leader_started: LeaderStarted
+    def __init__(self, version: _Optional[int] = ..., operation: _Optional[_Union[Operation, _Mapping]] = ..., client_registered: _Optional[_Union[ClientRegistered, _Mapping]] = ..., client_removed: _Optional[_Union[ClientRemoved, _Mapping]] = ..., session_put: _Optional[_Union[SessionPut, _Mapping]] = ..., session_forgotten: _Optional[_Union[SessionForgotten, _Mapping]] = ..., ids_reserved: _Optional[_Union[IdsReserved, _Mapping]] = ..., secrets_put: _Optional[_Union[SecretsPut, _Mapping]] = ..., leader_started: _Optional[_Union[LeaderStarted, _Mapping]] = ...) -> None: ...
+
+class Operation(_message.Message):
+    __slots__ = ("client_id", "seq", "key", "first_incomplete", "completed", "time_us", "seed", "method", "request", "answer", "conflict_keys", "fingerprint", "peer", "refusal")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    CONFLICT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    seq: int
+    key: bytes
+    first_incomplete: int
+    completed: _containers.RepeatedScalarFieldContainer[int]
+    time_us: int
+    seed: int
+    method: str
+    request: bytes
+    answer: _rifl_pb2.CompletionRecord
+    conflict_keys: _containers.RepeatedScalarFieldContainer[int]
+    fingerprint: bytes
+    peer: bytes
+    refusal: bool
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., answer: _Optional[_Union[_rifl_pb2.CompletionRecord, _Mapping]] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[bytes] = ..., peer: _Optional[bytes] = ..., refusal: bool = ...) -> None: ...
+
+class ClientRegistered(_message.Message):
+    __slots__ = ("client_id",)
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    def __init__(self, client_id: _Optional[int] = ...) -> None: ...
+
+class ClientRemoved(_message.Message):
+    __slots__ = ("client_id",)
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    def __init__(self, client_id: _Optional[int] = ...) -> None: ...
+
+class SessionPut(_message.Message):
+    __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    peer: bytes
+    name: str
+    state: int
+    retention_s: float
+    ended_at: float
+    def __init__(self, client_id: _Optional[int] = ..., peer: _Optional[bytes] = ..., name: _Optional[str] = ..., state: _Optional[int] = ..., retention_s: _Optional[float] = ..., ended_at: _Optional[float] = ...) -> None: ...
+
+class SessionForgotten(_message.Message):
+    __slots__ = ("client_id",)
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    def __init__(self, client_id: _Optional[int] = ...) -> None: ...
+
+class IdsReserved(_message.Message):
+    __slots__ = ("last_id",)
+    LAST_ID_FIELD_NUMBER: _ClassVar[int]
+    last_id: int
+    def __init__(self, last_id: _Optional[int] = ...) -> None: ...
+
+class SecretsPut(_message.Message):
+    __slots__ = ("secrets",)
+    class Secret(_message.Message):
+        __slots__ = ("key_id", "secret")
+        KEY_ID_FIELD_NUMBER: _ClassVar[int]
+        SECRET_FIELD_NUMBER: _ClassVar[int]
+        key_id: int
+        secret: bytes
+        def __init__(self, key_id: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    secrets: _containers.RepeatedCompositeFieldContainer[SecretsPut.Secret]
+    def __init__(self, secrets: _Optional[_Iterable[_Union[SecretsPut.Secret, _Mapping]]] = ...) -> None: ...
+
+class LeaderStarted(_message.Message):
+    __slots__ = ("configuration", "replica", "replayed")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    replica: str
+    replayed: int
+    def __init__(self, configuration: _Optional[int] = ..., replica: _Optional[str] = ..., replayed: _Optional[int] = ...) -> None: ...
+
+class GroupConfiguration(_message.Message):
+    __slots__ = ("configuration", "leader", "witnesses", "replicas", "methods", "group")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    METHODS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    leader: str
+    witnesses: _containers.RepeatedScalarFieldContainer[str]
+    replicas: _containers.RepeatedScalarFieldContainer[str]
+    methods: _containers.RepeatedCompositeFieldContainer[MethodConflicts]
+    group: str
+    def __init__(self, configuration: _Optional[int] = ..., leader: _Optional[str] = ..., witnesses: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[str]] = ..., methods: _Optional[_Iterable[_Union[MethodConflicts, _Mapping]]] = ..., group: _Optional[str] = ...) -> None: ...
+
+class MethodConflicts(_message.Message):
+    __slots__ = ("method", "keys", "read_only", "synced")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    keys: _containers.RepeatedCompositeFieldContainer[KeyField]
+    read_only: bool
+    synced: bool
+    def __init__(self, method: _Optional[str] = ..., keys: _Optional[_Iterable[_Union[KeyField, _Mapping]]] = ..., read_only: bool = ..., synced: bool = ...) -> None: ...
+
+class KeyField(_message.Message):
+    __slots__ = ("path", "space", "default_value")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SPACE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    path: _containers.RepeatedScalarFieldContainer[int]
+    space: str
+    default_value: bytes
+    def __init__(self, path: _Optional[_Iterable[int]] = ..., space: _Optional[str] = ..., default_value: _Optional[bytes] = ...) -> None: ...
+
+class WitnessedCall(_message.Message):
+    __slots__ = ("header", "method", "request", "conflict_keys", "peer")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CONFLICT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    header: bytes
+    method: str
+    request: bytes
+    conflict_keys: _containers.RepeatedScalarFieldContainer[int]
+    peer: bytes
+    def __init__(self, header: _Optional[bytes] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., peer: _Optional[bytes] = ...) -> None: ...
+
+class RecordRequest(_message.Message):
+    __slots__ = ("configuration", "call")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    call: WitnessedCall
+    def __init__(self, configuration: _Optional[int] = ..., call: _Optional[_Union[WitnessedCall, _Mapping]] = ...) -> None: ...
+
+class RecordReply(_message.Message):
+    __slots__ = ("verdict",)
+    class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VERDICT_UNSPECIFIED: _ClassVar[RecordReply.Verdict]
+        ACCEPTED: _ClassVar[RecordReply.Verdict]
+        CONFLICT: _ClassVar[RecordReply.Verdict]
+        FULL: _ClassVar[RecordReply.Verdict]
+        OTHER_CONFIGURATION: _ClassVar[RecordReply.Verdict]
+        FROZEN: _ClassVar[RecordReply.Verdict]
+    VERDICT_UNSPECIFIED: RecordReply.Verdict
+    ACCEPTED: RecordReply.Verdict
+    CONFLICT: RecordReply.Verdict
+    FULL: RecordReply.Verdict
+    OTHER_CONFIGURATION: RecordReply.Verdict
+    FROZEN: RecordReply.Verdict
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    verdict: RecordReply.Verdict
+    def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ...) -> None: ...
+
+class Collected(_message.Message):
+    __slots__ = ("client_id", "seq", "key", "conflict_keys")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CONFLICT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    seq: int
+    key: bytes
+    conflict_keys: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., conflict_keys: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CollectRequest(_message.Message):
+    __slots__ = ("configuration", "synced")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    synced: _containers.RepeatedCompositeFieldContainer[Collected]
+    def __init__(self, configuration: _Optional[int] = ..., synced: _Optional[_Iterable[_Union[Collected, _Mapping]]] = ...) -> None: ...
+
+class CollectReply(_message.Message):
+    __slots__ = ("verdict", "stuck")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    STUCK_FIELD_NUMBER: _ClassVar[int]
+    verdict: RecordReply.Verdict
+    stuck: _containers.RepeatedCompositeFieldContainer[WitnessedCall]
+    def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ..., stuck: _Optional[_Iterable[_Union[WitnessedCall, _Mapping]]] = ...) -> None: ...
+
+class FreezeRequest(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    def __init__(self, configuration: _Optional[int] = ...) -> None: ...
+
+class FreezeReply(_message.Message):
+    __slots__ = ("verdict", "calls")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    verdict: RecordReply.Verdict
+    calls: _containers.RepeatedCompositeFieldContainer[WitnessedCall]
+    def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ..., calls: _Optional[_Iterable[_Union[WitnessedCall, _Mapping]]] = ...) -> None: ...
+
+class StartRequest(_message.Message):
+    __slots__ = ("configuration", "group", "secrets")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    group: str
+    secrets: SecretsPut
+    def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ..., secrets: _Optional[_Union[SecretsPut, _Mapping]] = ...) -> None: ...
+
+class StartReply(_message.Message):
+    __slots__ = ("verdict",)
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    verdict: RecordReply.Verdict
+    def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ...) -> None: ...
+
+class WitnessStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WitnessStatusReply(_message.Message):
+    __slots__ = ("configuration", "group", "mode", "held", "slots")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    group: str
+    mode: str
+    held: int
+    slots: int
+    def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ..., mode: _Optional[str] = ..., held: _Optional[int] = ..., slots: _Optional[int] = ...) -> None: ...
+
+class ConfigurationRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SyncRequest(_message.Message):
+    __slots__ = ("configuration", "client_id", "seq", "key", "token")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    client_id: int
+    seq: int
+    key: bytes
+    token: bytes
+    def __init__(self, configuration: _Optional[int] = ..., client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class SyncReply(_message.Message):
+    __slots__ = ("verdict",)
+    class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VERDICT_UNSPECIFIED: _ClassVar[SyncReply.Verdict]
+        SYNCED: _ClassVar[SyncReply.Verdict]
+        NOT_KNOWN: _ClassVar[SyncReply.Verdict]
+        OTHER_CONFIGURATION: _ClassVar[SyncReply.Verdict]
+    VERDICT_UNSPECIFIED: SyncReply.Verdict
+    SYNCED: SyncReply.Verdict
+    NOT_KNOWN: SyncReply.Verdict
+    OTHER_CONFIGURATION: SyncReply.Verdict
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    verdict: SyncReply.Verdict
+    def __init__(self, verdict: _Optional[_Union[SyncReply.Verdict, str]] = ...) -> None: ...
+
+class GroupStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GroupStatusReply(_message.Message):
+    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    UNSYNCED_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    configuration: GroupConfiguration
+    replica: str
+    role: str
+    applied: int
+    tail: int
+    unsynced: int
+    clients: int
+    waiting_for: str
+    witnesses: _containers.RepeatedCompositeFieldContainer[WitnessStatusReply]
+    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ...) -> None: ...
+
+class ChangeWitnessesRequest(_message.Message):
+    __slots__ = ("witnesses", "configuration")
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    witnesses: _containers.RepeatedScalarFieldContainer[str]
+    configuration: int
+    def __init__(self, witnesses: _Optional[_Iterable[str]] = ..., configuration: _Optional[int] = ...) -> None: ...
+
+class TransferRequest(_message.Message):
+    __slots__ = ("replica",)
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    replica: str
+    def __init__(self, replica: _Optional[str] = ...) -> None: ...
+
+class TransferReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
