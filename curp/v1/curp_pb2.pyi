@@ -154,14 +154,18 @@ class MethodConflicts(_message.Message):
     def __init__(self, method: _Optional[str] = ..., keys: _Optional[_Iterable[_Union[KeyField, _Mapping]]] = ..., read_only: bool = ..., synced: bool = ...) -> None: ...
 
 class KeyField(_message.Message):
-    __slots__ = ("path", "space", "default_value")
+    __slots__ = ("path", "space", "default_value", "type", "repeated_at")
     PATH_FIELD_NUMBER: _ClassVar[int]
     SPACE_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_AT_FIELD_NUMBER: _ClassVar[int]
     path: _containers.RepeatedScalarFieldContainer[int]
     space: str
     default_value: bytes
-    def __init__(self, path: _Optional[_Iterable[int]] = ..., space: _Optional[str] = ..., default_value: _Optional[bytes] = ...) -> None: ...
+    type: int
+    repeated_at: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, path: _Optional[_Iterable[int]] = ..., space: _Optional[str] = ..., default_value: _Optional[bytes] = ..., type: _Optional[int] = ..., repeated_at: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WitnessedCall(_message.Message):
     __slots__ = ("header", "method", "request", "conflict_keys", "peer")
