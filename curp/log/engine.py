@@ -65,8 +65,10 @@ class LogEngine(Protocol):
 
     Methods block and are safe in any thread. Errors are ``LogError``s (``curp.log.
     errors``): ``Deposed``, ``TailMismatch``, ``LeaseHeld``, ``ConditionFailed``,
-    ``CorruptLog``, ``TrimmedLog`` and ``EngineUnavailable``, which alone leaves open
-    whether a write happened.
+    ``CorruptLog``, ``TrimmedLog``, ``InvalidRequest`` and ``EngineUnavailable``, which
+    alone leaves open whether a write happened (``EngineStopped``, one of its kind:
+    this engine never works again). What every engine refuses as an
+    ``InvalidRequest`` is in ``curp.log.checks``.
     """
 
     @property
@@ -82,8 +84,9 @@ class LogEngine(Protocol):
         """Begin a new configuration under this replica, and return its number.
 
         Raises ``LeaseHeld`` (with the seconds left) while the lease of another
-        replica runs. A replica's own running lease does not hold it up. From the
-        return on, every write under an older number is refused.
+        replica runs. A replica's own running lease does not hold it up, so a process
+        that reads under its lease needs a name that its successor does not have. From
+        the return on, every write under an older number is refused.
         """
 
     def renew_leadership(self, configuration: int, *, term_s: float) -> None:
@@ -115,9 +118,12 @@ class LogEngine(Protocol):
         """Append all entries behind LSN ``expected_tail``; return the new tail.
 
         ``append_id`` (16 bytes, unique) names this append: asked again with the same
-        one after a lost reply, it is recognised and not repeated. ``metadata`` is
-        written in the same step, None deleting a key. Raises ``Deposed``,
-        ``TailMismatch`` (with the tail found), ``ConditionFailed``.
+        one and the same ``expected_tail`` after a lost reply, it is recognised and not
+        repeated, even by then under an older number, until its entries are trimmed.
+        ``metadata`` is written in the same step, None deleting a key. Raises
+        ``Deposed``, ``TailMismatch`` (with the tail found), ``ConditionFailed``, in
+        this order. A tail found below the expected one went back: the store forgot
+        what it had acknowledged.
         """
 
     def tail(self) -> int:
@@ -131,15 +137,19 @@ class LogEngine(Protocol):
     ) -> list[Entry]:
         """Return entries with LSN above ``after``, in order, at least one if there is any.
 
-        With ``tag``, only those that carry it. ``TrimmedLog`` if ``after + 1`` was
-        trimmed, ``CorruptLog`` for a gap or a damaged entry: never skipped.
+        With ``tag``, only those that carry it. ``max_bytes`` are of their bodies.
+        ``TrimmedLog`` if ``after + 1`` was trimmed, ``CorruptLog`` for a gap, a damaged
+        entry (never skipped), or a log that ends before ``after``.
         """
 
     def wait(self, after: int, *, timeout_s: float) -> int:
-        """Wait until the tail is above ``after``, or the time is over; return the tail."""
+        """Wait until the tail is above ``after``, or the time is over; return the tail.
+
+        Raises ``CorruptLog`` if the log ends before ``after``.
+        """
 
     def trim(self, through: int, *, configuration: int) -> None:
-        """Remove the entries up to ``through``, which a snapshot covers."""
+        """Remove the entries up to ``through``, which a snapshot covers (else refused)."""
 
     # Metadata.
 
@@ -158,10 +168,17 @@ class LogEngine(Protocol):
     # Snapshots.
 
     def save_snapshot(self, lsn: int, chunks: Iterable[bytes], *, configuration: int) -> None:
-        """Keep a snapshot, in the place of an older one only when it is whole and durable."""
+        """Keep a snapshot, in the place of an older one only when it is whole and durable.
+
+        The chunks come back as they are. Raises ``Deposed``.
+        """
 
     def load_snapshot(self) -> Snapshot | None:
-        """Return the newest whole snapshot, None if there is none."""
+        """Return the newest whole snapshot, None if there is none.
+
+        Its chunks raise ``TrimmedLog`` when another one took its place meanwhile (load
+        again), and ``CorruptLog`` for a damaged or missing one.
+        """
 
     def close(self) -> None:
         """Let go of connections and files; idempotent."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ConditionFailed",
     "CorruptLog",
     "Deposed",
+    "EngineStopped",
     "EngineUnavailable",
+    "InvalidRequest",
     "LeaseHeld",
     "LogError",
     "TailMismatch",
@@ -15,16 +19,21 @@ __all__ = [
 
 
 class LogError(Exception):
-    """The tree of log errors. All survive pickling; all but one say that nothing was written.
+    """The tree of log errors. All pickle; all but EngineUnavailable's branch wrote nothing.
 
-    LogError
-    ├── Deposed             the configuration number is not the current one
-    ├── TailMismatch        the tail is not where the writer expects it
-    ├── LeaseHeld           another replica's lease runs
-    ├── ConditionFailed     a metadata key holds something else
-    ├── TrimmedLog          the entries asked for are no longer there
-    ├── CorruptLog          a gap, a torn or damaged entry, or a newer format
-    └── EngineUnavailable   cannot be asked now; a write may have happened
+    ::
+
+        LogError
+        ├── Deposed             the configuration number is not the current one
+        ├── TailMismatch        the tail is not where the writer expects it
+        ├── LeaseHeld           another replica's lease runs
+        ├── ConditionFailed     a metadata key holds something else
+        ├── TrimmedLog          the entries asked for are no longer there
+        ├── CorruptLog          a gap, a torn or damaged entry, a tail that went back,
+        │                       a newer format
+        ├── InvalidRequest      what can never be done: the caller's bug
+        └── EngineUnavailable   cannot be asked now; a write may have happened
+            └── EngineStopped   and never again through this handle
     """
 
 
@@ -33,19 +42,25 @@ class Deposed(LogError):
 
 
 class TailMismatch(LogError):
-    """The tail is not where the writer expects it."""
+    """The tail is not where the writer expects it, but at ``tail``."""
 
     def __init__(self, message: str, tail: int) -> None:
-        super().__init__(message, tail)
+        super().__init__(message)
         self.tail = tail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.tail)
 
 
 class LeaseHeld(LogError):
     """Another replica's lease runs for ``remaining_s`` seconds."""
 
     def __init__(self, message: str, remaining_s: float) -> None:
-        super().__init__(message, remaining_s)
+        super().__init__(message)
         self.remaining_s = remaining_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.remaining_s)
 
 
 class ConditionFailed(LogError):
@@ -56,13 +71,24 @@ class TrimmedLog(LogError):
     """The entries asked for were trimmed; the oldest there is ``first``."""
 
     def __init__(self, message: str, first: int) -> None:
-        super().__init__(message, first)
+        super().__init__(message)
         self.first = first
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.first)
 
 
 class CorruptLog(LogError):
-    """The log cannot be read as it is: a gap, a damaged entry, a newer format."""
+    """The log cannot be read as it is, or is not the log that was read before."""
+
+
+class InvalidRequest(LogError, ValueError):
+    """What was asked can never be done: empty, over a bound, or in the wrong order."""
 
 
 class EngineUnavailable(LogError):
     """The engine cannot be asked now. A write that was under way may have happened."""
+
+
+class EngineStopped(EngineUnavailable):
+    """This handle will not be used again: closed, or nobody knows what is on its disk."""
