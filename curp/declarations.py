@@ -113,6 +113,7 @@ def _conflicts(
         keys=fields_to_wire(key_fields(name, method.input_type, texts)),
         read_only=read_only,
         synced=synced,
+        by_callable=callable(declared),
     )
 
 

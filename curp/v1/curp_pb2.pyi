@@ -142,16 +142,18 @@ class GroupConfiguration(_message.Message):
     def __init__(self, configuration: _Optional[int] = ..., leader: _Optional[str] = ..., witnesses: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[str]] = ..., methods: _Optional[_Iterable[_Union[MethodConflicts, _Mapping]]] = ..., group: _Optional[str] = ...) -> None: ...
 
 class MethodConflicts(_message.Message):
-    __slots__ = ("method", "keys", "read_only", "synced")
+    __slots__ = ("method", "keys", "read_only", "synced", "by_callable")
     METHOD_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
     SYNCED_FIELD_NUMBER: _ClassVar[int]
+    BY_CALLABLE_FIELD_NUMBER: _ClassVar[int]
     method: str
     keys: _containers.RepeatedCompositeFieldContainer[KeyField]
     read_only: bool
     synced: bool
-    def __init__(self, method: _Optional[str] = ..., keys: _Optional[_Iterable[_Union[KeyField, _Mapping]]] = ..., read_only: bool = ..., synced: bool = ...) -> None: ...
+    by_callable: bool
+    def __init__(self, method: _Optional[str] = ..., keys: _Optional[_Iterable[_Union[KeyField, _Mapping]]] = ..., read_only: bool = ..., synced: bool = ..., by_callable: bool = ...) -> None: ...
 
 class KeyField(_message.Message):
     __slots__ = ("path", "space", "default_value", "type", "repeated_at")
@@ -199,12 +201,16 @@ class RecordReply(_message.Message):
         FULL: _ClassVar[RecordReply.Verdict]
         OTHER_CONFIGURATION: _ClassVar[RecordReply.Verdict]
         FROZEN: _ClassVar[RecordReply.Verdict]
+        TOO_LARGE: _ClassVar[RecordReply.Verdict]
+        OTHER_GROUP: _ClassVar[RecordReply.Verdict]
     VERDICT_UNSPECIFIED: RecordReply.Verdict
     ACCEPTED: RecordReply.Verdict
     CONFLICT: RecordReply.Verdict
     FULL: RecordReply.Verdict
     OTHER_CONFIGURATION: RecordReply.Verdict
     FROZEN: RecordReply.Verdict
+    TOO_LARGE: RecordReply.Verdict
+    OTHER_GROUP: RecordReply.Verdict
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     verdict: RecordReply.Verdict
     def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ...) -> None: ...
@@ -222,12 +228,14 @@ class Collected(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., conflict_keys: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CollectRequest(_message.Message):
-    __slots__ = ("configuration", "synced")
+    __slots__ = ("configuration", "synced", "group")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     SYNCED_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     configuration: int
     synced: _containers.RepeatedCompositeFieldContainer[Collected]
-    def __init__(self, configuration: _Optional[int] = ..., synced: _Optional[_Iterable[_Union[Collected, _Mapping]]] = ...) -> None: ...
+    group: str
+    def __init__(self, configuration: _Optional[int] = ..., synced: _Optional[_Iterable[_Union[Collected, _Mapping]]] = ..., group: _Optional[str] = ...) -> None: ...
 
 class CollectReply(_message.Message):
     __slots__ = ("verdict", "stuck")
@@ -238,10 +246,12 @@ class CollectReply(_message.Message):
     def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ..., stuck: _Optional[_Iterable[_Union[WitnessedCall, _Mapping]]] = ...) -> None: ...
 
 class FreezeRequest(_message.Message):
-    __slots__ = ("configuration",)
+    __slots__ = ("configuration", "group")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     configuration: int
-    def __init__(self, configuration: _Optional[int] = ...) -> None: ...
+    group: str
+    def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
 
 class FreezeReply(_message.Message):
     __slots__ = ("verdict", "calls")
@@ -252,14 +262,18 @@ class FreezeReply(_message.Message):
     def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ..., calls: _Optional[_Iterable[_Union[WitnessedCall, _Mapping]]] = ...) -> None: ...
 
 class StartRequest(_message.Message):
-    __slots__ = ("configuration", "group", "secrets")
+    __slots__ = ("configuration", "group", "secrets", "refresh", "methods")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_FIELD_NUMBER: _ClassVar[int]
+    METHODS_FIELD_NUMBER: _ClassVar[int]
     configuration: int
     group: str
     secrets: SecretsPut
-    def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ..., secrets: _Optional[_Union[SecretsPut, _Mapping]] = ...) -> None: ...
+    refresh: bool
+    methods: _containers.RepeatedCompositeFieldContainer[MethodConflicts]
+    def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ..., secrets: _Optional[_Union[SecretsPut, _Mapping]] = ..., refresh: bool = ..., methods: _Optional[_Iterable[_Union[MethodConflicts, _Mapping]]] = ...) -> None: ...
 
 class StartReply(_message.Message):
     __slots__ = ("verdict",)
@@ -272,18 +286,22 @@ class WitnessStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WitnessStatusReply(_message.Message):
-    __slots__ = ("configuration", "group", "mode", "held", "slots")
+    __slots__ = ("configuration", "group", "mode", "held", "slots", "accepted", "refused")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     configuration: int
     group: str
     mode: str
     held: int
     slots: int
-    def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ..., mode: _Optional[str] = ..., held: _Optional[int] = ..., slots: _Optional[int] = ...) -> None: ...
+    accepted: int
+    refused: int
+    def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ..., mode: _Optional[str] = ..., held: _Optional[int] = ..., slots: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
 
 class ConfigurationRequest(_message.Message):
     __slots__ = ()
