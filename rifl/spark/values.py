@@ -1,0 +1,156 @@
+"""Which column types fill which scalar fields, and how. Pure.
+
+A type fits if every value of it does: integers widen and never narrow, nothing is
+rounded. Null leaves a field unset, as in protobuf's JSON mapping: a field without
+presence then reads as its default.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow
+from google.protobuf.descriptor import FieldDescriptor
+
+__all__ = ["BadValue", "Convert", "Unfit", "bulk", "scalar", "well_known"]
+
+Convert = Callable[[Any], Any]
+_types = pyarrow.types
+_F = FieldDescriptor
+_SIGNED_32 = {_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_SFIXED32}
+_SIGNED_64 = {_F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64}
+# Spark has no unsigned types: the sign is each value's own matter.
+_UNSIGNED_32 = {_F.TYPE_UINT32, _F.TYPE_FIXED32}
+_UNSIGNED_64 = {_F.TYPE_UINT64, _F.TYPE_FIXED64}
+_TO_64 = _SIGNED_64 | _UNSIGNED_64
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICRO = datetime.timedelta(microseconds=1)
+_WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in (
+        *("Int32", "Int64", "UInt32", "UInt64"),
+        *("Float", "Double", "Bool", "String", "Bytes"),
+    )
+}
+_LARGEST_EXACT_DIGITS = 18
+
+
+class Unfit(ValueError):
+    """A row whose values do not fit together."""
+
+
+class BadValue:
+    """Stands for a value that cannot be put into its field, with the reason."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+def scalar(kind: Any, field: Any, mismatch: Callable[[], Exception]) -> Convert | None:
+    """Return the conversion for a scalar or enum field; None: as it is.
+
+    Raises what ``mismatch`` makes where not every value of the type would fit.
+    """
+    to = field.type
+    if _types.is_integer(kind):
+        allowed = _TO_64
+        if kind.bit_width <= 32:
+            allowed = _TO_64 | _SIGNED_32 | _UNSIGNED_32
+        if to in allowed or (to == _F.TYPE_ENUM and kind.bit_width <= 32):
+            return None
+    elif _types.is_string(kind) or _types.is_large_string(kind):
+        if to in (_F.TYPE_STRING, _F.TYPE_ENUM):
+            return None
+    elif _is_bytes(kind):
+        if to == _F.TYPE_BYTES:
+            return None
+    elif _types.is_boolean(kind):
+        if to == _F.TYPE_BOOL:
+            return None
+    elif _types.is_float32(kind):
+        if to in (_F.TYPE_FLOAT, _F.TYPE_DOUBLE):
+            return None
+    elif _types.is_float64(kind):
+        if to == _F.TYPE_DOUBLE:
+            return None
+    elif _types.is_decimal(kind):
+        if to == _F.TYPE_STRING:
+            return _plain_decimal
+        if to in _TO_64 and kind.scale == 0 and kind.precision <= _LARGEST_EXACT_DIGITS:
+            return int
+    elif _types.is_date(kind) and to == _F.TYPE_STRING:
+        return datetime.date.isoformat
+    raise mismatch()
+
+
+def well_known(kind: Any, field: Any, mismatch: Callable[[], Exception]) -> Convert | None:
+    """Return the conversion for a message that stands for one value; None for others."""
+    name = field.message_type.full_name
+    if name == "google.protobuf.Timestamp":
+        if not _types.is_timestamp(kind) or kind.tz is None:
+            raise mismatch()
+        return _timestamp
+    if name == "google.protobuf.Duration":
+        if not _types.is_duration(kind):
+            raise mismatch()
+        return _duration
+    if name in _WRAPPERS:
+        convert = scalar(kind, field.message_type.fields_by_name["value"], mismatch)
+        return lambda value: {"value": value if convert is None else convert(value)}
+    if name == "google.type.Date" and _types.is_date(kind):
+        return lambda value: {"year": value.year, "month": value.month, "day": value.day}
+    if name == "google.type.Decimal" and _types.is_decimal(kind):
+        return lambda value: {"value": _plain_decimal(value)}
+    return None
+
+
+def bulk(column: Any, convert: Convert | None) -> list[Any]:
+    """Return a column's values as its field takes them, None for null."""
+    values = _values(column)
+    if convert is None:
+        return values
+    return [None if value is None else convert(value) for value in values]
+
+
+def _values(column: Any) -> list[Any]:
+    # Arrow's own to_pylist makes an object for each value first; most columns
+    # can do without.
+    kind = column.type
+    made: list[Any]
+    if _types.is_string(kind) or _types.is_binary(kind):
+        made = column.to_numpy(zero_copy_only=False).tolist()
+    elif _types.is_integer(kind) or _types.is_floating(kind):
+        filled = column.fill_null(0) if column.null_count else column
+        made = filled.to_numpy(zero_copy_only=False).tolist()
+        if column.null_count:
+            valid = column.is_valid().to_numpy(zero_copy_only=False).tolist()
+            made = [value if there else None for value, there in zip(made, valid, strict=True)]
+    else:
+        made = column.to_pylist()
+    return made
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(
+        _types.is_binary(kind) or _types.is_large_binary(kind) or _types.is_fixed_size_binary(kind)
+    )
+
+
+def _plain_decimal(value: decimal.Decimal) -> str:
+    return format(value, "f")
+
+
+def _timestamp(value: datetime.datetime) -> Any:
+    seconds, micros = divmod((value - _EPOCH) // _MICRO, 1_000_000)
+    return {"seconds": seconds, "nanos": micros * 1000}
+
+
+def _duration(value: datetime.timedelta) -> Any:
+    # Seconds and nanos have one sign.
+    whole = value // _MICRO
+    seconds, micros = divmod(abs(whole), 1_000_000)
+    sign = -1 if whole < 0 else 1
+    return {"seconds": sign * seconds, "nanos": sign * micros * 1000}

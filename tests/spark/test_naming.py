@@ -1,0 +1,63 @@
+"""Names of sessions, and when they close (DESIGN §8)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from rifl.spark.errors import IdentityError
+from rifl.spark.naming import MicroBatch, batch_session, lost_memory, run_session
+
+
+def test_a_micro_batch_has_one_session_for_ever() -> None:
+    """Query and batch name the session, whatever run asks (DESIGN §8)."""
+    one = MicroBatch.of("q", "7")
+    assert one == MicroBatch.of("q", "7")
+    assert one.session == "spark/q#8"
+    assert MicroBatch.of("q", "8").session != one.session
+    assert MicroBatch.of("r", "7").session != one.session
+
+
+def test_a_commit_closes_only_what_came_before() -> None:
+    """Close late: never the batch's own session, which Spark may run again (DESIGN §8)."""
+    batches = [MicroBatch.of("q", str(number)) for number in range(5)]
+    for batch in batches:
+        assert batch.closed_by_commit != batch.session
+    for before, batch in itertools.pairwise(batches):
+        assert batch.closed_by_commit == before.session
+
+
+def test_what_must_be_known_was_closed_by_the_commit_before() -> None:
+    """Asking about it changes nothing in a series that is known (DESIGN §8)."""
+    batches = [MicroBatch.of("q", str(number)) for number in range(5)]
+    for before, batch in itertools.pairwise(batches):
+        assert batch.must_be_known == before.closed_by_commit
+    assert batches[0].must_be_known is None
+    assert batches[0].root == batches[1].must_be_known
+    assert batches[1].root is None
+
+
+@pytest.mark.parametrize(
+    ("query", "batch"), [(None, "1"), ("q", None), ("", "1"), ("q", ""), ("q", "-1"), ("q", "x")]
+)
+def test_without_both_ids_nothing_is_sent(query: str | None, batch: str | None) -> None:
+    """A task that is not told which batch it belongs to raises (DESIGN §8)."""
+    with pytest.raises(IdentityError, match="nothing was sent"):
+        MicroBatch.of(query, batch)
+
+
+def test_names_of_users_and_runs() -> None:
+    """A user's name is no numbered session; two runs never share one (DESIGN §8)."""
+    assert batch_session("daily-2026-11-20") == "daily-2026-11-20"
+    for bad in ("", "x" * 201, "daily#5"):
+        with pytest.raises(ValueError, match="session"):
+            batch_session(bad)
+    assert run_session() != run_session()
+
+
+def test_an_id_of_another_incarnation_is_noticed() -> None:
+    """A memory: server that restarted has forgotten what was sent (DESIGN §5)."""
+    assert not lost_memory(1, 4000)
+    assert not lost_memory((7 << 32) + 1, (7 << 32) + 9)
+    assert lost_memory((7 << 32) + 1, (8 << 32) + 1)
