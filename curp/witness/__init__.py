@@ -1,0 +1,20 @@
+"""A witness: holds the calls that a leader answered before they were logged (DESIGN §7).
+
+``python -m curp.witness --listen HOST:PORT`` runs one.
+"""
+
+from curp.witness.client import WitnessClient
+from curp.witness.desk import WitnessDesk
+from curp.witness.errors import CorruptJournal, JournalHeld
+from curp.witness.journal import WitnessJournal
+from curp.witness.service import SERVICE_NAME, add_witness_service
+
+__all__ = [
+    "SERVICE_NAME",
+    "CorruptJournal",
+    "JournalHeld",
+    "WitnessClient",
+    "WitnessDesk",
+    "WitnessJournal",
+    "add_witness_service",
+]

@@ -1,0 +1,162 @@
+"""``python -m curp.witness --listen HOST:PORT``: one witness.
+
+Prints the bound address as one line on standard output when ready; logs go to
+standard error. SIGTERM and SIGINT stop it: like a crash, that loses what it held, so
+take it out of the group's list first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import structlog
+
+from curp.core.witness_table import WitnessLimits, WitnessTable
+from curp.witness.desk import WitnessDesk
+from curp.witness.errors import JournalError
+from curp.witness.journal import WitnessJournal
+from curp.witness.service import add_witness_service
+from lease_server.log import get_logger
+
+__all__ = ["main"]
+
+_GRACE_S = 1.0
+_LOOPBACK = ("127.", "localhost:", "[::1]:")
+
+_log = get_logger("curp.witness")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until a signal; the exit code: 0, or 1 if it could not start or go on."""
+    arguments = _arguments(argv)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    journal = None
+    try:
+        credentials = _credentials(arguments)
+        token = None
+        if arguments.group_token_file is not None:
+            token = arguments.group_token_file.read_text().strip()
+            if not token:
+                raise ValueError(f"{arguments.group_token_file} is empty")
+        if arguments.data_dir is not None:
+            journal = WitnessJournal(arguments.data_dir)
+        return asyncio.run(_serve(arguments, journal, credentials, token))
+    except (JournalError, OSError, ValueError, RuntimeError) as error:
+        sys.stderr.write(f"curp.witness: {str(error) or type(error).__name__}\n")
+        return 1
+    finally:
+        if journal is not None:
+            journal.close()
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m curp.witness", description=__doc__)
+    limits = WitnessLimits()
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 picks one")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIRECTORY",
+        help="remember the highest configuration number through restarts",
+    )
+    parser.add_argument("--slots", type=int, default=limits.slots, help="conflict keys held")
+    parser.add_argument(
+        "--max-request-bytes",
+        type=int,
+        default=limits.max_request_bytes,
+        help="of one request; longer ones are synced before their answer",
+    )
+    parser.add_argument("--max-bytes", type=int, default=limits.max_bytes, help="of all requests")
+    parser.add_argument(
+        "--group-token-file",
+        type=Path,
+        metavar="FILE",
+        help="what the group's replicas have to show; none: anyone may freeze this witness",
+    )
+    parser.add_argument("--tls-certificate", type=Path, metavar="PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="PEM")
+    parser.add_argument(
+        "--tls-client-authorities",
+        type=Path,
+        metavar="PEM",
+        help="require callers' certificates, signed by one of these",
+    )
+    parser.add_argument(
+        "--peer-property", metavar="NAME", help="what callers' tokens are bound to, as on replicas"
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.limits = WitnessLimits(
+            slots=arguments.slots,
+            max_request_bytes=arguments.max_request_bytes,
+            max_bytes=arguments.max_bytes,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    if (arguments.tls_certificate is None) is not (arguments.tls_key is None):
+        parser.error("--tls-certificate and --tls-key come together")
+    if arguments.tls_client_authorities is not None and arguments.tls_key is None:
+        parser.error("--tls-client-authorities needs --tls-certificate and --tls-key")
+    return arguments
+
+
+def _credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None:
+    if arguments.tls_key is None:
+        return None
+    authorities = arguments.tls_client_authorities
+    return grpc.ssl_server_credentials(
+        [(arguments.tls_key.read_bytes(), arguments.tls_certificate.read_bytes())],
+        None if authorities is None else authorities.read_bytes(),
+        require_client_auth=authorities is not None,
+    )
+
+
+async def _serve(
+    arguments: argparse.Namespace,
+    journal: WitnessJournal | None,
+    credentials: grpc.ServerCredentials | None,
+    token: str | None,
+) -> int:
+    if token is None and not arguments.listen.startswith(_LOOPBACK):
+        _log.warning("no_group_token", listen=arguments.listen)
+    group, highest = ("", 0) if journal is None else (journal.group, journal.highest)
+    table = WitnessTable(arguments.limits, highest=highest, group=group)
+    # Two witnesses on one port would each get some of the records.
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    stop, failed = asyncio.Event(), asyncio.Event()
+
+    def fail() -> None:
+        failed.set()
+        stop.set()
+
+    add_witness_service(
+        server,
+        WitnessDesk(table, journal),
+        group_token=token,
+        peer_property=arguments.peer_property,
+        on_failure=fail,
+    )
+    if credentials is None:
+        port = server.add_insecure_port(arguments.listen)
+    else:
+        port = server.add_secure_port(arguments.listen, credentials)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    sys.stdout.write(f"{arguments.listen.rpartition(':')[0]}:{port}\n")
+    sys.stdout.flush()
+    await stop.wait()
+    await server.stop(_GRACE_S)
+    _log.info("stopped", held=len(table))
+    return int(failed.is_set())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
