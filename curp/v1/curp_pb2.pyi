@@ -125,6 +125,69 @@ class LeaderStarted(_message.Message):
     replayed: int
     def __init__(self, configuration: _Optional[int] = ..., replica: _Optional[str] = ..., replayed: _Optional[int] = ...) -> None: ...
 
+class WitnessList(_message.Message):
+    __slots__ = ("configuration", "witnesses", "serving", "wanted")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    witnesses: _containers.RepeatedScalarFieldContainer[str]
+    serving: bool
+    wanted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, configuration: _Optional[int] = ..., witnesses: _Optional[_Iterable[str]] = ..., serving: bool = ..., wanted: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SnapshotItem(_message.Message):
+    __slots__ = ("head", "session", "client", "state", "end")
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    head: SnapshotHead
+    session: SessionPut
+    client: ClientKept
+    state: bytes
+    end: int
+    def __init__(self, head: _Optional[_Union[SnapshotHead, _Mapping]] = ..., session: _Optional[_Union[SessionPut, _Mapping]] = ..., client: _Optional[_Union[ClientKept, _Mapping]] = ..., state: _Optional[bytes] = ..., end: _Optional[int] = ...) -> None: ...
+
+class SnapshotHead(_message.Message):
+    __slots__ = ("version", "lsn", "last_id", "secrets")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    LAST_ID_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    lsn: int
+    last_id: int
+    secrets: SecretsPut
+    def __init__(self, version: _Optional[int] = ..., lsn: _Optional[int] = ..., last_id: _Optional[int] = ..., secrets: _Optional[_Union[SecretsPut, _Mapping]] = ...) -> None: ...
+
+class ClientKept(_message.Message):
+    __slots__ = ("client_id", "registered", "first_incomplete", "completed", "calls")
+    class Call(_message.Message):
+        __slots__ = ("seq", "key", "fingerprint", "record")
+        SEQ_FIELD_NUMBER: _ClassVar[int]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+        RECORD_FIELD_NUMBER: _ClassVar[int]
+        seq: int
+        key: bytes
+        fingerprint: bytes
+        record: _rifl_pb2.CompletionRecord
+        def __init__(self, seq: _Optional[int] = ..., key: _Optional[bytes] = ..., fingerprint: _Optional[bytes] = ..., record: _Optional[_Union[_rifl_pb2.CompletionRecord, _Mapping]] = ...) -> None: ...
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    registered: bool
+    first_incomplete: int
+    completed: _containers.RepeatedScalarFieldContainer[int]
+    calls: _containers.RepeatedCompositeFieldContainer[ClientKept.Call]
+    def __init__(self, client_id: _Optional[int] = ..., registered: bool = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., calls: _Optional[_Iterable[_Union[ClientKept.Call, _Mapping]]] = ...) -> None: ...
+
 class GroupConfiguration(_message.Message):
     __slots__ = ("configuration", "leader", "witnesses", "replicas", "methods", "group")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]

@@ -146,6 +146,10 @@ class ResultTracker:
         state = self._calls.get(seq)
         return state[0] if type(state) is tuple else None
 
+    def completed(self) -> list[tuple[int, Any]]:
+        """Return the completed calls that are not acknowledged, as (seq, record)."""
+        return [(seq, state[0]) for seq, state in self._calls.items() if type(state) is tuple]
+
     def take_released(self) -> list[int]:
         """Return the seqs forgotten since the last call: what a store may delete.
 

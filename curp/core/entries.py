@@ -1,0 +1,110 @@
+"""What stands in a group's log (DESIGN §7): operations with their records, and leases."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from rifl.core.record import CompletionRecord
+
+__all__ = [
+    "ClientRegistered",
+    "ClientRemoved",
+    "Entry",
+    "IdsReserved",
+    "LeaderStarted",
+    "Operation",
+    "SecretsPut",
+    "SessionForgotten",
+    "SessionPut",
+]
+
+
+class Operation(NamedTuple):
+    """A call that was executed, with its completion record.
+
+    ``seq`` or ``key`` is its identity under ``client_id`` (negative for a namespace of
+    plain keys). ``stamp`` is the call's time in microseconds and its random seed.
+    ``keys`` are the hashes of its conflict keys; empty: it conflicts with everything.
+    ``first_incomplete`` and ``completed`` are the call's acknowledgements, which take
+    effect with the entry. ``refusal``: the handler did not run, there is only an answer.
+    """
+
+    client_id: int
+    seq: int | None
+    key: bytes | None
+    method: str
+    request: bytes
+    answer: CompletionRecord
+    stamp: tuple[int, int] = (0, 0)
+    keys: frozenset[int] = frozenset()
+    fingerprint: bytes | None = None
+    first_incomplete: int = 1
+    completed: tuple[tuple[int, int], ...] = ()
+    peer: bytes = b""
+    refusal: bool = False
+
+    @property
+    def identity(self) -> int | bytes:
+        """What is unique within the client id."""
+        return self.seq if self.key is None else self.key  # type: ignore[return-value]
+
+
+class ClientRegistered(NamedTuple):
+    """Stands before the first operation of a client, or of a session."""
+
+    client_id: int
+
+
+class ClientRemoved(NamedTuple):
+    """Stands behind the last operation of a client: its records go (invariant 7)."""
+
+    client_id: int
+
+
+class SessionPut(NamedTuple):
+    """A named session as ``lease_server`` keeps it; ``state`` is that enum's value."""
+
+    client_id: int
+    name: str
+    peer: bytes
+    state: str
+    retention_s: float
+    changed_at_unix_s: float
+
+
+class SessionForgotten(NamedTuple):
+    """The session's name may be opened anew."""
+
+    client_id: int
+
+
+class IdsReserved(NamedTuple):
+    """Client ids up to ``last_id`` may be granted."""
+
+    last_id: int
+
+
+class SecretsPut(NamedTuple):
+    """The secrets of client tokens as (key id, value), newest first."""
+
+    secrets: tuple[tuple[int, bytes], ...]
+
+
+class LeaderStarted(NamedTuple):
+    """The first entry of every leader: who it is, and how much it replayed from a witness."""
+
+    configuration: int
+    replica: str
+    replayed: int
+
+
+Entry: TypeAlias = (
+    Operation
+    | ClientRegistered
+    | ClientRemoved
+    | SessionPut
+    | SessionForgotten
+    | IdsReserved
+    | SecretsPut
+    | LeaderStarted
+)

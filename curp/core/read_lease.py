@@ -1,0 +1,43 @@
+"""How long a leader may answer reads without asking (DESIGN §7, invariant 10)."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["ReadLease"]
+
+
+class ReadLease:
+    """A leader's own view of its lease, which ends before the engine's does.
+
+    Invariant 10 (DESIGN §7): it counts from when the renewal that succeeded was
+    *sent*, and ends earlier by ``drift`` of its term: a clock here may run slower
+    than the engine's by as much, and a take-over waits out the engine's lease.
+
+    Times are seconds of one clock that also counts while the machine sleeps
+    (``CLOCK_BOOTTIME``). Not thread-safe, but ``valid`` may be asked at any time.
+    """
+
+    def __init__(self, term_s: float, *, drift: float = 0.05) -> None:
+        if not (math.isfinite(term_s) and term_s > 0):
+            raise ValueError("term_s must be positive and finite")
+        if not 0 < drift < 1:
+            raise ValueError("drift is a share of the term, between 0 and 1")
+        self._length_s = term_s * (1 - drift)
+        self._until = -math.inf
+
+    def renewed(self, sent_at: float) -> None:
+        """Take that the engine granted a renewal which was sent then."""
+        self._until = max(self._until, sent_at + self._length_s)
+
+    def end(self) -> None:
+        """Answer no more reads, until renewed."""
+        self._until = -math.inf
+
+    def valid(self, now: float) -> bool:
+        """Whether a read whose state was read before ``now`` may be answered."""
+        return now < self._until
+
+    def left_s(self, now: float) -> float:
+        """How long it is valid from now on; 0.0 if it is not."""
+        return max(0.0, self._until - now)

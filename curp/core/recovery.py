@@ -1,0 +1,231 @@
+"""How a replica becomes the leader (CURP §3.3; DESIGN §7, invariants 5 and 6).
+
+The rule is a generator, as in ``rifl.core.serving``: it yields what is to be done, the
+shell does it and sends the result back in. Whatever the shell raises ends it; then
+nothing was served, and the next recovery begins at the front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+from curp.core.entries import Entry, LeaderStarted, Operation
+from curp.core.state import GroupState, Witnessed
+from rifl.core.call import Call
+from rifl.core.record import CompletionRecord
+
+__all__ = [
+    "Append",
+    "Freeze",
+    "Publish",
+    "ReadToEnd",
+    "ReadWitnessList",
+    "Recovered",
+    "Run",
+    "StartWitness",
+    "TakeNumber",
+    "Wait",
+    "WitnessList",
+    "WitnessedCall",
+    "operation_of",
+    "recover",
+]
+
+_ROUND_WAIT_S = 0.2
+
+
+class WitnessList(NamedTuple):
+    """The witnesses of one configuration number, as the engine keeps them.
+
+    ``serving``: a leader may have served under the number, so that its witnesses may
+    hold what the log does not. ``wanted``: what the operator asked for; ``witnesses``
+    are those of them that were started.
+    """
+
+    configuration: int
+    witnesses: tuple[str, ...]
+    serving: bool
+    wanted: tuple[str, ...]
+
+
+class WitnessedCall(NamedTuple):
+    """A request that a witness held, parsed: the call, its bytes and its conflict keys."""
+
+    call: Call
+    request: bytes
+    keys: frozenset[int]
+
+
+class TakeNumber(NamedTuple):
+    """Take a new configuration number; send it back."""
+
+
+class ReadWitnessList(NamedTuple):
+    """Read the newest witness list from the engine; send back it, or None."""
+
+
+class ReadToEnd(NamedTuple):
+    """Apply the log to its end; send back its tail."""
+
+
+class Freeze(NamedTuple):
+    """Freeze a witness under the old number; send back its requests.
+
+    None if it cannot be asked, or has restarted under that number.
+    """
+
+    address: str
+    configuration: int
+
+
+class Wait(NamedTuple):
+    """Wait so long, and let the reason be seen."""
+
+    reason: str
+    seconds: float
+
+
+class Run(NamedTuple):
+    """Run the call's handler; send back its completion record."""
+
+    witnessed: WitnessedCall
+
+
+class Append(NamedTuple):
+    """Append entries behind ``expected_tail`` with the witness list in one step."""
+
+    entries: tuple[Entry, ...]
+    expected_tail: int
+    witnesses: WitnessList
+
+
+class StartWitness(NamedTuple):
+    """Start a witness, empty, under the new number; send back whether it said yes."""
+
+    address: str
+    configuration: int
+
+
+class Publish(NamedTuple):
+    """Put the witness list into the engine."""
+
+    witnesses: WitnessList
+
+
+class Recovered(NamedTuple):
+    """What is served from now on, and what was found.
+
+    ``frozen``: whose requests were replayed, empty if there was nobody to ask.
+    """
+
+    witnesses: WitnessList
+    tail: int
+    frozen: str
+    held: int
+    replayed: int
+    dropped: int
+
+
+def recover(
+    replica: str,
+    state: GroupState,
+    wanted: Sequence[str],
+    clock: Callable[[], float],
+) -> Generator[Any, Any, Recovered]:
+    """Take over, in the order of invariant 5; ends when serving may begin.
+
+    ``wanted``: the witnesses of a group that never had a list. ``clock``: the state's.
+
+    A crash anywhere leaves a group that the next recovery takes over: the old list
+    stays in force until its requests are in the log, and the new one is marked as
+    serving only when its witnesses were started empty.
+    """
+    configuration: int = yield TakeNumber()
+    # After the number was taken: from then on nobody can change the list (invariant 5).
+    old: WitnessList | None = yield ReadWitnessList()
+    tail: int = yield ReadToEnd()
+    frozen = ""
+    held: list[WitnessedCall] = []
+    if old is not None and old.serving and old.witnesses:
+        frozen, held = yield from _freeze_one(old)
+    replayed: list[Entry] = []
+    dropped = 0
+    for witnessed in sorted(held, key=_order):
+        if state.witnessed(witnessed.call) is not Witnessed.FRESH:
+            dropped += 1
+            continue
+        record: CompletionRecord = yield Run(witnessed)
+        entry = operation_of(witnessed.call, witnessed.request, record, witnessed.keys)
+        # Registered at once (invariant 6): a witness may be asked for the same twice.
+        replayed.append(entry)
+        tail += 1
+        state.commit(tail, entry, clock())
+    asked_for = tuple(wanted) if old is None else old.wanted
+    entries = (*replayed, LeaderStarted(configuration, replica, len(replayed)))
+    state.commit(tail + 1, entries[-1], clock())
+    listed = WitnessList(configuration, asked_for, False, asked_for)
+    tail = yield Append(entries, tail - len(replayed), listed)
+    started = []
+    for address in asked_for:
+        if (yield StartWitness(address, configuration)):
+            started.append(address)
+    # A witness whose start was not acknowledged is left out: asked again later it could
+    # have restarted meanwhile, and would begin empty under a number that it served.
+    serving = WitnessList(configuration, tuple(started), True, asked_for)
+    yield Publish(serving)
+    return Recovered(serving, tail, frozen, len(held), len(replayed), dropped)
+
+
+def operation_of(
+    call: Call,
+    request: bytes,
+    record: CompletionRecord,
+    keys: frozenset[int],
+    *,
+    first_incomplete: int = 1,
+    completed: Sequence[tuple[int, int]] = (),
+    refusal: bool = False,
+) -> Operation:
+    """Return the entry of a call that was executed.
+
+    Without the last two its acknowledgements are ignored, as they are in replay
+    (invariant 6): a call that it acknowledges may come from the witness after it.
+    """
+    return Operation(
+        call.client_id,
+        call.seq,
+        call.key,
+        call.method,
+        request,
+        record,
+        call.stamp,
+        keys,
+        call.fingerprint,
+        first_incomplete,
+        tuple(completed),
+        call.peer,
+        refusal,
+    )
+
+
+def _freeze_one(
+    old: WitnessList,
+) -> Generator[Any, Any, tuple[str, list[WitnessedCall]]]:
+    while True:
+        for address in old.witnesses:
+            held = yield Freeze(address, old.configuration)
+            if held is not None:
+                return address, list(held)
+        # Never serve without (invariant 5): what they hold may have been acknowledged.
+        yield Wait(
+            f"a witness of configuration {old.configuration} that never restarted under it: "
+            + ", ".join(old.witnesses),
+            _ROUND_WAIT_S,
+        )
+
+
+def _order(witnessed: WitnessedCall) -> tuple[int, int, bytes]:
+    # They commute: any order will do, and the same one each time is easier to follow.
+    call = witnessed.call
+    return call.client_id, call.seq or 0, call.key or b""

@@ -1,0 +1,221 @@
+"""Taking over: DESIGN §7, invariants 5 and 6; CURP §3.3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curp.core.entries import LeaderStarted, Operation
+from curp.core.recovery import (
+    Append,
+    Freeze,
+    Publish,
+    ReadToEnd,
+    ReadWitnessList,
+    Recovered,
+    Run,
+    StartWitness,
+    TakeNumber,
+    Wait,
+    WitnessedCall,
+    WitnessList,
+    recover,
+)
+from curp.core.state import GroupState, Witnessed
+from rifl.core.record import CompletionRecord
+from tests.curp.core.groups import call, committed, operation
+
+_OLD = WitnessList(3, ("w1", "w2"), True, ("w1", "w2"))
+
+
+class _Shell:
+    """Carries the steps out on plain values, and notes them."""
+
+    def __init__(self, state: GroupState, old: WitnessList | None = _OLD, number: int = 4) -> None:
+        self.state = state
+        self.old = old
+        self.number = number
+        self.held: dict[str, list[WitnessedCall] | None] = {"w1": [], "w2": []}
+        self.startable = {"w1", "w2"}
+        self.steps: list[Any] = []
+        self.max_waits = 3
+
+    def run(self, wanted: tuple[str, ...] = ("w1", "w2")) -> Recovered | None:
+        rule = recover("r1", self.state, wanted, lambda: 0.0)
+        answer: Any = None
+        try:
+            while True:
+                step = rule.send(answer)
+                self.steps.append(step)
+                answer = self._do(step)
+                if isinstance(step, Wait):
+                    self.max_waits -= 1
+                    if not self.max_waits:
+                        return None
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    def _do(self, step: Any) -> Any:
+        if isinstance(step, TakeNumber):
+            return self.number
+        if isinstance(step, ReadWitnessList):
+            return self.old
+        if isinstance(step, ReadToEnd):
+            return self.state.applied
+        if isinstance(step, Freeze):
+            return self.held[step.address]
+        if isinstance(step, Run):
+            return CompletionRecord(response=b"run again")
+        if isinstance(step, Append):
+            self.old = step.witnesses
+            return step.expected_tail + len(step.entries)
+        if isinstance(step, StartWitness):
+            return step.address in self.startable
+        if isinstance(step, Publish):
+            self.old = step.witnesses
+        return None
+
+    def kinds(self) -> list[str]:
+        return [type(step).__name__ for step in self.steps]
+
+
+def _held(client_id: int, seq: int, **more: Any) -> WitnessedCall:
+    return WitnessedCall(call(client_id, seq, **more), b"request", frozenset({seq}))
+
+
+def test_the_order_is_the_one_that_loses_nothing() -> None:
+    """Number, list, log, freeze, replay, append, start, and only then serve (invariant 5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held["w1"] = [_held(1, 2)]
+    found = shell.run()
+    assert shell.kinds() == [
+        "TakeNumber",
+        "ReadWitnessList",
+        "ReadToEnd",
+        "Freeze",
+        "Run",
+        "Append",
+        "StartWitness",
+        "StartWitness",
+        "Publish",
+    ]
+    assert shell.steps[3] == Freeze("w1", 3)
+    append = shell.steps[5]
+    assert append.expected_tail == 2
+    assert append.witnesses == WitnessList(4, ("w1", "w2"), False, ("w1", "w2"))
+    assert [type(entry) for entry in append.entries] == [Operation, LeaderStarted]
+    assert shell.steps[8] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
+    assert found == Recovered(shell.steps[8].witnesses, 4, "w1", 1, 1, 0)
+    assert shell.state.applied == 4
+
+
+def test_requests_are_filtered_by_the_trackers() -> None:
+    """In the log, acknowledged, or of a client the log does not know: not run (invariant 6)."""
+    shell = _Shell(committed(operation(1, 1), operation(1, 2, first_incomplete=2)))
+    shell.held["w1"] = [_held(1, 1), _held(1, 2), _held(1, 3), _held(77, 1)]
+    found = shell.run()
+    assert found is not None
+    assert (found.held, found.replayed, found.dropped) == (4, 1, 3)
+    runs = [step for step in shell.steps if isinstance(step, Run)]
+    assert [run.witnessed.call.seq for run in runs] == [3]
+
+
+def test_acknowledgements_of_replayed_requests_are_ignored() -> None:
+    """A request that acknowledges another on the witness does not take it away (invariant 6)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held["w1"] = [
+        _held(1, 3, first_incomplete=3),
+        _held(1, 2),
+    ]
+    found = shell.run()
+    assert found is not None
+    assert found.replayed == 2
+    append = next(step for step in shell.steps if isinstance(step, Append))
+    assert all(
+        entry.first_incomplete == 1 and entry.completed == ()
+        for entry in append.entries
+        if isinstance(entry, Operation)
+    )
+
+
+def test_every_replayed_identity_is_registered() -> None:
+    """The same request held twice, or sent again, is known (invariant 6)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held["w1"] = [_held(1, 2), _held(1, 2)]
+    found = shell.run()
+    assert found is not None
+    assert found.replayed == 1
+    assert shell.state.witnessed(call(1, 2)) is Witnessed.KNOWN
+
+
+def test_a_witness_that_restarted_is_passed_over_for_one_that_did_not() -> None:
+    """One that never restarted under the old number is needed, and is enough (invariant 5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held = {"w1": None, "w2": [_held(1, 2)]}
+    found = shell.run()
+    assert found is not None
+    assert (found.frozen, found.replayed) == ("w2", 1)
+
+
+def test_with_no_such_witness_it_waits_and_never_serves() -> None:
+    """The wait names what is waited for, and nothing is appended (invariant 5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held = {"w1": None, "w2": None}
+    assert shell.run() is None
+    assert set(shell.kinds()[3:]) == {"Freeze", "Wait"}
+    assert "w1, w2" in shell.steps[-1].reason
+
+
+def test_the_first_leader_of_a_group_has_nobody_to_freeze() -> None:
+    """A group without a list begins with the one it was given."""
+    shell = _Shell(GroupState(), old=None, number=1)
+    found = shell.run(("w9",))
+    assert found is not None
+    assert "Freeze" not in shell.kinds()
+    assert found.witnesses == WitnessList(1, (), True, ("w9",))
+
+
+def test_a_list_that_was_never_served_under_is_not_frozen() -> None:
+    """A crash between the append and the start of the witnesses hangs nobody (invariant 5)."""
+    shell = _Shell(committed(operation(1, 1)), old=WitnessList(3, ("w1",), False, ("w1", "w2")))
+    found = shell.run()
+    assert found is not None
+    assert "Freeze" not in shell.kinds()
+    assert found.witnesses.witnesses == ("w1", "w2")
+
+
+def test_a_crash_at_any_step_is_taken_over_by_the_next_recovery() -> None:
+    """Whatever the first recovery got done, the next one has every request (invariant 5)."""
+    for crash_at in range(1, 10):
+        shell = _Shell(committed(operation(1, 1)))
+        shell.held["w1"] = [_held(1, 2)]
+        log: list[Any] = []
+        rule = recover("r1", shell.state, (), lambda: 0.0)
+        answer: Any = None
+        started = False
+        for _ in range(crash_at):
+            try:
+                step = rule.send(answer)
+            except StopIteration:
+                break
+            answer = shell._do(step)
+            if isinstance(step, Append):
+                log = list(step.entries)
+            if isinstance(step, StartWitness):
+                # From now on it holds nothing, and cannot be frozen under the old number.
+                started = True
+        again = _Shell(committed(operation(1, 1), *log), old=shell.old, number=5)
+        again.held = {"w1": None, "w2": None} if started else {"w1": [_held(1, 2)], "w2": None}
+        if shell.old is not None and shell.old.serving and started:
+            again.held = {"w1": [], "w2": []}
+        found = again.run()
+        assert found is not None
+        assert again.state.witnessed(call(1, 2)) is Witnessed.KNOWN
+
+
+def test_a_witness_whose_start_was_not_acknowledged_is_left_out() -> None:
+    """Asked again later it could have restarted in between (invariant 2)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.startable = {"w2"}
+    found = shell.run()
+    assert found is not None
+    assert found.witnesses == WitnessList(4, ("w2",), True, ("w1", "w2"))

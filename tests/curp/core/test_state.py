@@ -1,0 +1,153 @@
+"""What the log says of clients and calls: DESIGN §7, invariants 6, 7, 8 and 12."""
+
+from __future__ import annotations
+
+import pytest
+
+from curp.core.entries import (
+    ClientRegistered,
+    ClientRemoved,
+    IdsReserved,
+    LeaderStarted,
+    SecretsPut,
+    SessionForgotten,
+    SessionPut,
+)
+from curp.core.state import GroupState, Witnessed
+from rifl.core.errors import LeaseExpired
+from rifl.core.invariant import InvariantViolated
+from rifl.core.policy import MethodPolicy
+from rifl.core.verdict import Verdict
+from tests.curp.core.groups import AliveLeases, call, committed, operation
+
+_POLICY = MethodPolicy()
+
+
+def _decide(state: GroupState, client_id: int, seq: int) -> Verdict:
+    state.lead(AliveLeases())
+    return state.table.decide(call(client_id, seq), _POLICY, 0.0).verdict
+
+
+def test_an_entry_brings_its_record_and_its_acknowledgements() -> None:
+    """Replay rebuilds trackers and records together (DESIGN §7)."""
+    state = committed(
+        operation(1, 1),
+        operation(1, 2),
+        operation(1, 4, first_incomplete=2, completed=((3, 3),)),
+    )
+    assert _decide(state, 1, 1) is Verdict.STALE
+    assert _decide(state, 1, 2) is Verdict.COMPLETED
+    assert _decide(state, 1, 3) is Verdict.STALE
+    assert _decide(state, 1, 4) is Verdict.COMPLETED
+    assert _decide(state, 1, 5) is Verdict.NEW
+
+
+def test_a_leaders_own_attempt_is_settled_by_its_entry_and_not_before() -> None:
+    """Until its entry is in the log a call runs, so duplicates wait for it (invariant 9)."""
+    state = committed(operation(1, 1))
+    state.lead(AliveLeases())
+    attempt = state.table.decide(call(1, 2), _POLICY, 0.0).attempt
+    assert attempt is not None
+    assert state.table.decide(call(1, 2), _POLICY, 0.0).verdict is Verdict.IN_PROGRESS
+    entry = operation(1, 2, first_incomplete=2)
+    state.commit(state.applied + 1, entry, 0.0, attempt=attempt)
+    assert attempt.ended
+    decision = state.table.decide(call(1, 2), _POLICY, 0.0)
+    assert decision.record == entry.answer
+    assert _decide(state, 1, 1) is Verdict.STALE
+
+
+def test_a_dropped_client_is_gone_with_its_last_operation() -> None:
+    """Its removal follows everything it had running (invariant 7)."""
+    state = committed(operation(1, 1))
+    state.lead(AliveLeases())
+    attempt = state.table.decide(call(1, 2), _POLICY, 0.0).attempt
+    assert state.table.drop([1]) == []
+    assert state.commit(state.applied + 1, operation(1, 2), 0.0, attempt=attempt)
+    state.commit(state.applied + 1, ClientRemoved(1), 0.0)
+    assert state.known_ids() == []
+    with pytest.raises(InvariantViolated):
+        state.commit(state.applied + 1, operation(1, 3), 0.0)
+
+
+def test_entries_are_committed_in_order_each_once() -> None:
+    """A gap or a repeated entry is our own mistake (GroupState, 2)."""
+    state = committed(operation(1, 1))
+    for lsn in (state.applied, state.applied + 2):
+        with pytest.raises(InvariantViolated):
+            state.commit(lsn, operation(1, 2), 0.0)
+
+
+def test_witnessed_requests_are_filtered_by_what_the_log_knows() -> None:
+    """Known, running, fresh, or of a client the log does not know (invariants 6 and 12)."""
+    state = committed(operation(1, 1), operation(1, 2, first_incomplete=2))
+    assert state.witnessed(call(1, 1)) is Witnessed.KNOWN
+    assert state.witnessed(call(1, 2)) is Witnessed.KNOWN
+    assert state.witnessed(call(1, 3)) is Witnessed.FRESH
+    assert state.witnessed(call(1, None, b"key")) is Witnessed.FRESH
+    assert state.witnessed(call(2, 1)) is Witnessed.CLIENT_GONE
+    state.lead(AliveLeases())
+    state.table.decide(call(1, 3), _POLICY, 0.0)
+    assert state.witnessed(call(1, 3)) is Witnessed.RUNNING
+
+
+def test_without_a_lease_server_nobody_is_alive() -> None:
+    """Only a leader decides about calls."""
+    state = committed(operation(1, 1))
+    with pytest.raises(LeaseExpired):
+        state.table.decide(call(1, 2), _POLICY, 0.0)
+
+
+def test_a_snapshot_holds_what_a_live_client_has_not_acknowledged() -> None:
+    """Dumped and loaded, everything is decided as before (invariant 8)."""
+    session = SessionPut(9, "nightly", b"peer", "open", 60.0, 1.0)
+    state = committed(
+        SecretsPut(((1, b"s" * 32), (0, b"t" * 32))),
+        IdsReserved(1024),
+        session,
+        SessionPut(8, "gone", b"", "open", 60.0, 1.0),
+        SessionForgotten(8),
+        ClientRegistered(9),
+        operation(9, None, key=b"row"),
+        operation(1, 1),
+        operation(1, 3, first_incomplete=1, completed=((2, 2),)),
+        operation(2, 1),
+        operation(2, 2, first_incomplete=2),
+        ClientRegistered(3),
+        operation(-5, None, key=b"plain"),
+        LeaderStarted(4, "r1", 0),
+    )
+    state.lead(AliveLeases())
+    state.table.decide(call(2, 7, first_incomplete=1), _POLICY, 0.0)
+    copy = GroupState()
+    copy.load(list(state.dump()), 0.0)
+    assert list(copy.dump()) == list(state.dump())
+    assert (copy.applied, copy.last_id, copy.secrets) == (
+        state.applied,
+        state.last_id,
+        state.secrets,
+    )
+    assert copy.sessions == {9: session}
+    assert copy.known_ids() == [1, 2, 3, 9]
+    for client_id, seq, verdict in [
+        (1, 1, Verdict.COMPLETED),
+        (1, 2, Verdict.STALE),
+        (1, 3, Verdict.COMPLETED),
+        (2, 1, Verdict.STALE),
+        (2, 2, Verdict.COMPLETED),
+        # What only ran is no part of it.
+        (2, 7, Verdict.NEW),
+    ]:
+        assert _decide(copy, client_id, seq) is verdict
+    assert copy.witnessed(call(9, None, b"row")) is Witnessed.KNOWN
+
+
+def test_an_acknowledgement_that_is_in_no_entry_is_in_no_snapshot() -> None:
+    """What a header said of a call that still runs is not in the log (invariant 8)."""
+    state = committed(operation(1, 1))
+    state.lead(AliveLeases())
+    # As the leader's shell does it: acknowledgements travel in the entry.
+    state.table.decide(call(1, 2), _POLICY, 0.0)
+    (client,) = [item for item in state.dump() if getattr(item, "client_id", None) == 1]
+    assert client.first_incomplete == 1  # type: ignore[union-attr]
+    assert [kept.seq for kept in client.calls] == [1]  # type: ignore[union-attr]
