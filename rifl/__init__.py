@@ -16,6 +16,8 @@ For asyncio see ``rifl.aio``; the rules are in ``rifl.core``.
 
 from rifl import aio
 from rifl.client import (
+    BatchItem,
+    BatchResult,
     CallError,
     Channel,
     ClientInterceptor,
@@ -34,6 +36,8 @@ from rifl.server import Deduplicator, record, serve_until_signal
 from rifl.stores import DbApiTransaction
 
 __all__ = [
+    "BatchItem",
+    "BatchResult",
     "CallError",
     "Channel",
     "ClientInterceptor",

@@ -33,6 +33,7 @@ __all__ = [
     "find_header",
     "find_key",
     "fingerprint",
+    "outcome_from_wire",
     "outcome_to_wire",
     "parse_call",
     "parse_key",
@@ -198,6 +199,11 @@ def record_to_bytes(record: CompletionRecord) -> bytes:
 def outcome_to_wire(outcome: Outcome) -> rifl_pb2.Outcome:
     """Return the enum value of an outcome."""
     return _OUTCOME_TO_WIRE[outcome]
+
+
+def outcome_from_wire(number: rifl_pb2.Outcome) -> Outcome:
+    """Return the outcome of an enum value; one we do not know is unknown."""
+    return _OUTCOME_FROM_WIRE.get(number, Outcome.UNKNOWN)
 
 
 def record_from_bytes(data: bytes) -> CompletionRecord:

@@ -3,6 +3,7 @@
 ``connect`` is the sync one, ``rifl.aio.connect`` its counterpart for asyncio.
 """
 
+from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.channel import Channel, connect
 from rifl.client.errors import CallError
 from rifl.client.interceptor import ClientInterceptor, client_interceptor
@@ -12,6 +13,8 @@ from rifl.client.session import Session
 from rifl.core.retry import RetryPolicy
 
 __all__ = [
+    "BatchItem",
+    "BatchResult",
     "CallError",
     "Channel",
     "ClientInterceptor",

@@ -9,12 +9,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from rifl.client.aio_batches import run_batch
 from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange, AioSender
 from rifl.client.aio_session import AioSession
 from rifl.client.aio_streams import AioStreamUnaryMultiCallable, AioUnaryStreamMultiCallable
 from rifl.client.aio_targets import AioSeveralTargets
+from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.errors import unserialisable
 from rifl.client.keys import take_key
 from rifl.client.routing import Router
@@ -168,6 +170,21 @@ class AioChannel(grpc.aio.Channel):
         """See ``grpc.aio.Channel.stream_stream``."""
         self._check_process()
         return self._inner.stream_stream(*args, **kwargs)
+
+    async def batch(
+        self,
+        method: str,
+        items: Sequence[BatchItem],
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+    ) -> list[BatchResult]:
+        """See ``rifl.Channel.batch``.
+
+        Cancelled, it cancels its RPC; what became of its calls is unknown then.
+        """
+        self._check_process()
+        return await run_batch(self._client, self._inner, method, items, timeout, metadata)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """See ``grpc.aio.Channel.get_state``."""

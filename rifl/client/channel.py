@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
 import grpc
 
+from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.multicallable import UnaryUnaryMultiCallable
 from rifl.client.routing import Router
 from rifl.client.session import Session
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.client.streams import StreamUnaryMultiCallable, UnaryStreamMultiCallable
+from rifl.client.sync_batches import Batches
 from rifl.client.sync_client import SyncClient
 from rifl.client.targets import SeveralTargets
 from rifl.core.observer import Observer
@@ -120,6 +123,7 @@ class Channel(grpc.Channel):
         self._inner = inner
         self._client = SyncClient(inner, settings)
         self._session = Session(self._client)
+        self._batches = Batches(self._client)
 
     @property
     def session(self) -> Session:
@@ -188,6 +192,45 @@ class Channel(grpc.Channel):
         self._check_process()
         return self._inner.stream_stream(*args, **kwargs)
 
+    def batch(
+        self,
+        method: str,
+        items: Sequence[BatchItem],
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+    ) -> list[BatchResult]:
+        """Make many calls of one unary method, in as few RPCs as they fit; blocks.
+
+        ``method`` is its full name, ``/package.Service/Method``. Each call has its own
+        identity, runs once, and has a result of its own, in the order of ``items``: one
+        that fails takes no other with it. Handlers of an RPC run in that order unless
+        the server declares otherwise; what is retried may run after what comes later.
+        What has no final answer is sent again within ``timeout`` (seconds for all of
+        it; None: as the retry policy says), with the same identities, as single calls are;
+        calls with an equal key and request happen once and get one answer.
+
+        A failure is in the results, never raised, whatever failed; raised are
+        ``ValueError`` for a closed channel, ``BadHeader`` for a key that is none, and
+        ``ForkedProcessError``. Any thread; any number at once. See ``BatchItem``.
+        """
+        return self._batches.run(method, items, timeout, metadata)
+
+    def batch_future(
+        self,
+        method: str,
+        items: Sequence[BatchItem],
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+    ) -> Future[list[BatchResult]]:
+        """Do what ``batch`` does in the background.
+
+        At most 16 batches of a channel are under way so; more wait their turn, which
+        counts towards ``timeout``. One that has begun cannot be cancelled but by ``close``.
+        """
+        return self._batches.submit(method, items, timeout, metadata)
+
     def subscribe(
         self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool = False
     ) -> None:
@@ -205,6 +248,7 @@ class Channel(grpc.Channel):
         if not self._client.forked:
             self._client.stop()
             self._inner.close()
+            self._batches.close()
 
     def __enter__(self) -> Channel:
         self._check_process()

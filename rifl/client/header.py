@@ -10,11 +10,12 @@ from __future__ import annotations
 from struct import Struct
 
 from rifl.core.attempt import IssuedCall
+from rifl.core.batch_flow import Leg
 from rifl.core.call import pairs_from_ranges
 from rifl.core.client_lease import ClientLease
 from rifl.v1 import rifl_pb2
 
-__all__ = ["encode_header"]
+__all__ = ["encode_batch_header", "encode_header"]
 
 # Fields 8 and 9, both fixed64: tag, time_us, tag, seed.
 _STAMP = Struct("<BQBQ").pack
@@ -49,6 +50,18 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
         else:
             header += rifl_pb2.CallHeader(completed=pairs).SerializeToString()
     return header
+
+
+def encode_batch_header(leg: Leg, max_response_bytes: int = 0) -> bytes:
+    """Return the value of ``rifl-bin`` for one RPC of a batch: it names no call."""
+    call = leg.calls[0]
+    return (call.lease.encoded or _prefix(call.lease, max_response_bytes)) + rifl_pb2.CallHeader(
+        first_incomplete=leg.first_incomplete,
+        completed=pairs_from_ranges(leg.first_incomplete, leg.completed),
+        attempt=leg.attempt,
+        time_us=call.time_us,
+        seed=call.seed,
+    ).SerializeToString()
 
 
 def _keyed(call: IssuedCall, max_response_bytes: int) -> bytes:

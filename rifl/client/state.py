@@ -15,10 +15,11 @@ from lease_server.log import get_logger
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.answers import read_answer
 from rifl.client.errors import CallError, ForkedProcessError, Status
-from rifl.client.header import encode_header
+from rifl.client.header import encode_batch_header, encode_header
 from rifl.client.routing import LEASE_SERVICE, Router
 from rifl.client.settings import Settings
 from rifl.core.attempt import Answer, IssuedCall
+from rifl.core.batch_flow import BatchLimits, Leg
 from rifl.core.client_lease import ClientLease, Grant
 from rifl.core.client_session import LOST_REASONS, ClientSession, LeaseStep
 from rifl.core.observer import EndedCall, Observers
@@ -70,6 +71,7 @@ class ClientState:
         self.observer = Observers.of(settings.observer, _observer_failed)
         self._max_response_bytes = settings.max_response_bytes
         self.lock = threading.Lock()
+        self.batch_limits = BatchLimits()
         self.lease: ClientLease | None = None
         self.closed = False
         self.forked = False
@@ -100,6 +102,10 @@ class ClientState:
     def header(self, call: IssuedCall) -> tuple[str, bytes]:
         """Return the metadata entry of a call's current attempt."""
         return (HEADER_KEY, encode_header(call, self._max_response_bytes))
+
+    def batch_header(self, leg: Leg) -> tuple[str, bytes]:
+        """Return the metadata entry of one RPC of a batch."""
+        return (HEADER_KEY, encode_batch_header(leg, self._max_response_bytes))
 
     def check_usable(self) -> None:
         """Raise ``ForkedProcessError`` in a child of the channel's process."""

@@ -189,6 +189,10 @@ class ClientSession:
         except WindowExceeded:
             return None
 
+    def acknowledgements(self, lease: ClientLease) -> tuple[int, list[tuple[int, int]]]:
+        """Return what the header of a batch of the client id's calls acknowledges."""
+        return lease.tracker.first_incomplete, self._ranges(lease)
+
     def next_attempt(self, call: IssuedCall) -> None:
         """Number the next attempt of ``call`` and bring its header up to date."""
         call.attempt += 1

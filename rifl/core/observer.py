@@ -80,6 +80,11 @@ class Observer:
     def call_served(self, served: ServedCall) -> None:
         """An arrival was decided, and run if it was new."""
 
+    def batch_served(self, served: Sequence[ServedCall]) -> None:
+        """The items of a batched call were decided: as if each had come alone, by default."""
+        for each in served:
+            self.call_served(each)
+
     def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
         """The store wrote ``entries`` records and intents in one commit, or failed to."""
 
@@ -100,6 +105,14 @@ class Observer:
 
     def call_ended(self, ended: EndedCall, begun: Any) -> None:
         """A call is over; in any thread."""
+
+    def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
+        """The items of a batch are over: as if each was a call, by default.
+
+        ``call_begins`` was told of one call.
+        """
+        for each in ended:
+            self.call_ended(each, begun)
 
 
 class Observers(Observer):
@@ -137,6 +150,10 @@ class Observers(Observer):
         """See ``Observer``."""
         self._each("call_served", served)
 
+    def batch_served(self, served: Sequence[ServedCall]) -> None:
+        """See ``Observer``."""
+        self._each("batch_served", served)
+
     def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
         """See ``Observer``."""
         self._each("committed", entries, seconds, error)
@@ -167,6 +184,14 @@ class Observers(Observer):
                 observer.call_ended(ended, mine)
             except Exception as error:  # noqa: BLE001 - as above
                 self._note("call_ended", error)
+
+    def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
+        """See ``Observer``."""
+        for observer, mine in zip(self._observers, begun, strict=True):
+            try:
+                observer.batch_ended(ended, mine)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note("batch_ended", error)
 
     def _each(self, method: str, *arguments: Any) -> None:
         for observer in self._observers:

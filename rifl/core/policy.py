@@ -80,6 +80,8 @@ class MethodPolicy:
     key of a call which brings no identity of its own.
     ``buffer_bytes``: a request stream that ends within as many is read before its
     handler starts; a longer one is handed over while it arrives.
+    ``batch_concurrency``: how many coroutine handlers of one batched call run at once;
+    with 1 they run one after another, in the batch's order, as plain functions always do.
     """
 
     kind: Kind = Kind.PLAIN
@@ -90,6 +92,7 @@ class MethodPolicy:
     retention_s: float | None = None
     key_field: str | None = None
     buffer_bytes: int = _DEFAULT_BUFFER_BYTES
+    batch_concurrency: int = 1
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.
@@ -107,6 +110,8 @@ class MethodPolicy:
             raise PolicyError(f"{self.key_field!r} is not the name of a field")
         if self.buffer_bytes < 0:
             raise PolicyError("buffer_bytes must not be negative")
+        if self.batch_concurrency < 1:
+            raise PolicyError("batch_concurrency must be at least 1")
 
     @classmethod
     def of(cls, declared: MethodPolicy | Kind | str | None) -> MethodPolicy | None:

@@ -14,6 +14,8 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import Fetch, HandlerResult, Wait, admit, execute
+from rifl.envelope import MARK, is_batch
+from rifl.server.aio_batches import batched_behavior
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
@@ -145,7 +147,11 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             return raised_result(inner, error, aio=True)
         return returned_result(inner, response, serialize, aio=True)
 
+    batched = batched_behavior(shell, method, policy, run, send)
+
     async def deduplicated(request: bytes, context: Any) -> Any:
+        if request[:1] == MARK and is_batch(context.invocation_metadata()):
+            return await batched(request, context)
         call: Call | None = None
         raised: list[BaseException] = []
         began = 0.0 if observer is None else time.perf_counter()

@@ -22,6 +22,7 @@ __all__ = [
     "answer_status",
     "is_bare",
     "raised_result",
+    "refusal_info",
     "refusal_status",
     "returned_result",
 ]
@@ -130,18 +131,19 @@ def answer_status(answer: Answer, attempt: int) -> Status:
 
 def refusal_status(error: RiflError, call: Call | None) -> Status:
     """Return what a refusal is sent as: rich details and the outcome."""
+    info, retry_after_s = refusal_info(error, call)
+    code = grpc.StatusCode[error.code]
+    status = rich_status(code, error.reason, str(error), info, retry_after_s)
+    trailing = (*status.trailing_metadata, (OUTCOME_KEY, error.outcome.value))
+    return Status(status.code.value[0], status.details, (), trailing, None)
+
+
+def refusal_info(error: RiflError, call: Call | None) -> tuple[dict[str, str], float | None]:
+    """Return what an ErrorInfo says beside the reason, and when asking again may help."""
     info = {}
     if isinstance(error, LeaseExpired) and call is not None and call.retried_by_grpc:
         info["previous_attempts"] = "true"
-    status = rich_status(
-        grpc.StatusCode[error.code],
-        error.reason,
-        str(error),
-        info,
-        _RETRY_AFTER_S.get(error.reason),
-    )
-    trailing = (*status.trailing_metadata, (OUTCOME_KEY, error.outcome.value))
-    return Status(status.code.value[0], status.details, (), trailing, None)
+    return info, _RETRY_AFTER_S.get(error.reason)
 
 
 def _text(error: BaseException, *, aio: bool) -> str:

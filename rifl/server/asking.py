@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, cast
 
 import grpc
@@ -14,6 +14,7 @@ from lease_server.shared import SharedLeaseStorage
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, Decision
 from rifl.core.errors import RiflError, StoreUnavailable
+from rifl.core.groups import Replies, group_of
 from rifl.core.later import Later
 from rifl.core.namespace import is_namespace
 from rifl.core.policy import MethodPolicy
@@ -107,6 +108,13 @@ class _AskingStore:
             return self._store.claim(call, policy)
         return _Met(self._ask(call), lambda: self._store.claim(call, policy))
 
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
+        """The same for calls of one client: asked once."""
+        group, first = group_of(self._store), calls[0]
+        if self._authority.verified(first.client_id, first.token, first.peer):
+            return group.claim_all(calls, policy)
+        return _Met(self._ask(first), lambda: group.claim_all(calls, policy))
+
     def token(self, client_id: int) -> bytes:
         """None: tokens that were found good are the authority's to know."""
         return b""
@@ -152,7 +160,7 @@ class _Met(Later):
 
     __slots__ = ("_claim", "_pending")
 
-    def __init__(self, pending: Pending, claim: Callable[[], Decision | Later]) -> None:
+    def __init__(self, pending: Pending, claim: Callable[[], Any]) -> None:
         self._pending = pending
         self._claim = claim
 

@@ -89,6 +89,10 @@ class Deduplicator:
     of a named session stay as long as it does. ``max_keys`` and
     ``max_key_bytes`` bound what is kept for one client, session or peer.
 
+    ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may
+    carry, and how long its request may be (gRPC's own limit of 4 MiB counts, too); a
+    larger one is refused whole, and the client splits it.
+
     ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
     bytes, called from many threads; ``memory:`` stores nothing to be sealed.
 
@@ -127,12 +131,16 @@ class Deduplicator:
         key_retention_s: float | None = 86_400.0,
         max_keys: int = 100_000,
         max_key_bytes: int = 64 << 20,
+        max_batch_items: int = 1000,
+        max_batch_bytes: int = 4 << 20,
         seal: Transform | None = None,
         unseal: Transform | None = None,
         lease_server: str | None = None,
         lease_credentials: grpc.ChannelCredentials | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if max_batch_items < 1 or max_batch_bytes < 1:
+            raise ValueError("max_batch_items and max_batch_bytes must be at least 1")
         if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
             raise ValueError("term_s and window are positive, max_wait_s and drain_s not negative")
         self._policies = MethodPolicies({**_NEVER, **(methods or {})}, default)
@@ -191,6 +199,8 @@ class Deduplicator:
             peer_property=peer_property,
             observer=self._observer,
             keys_from=self._keys_from,
+            max_batch_items=max_batch_items,
+            max_batch_bytes=max_batch_bytes,
         )
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)

@@ -35,7 +35,7 @@ from rifl.wire import (
     stream_fields,
 )
 
-__all__ = ["Engine", "KeysFrom", "field_key"]
+__all__ = ["Engine", "KeysFrom", "field_key", "served_call"]
 
 _WAIT_SHARE = 0.9
 _CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
@@ -68,6 +68,8 @@ class Engine:
         peer_property: str | None,
         observer: Observers | None = None,
         keys_from: KeysFrom = KeysFrom.AUTHENTICATED,
+        max_batch_items: int = 1000,
+        max_batch_bytes: int = 4 << 20,
     ) -> None:
         self.store = store
         self.authority = authority
@@ -81,6 +83,8 @@ class Engine:
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
+        self.max_batch_items = max_batch_items
+        self.max_batch_bytes = max_batch_bytes
 
     def arrive(
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
@@ -187,19 +191,24 @@ class Engine:
         self, method: str, call: Call | None, answer: Answer | RiflError, began: float
     ) -> None:
         """Tell the observer, of which there is one, of an answer or a refusal."""
-        if isinstance(answer, RiflError):
-            outcome, reason, code = answer.outcome, answer.reason, _CODES[answer.code]
-        else:
-            outcome, reason, code = answer.outcome, answer.record.reason, answer.record.code
-        self.observer.call_served(  # type: ignore[union-attr]  # asked for by the shell
-            ServedCall(method, call, outcome, reason, code, time.perf_counter() - began)
-        )
+        self.observer.call_served(served_call(method, call, answer, began))  # type: ignore[union-attr]  # asked for by the shell
 
     def wait_limit_s(self, remaining_s: float | None) -> float:
         """How long a duplicate may wait: the answer has to reach it in time."""
         if remaining_s is None:
             return self._max_wait_s
         return min(max(0.0, remaining_s) * _WAIT_SHARE, self._max_wait_s)
+
+
+def served_call(
+    method: str, call: Call | None, answer: Answer | RiflError, began: float
+) -> ServedCall:
+    """Return what an observer is told of an answer or a refusal."""
+    if isinstance(answer, RiflError):
+        outcome, reason, code = answer.outcome, answer.reason, _CODES[answer.code]
+    else:
+        outcome, reason, code = answer.outcome, answer.record.reason, answer.record.code
+    return ServedCall(method, call, outcome, reason, code, time.perf_counter() - began)
 
 
 def field_key(message: Any, field: str) -> bytes:

@@ -16,6 +16,7 @@ from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import Fetch, HandlerResult, Wait, serve
+from rifl.envelope import MARK, is_batch
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
@@ -27,6 +28,7 @@ from rifl.server.answers import (
 )
 from rifl.server.context import CURRENT, HandlerContext, Serving
 from rifl.server.engine import Engine
+from rifl.server.sync_batches import batched_behavior
 
 __all__ = ["SyncShell", "send", "unary_behavior"]
 
@@ -141,7 +143,11 @@ def unary_behavior(
                 CURRENT.set(None)
         return returned_result(inner, response, serialize, aio=aio)
 
+    batched = batched_behavior(shell, method, policy, run, send)
+
     def deduplicated(request: bytes, context: Any) -> Any:
+        if request[:1] == MARK and is_batch(context.invocation_metadata()):
+            return batched(request, context)
         call: Call | None = None
         raised: list[BaseException] = []
         began = 0.0 if observer is None else time.perf_counter()

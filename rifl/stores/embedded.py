@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lease_server.log import get_logger
@@ -74,6 +74,22 @@ class EmbeddedStore:
             except InvariantViolated as violation:
                 self._broken(violation)
                 raise
+
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> list[Any]:
+        """Decide about many calls and claim those that are new: see ``Group``."""
+        now = self._clock()
+        decide = self._table.decide
+        replies: list[Any] = []
+        with self._lock:
+            for call in calls:
+                try:
+                    replies.append(decide(call, policy, now))
+                except RiflError as refusal:
+                    replies.append(refusal)
+                except InvariantViolated as violation:
+                    self._broken(violation)
+                    raise
+        return replies
 
     def start(self, attempt: Attempt) -> Any | None:
         """Nothing to make durable."""
@@ -198,19 +214,37 @@ class EmbeddedStore:
         # Only what is kept for a time needs one.
         now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
-            try:
-                gone = self._table.settle(attempt, record, keep=self._keeps_records, now=now)
-            except InvariantViolated as violation:
-                self._broken(violation)
-                raise
-            if gone:
-                self._remove([attempt.entry.client_id])
-            if self._draining:
-                self._idle.notify_all()
-            # No waiter comes after `ended`, but one may leave while we wake them.
-            waiters, attempt.waiters = attempt.waiters, ()
+            waiters = self._settle_one(attempt, record, now)
         for wake in waiters:
             wake()
+
+    def _settle_all(
+        self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord | None]
+    ) -> None:
+        now = self._clock()
+        waiters: list[Callable[[], None]] = []
+        with self._lock:
+            for attempt, record in zip(attempts, records, strict=True):
+                waiters.extend(self._settle_one(attempt, record, now))
+        for wake in waiters:
+            wake()
+
+    def _settle_one(
+        self, attempt: Attempt, record: CompletionRecord | None, now: float
+    ) -> Sequence[Callable[[], None]]:
+        """Settle with the lock held; whom to wake without it."""
+        try:
+            gone = self._table.settle(attempt, record, keep=self._keeps_records, now=now)
+        except InvariantViolated as violation:
+            self._broken(violation)
+            raise
+        if gone:
+            self._remove([attempt.entry.client_id])
+        if self._draining:
+            self._idle.notify_all()
+        # No waiter comes after `ended`, but one may leave while we wake them.
+        waiters, attempt.waiters = attempt.waiters, ()
+        return waiters
 
     def _broken(self, violation: InvariantViolated) -> None:
         """Begin no new calls, for good: one of our own rules is broken (DESIGN §9)."""

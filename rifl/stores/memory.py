@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lease_server.storage import LeaseStorage, MemoryLeaseStorage
+from rifl.core.client_table import Attempt
+from rifl.core.record import CompletionRecord
 from rifl.stores.embedded import EmbeddedStore
 
 __all__ = ["MemoryStore"]
@@ -18,3 +22,14 @@ class MemoryStore(EmbeddedStore):
     def __init__(self) -> None:
         super().__init__()
         self.leases: LeaseStorage = MemoryLeaseStorage()
+
+    def start_all(self, attempts: Sequence[Attempt]) -> list[None]:
+        """Nothing to make durable."""
+        return [None] * len(attempts)
+
+    def finish_all(
+        self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]
+    ) -> list[None]:
+        """Keep the records."""
+        self._settle_all(attempts, records)
+        return [None] * len(attempts)

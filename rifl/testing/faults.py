@@ -75,6 +75,9 @@ class Faults:
 class FaultyStore:
     """A store that fails where a fault is armed; all else is the inner one's."""
 
+    # A batch asks for each of its calls, so that a fault strikes one of them.
+    start_all = finish_all = None
+
     def __init__(self, inner: Any, faults: Faults, kill: Callable[[], None]) -> None:
         self._inner = inner
         self._faults = faults

@@ -80,6 +80,45 @@ class CompletionRecord(_message.Message):
     messages: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, code: _Optional[int] = ..., details: _Optional[str] = ..., response: _Optional[bytes] = ..., initial_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., trailing_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., reason: _Optional[str] = ..., has_response: bool = ..., messages: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class Batch(_message.Message):
+    __slots__ = ("requests", "keys", "seqs")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    SEQS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedScalarFieldContainer[bytes]
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    seqs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, requests: _Optional[_Iterable[bytes]] = ..., keys: _Optional[_Iterable[bytes]] = ..., seqs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class BatchReply(_message.Message):
+    __slots__ = ("responses", "outcomes", "statuses")
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    STATUSES_FIELD_NUMBER: _ClassVar[int]
+    responses: _containers.RepeatedScalarFieldContainer[bytes]
+    outcomes: _containers.RepeatedScalarFieldContainer[Outcome]
+    statuses: _containers.RepeatedCompositeFieldContainer[BatchStatus]
+    def __init__(self, responses: _Optional[_Iterable[bytes]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, str]]] = ..., statuses: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ...) -> None: ...
+
+class BatchStatus(_message.Message):
+    __slots__ = ("item", "record", "retry_after_ms", "info")
+    class InfoEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ITEM_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    item: int
+    record: CompletionRecord
+    retry_after_ms: int
+    info: _containers.ScalarMap[str, str]
+    def __init__(self, item: _Optional[int] = ..., record: _Optional[_Union[CompletionRecord, _Mapping]] = ..., retry_after_ms: _Optional[int] = ..., info: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class ResolveRequest(_message.Message):
     __slots__ = ("client_id", "token", "seq", "key")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,162 @@
+"""Batched calls: what their sync and aio shells share (DESIGN §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lease_server.log import get_logger
+from rifl.core.batching import BatchAnswer
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import (
+    BatchTooLarge,
+    Draining,
+    LeaseExpired,
+    NotLeader,
+    RiflError,
+    SessionClosed,
+    StoreUnavailable,
+)
+from rifl.core.outcome import Outcome
+from rifl.core.policy import CODE_NUMBERS
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import Answer
+from rifl.envelope import BatchedCall, encode_reply, parse_batch
+from rifl.envelope import ItemReply as Reply
+from rifl.server.answers import refusal_info
+from rifl.server.engine import Engine, served_call
+from rifl.wire import ATTEMPTS_BY_GRPC_KEY, find_header
+
+__all__ = ["Batch", "ItemsContext"]
+
+_log = get_logger("rifl.server")
+# Said of the client or of the server, not of the call: told once if told of all.
+_OF_ALL = (LeaseExpired, SessionClosed, Draining, StoreUnavailable, NotLeader)
+# What an item's answer takes beside what it says, roughly.
+_ITEM_BYTES = 32
+
+
+class Batch:
+    """One batch under way: its calls, and whether its caller still waits.
+
+    Raises from its constructor what refuses the batch as a whole: ``BadHeader``,
+    ``BatchTooLarge``, ``NotYours``, ``LeaseExpired``.
+    """
+
+    def __init__(self, engine: Engine, method: str, body: bytes, context: Any) -> None:
+        self._engine = engine
+        self._method = method
+        metadata = context.invocation_metadata()
+        header = find_header(metadata)
+        self.calls: list[BatchedCall] = parse_batch(
+            header or b"",
+            method,
+            body,
+            max_items=engine.max_batch_items,
+            max_bytes=engine.max_batch_bytes,
+        )
+        first = self.calls[0]
+        engine.authenticate(first, context)
+        retried = first.attempt == 1 and any(key == ATTEMPTS_BY_GRPC_KEY for key, _ in metadata)
+        if first.peer or retried:
+            for call in self.calls:
+                call.peer, call.retried_by_grpc = first.peer, retried
+        self._gone = False
+        # Handlers that raised: the first one is logged, the others are counted.
+        self._raised: list[tuple[Call, BaseException]] = []
+
+    def gone(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._gone
+
+    def leave(self) -> None:
+        """Note that the caller is gone: no further handlers are begun."""
+        self._gone = True
+
+    def raised(self, attempt: Attempt, error: BaseException) -> None:
+        """Note that a handler raised; its item is answered as gRPC would."""
+        self._raised.append((attempt.call, error))
+
+    def reply(self, answers: Sequence[BatchAnswer], began: float) -> bytes:
+        """Return the batch's answer; raises the one refusal that is every item's."""
+        engine, method = self._engine, self._method
+        self._log_raised()
+        for call, answer in zip(self.calls, answers, strict=True):
+            if isinstance(answer, RiflError):
+                engine.refusals.refused(method, call, answer)
+        if engine.observer is not None:
+            engine.observer.batch_served(
+                [
+                    served_call(method, call, answer, began)
+                    for call, answer in zip(self.calls, answers, strict=True)
+                    if isinstance(answer, Answer | RiflError)
+                ]
+            )
+        first = answers[0]
+        if isinstance(first, _OF_ALL) and all(type(other) is type(first) for other in answers):
+            raise first
+        left = self.calls[0].max_response_bytes
+        replies: list[Reply] = []
+        for call, answer in zip(self.calls, answers, strict=True):
+            reply = _reply(call, answer)
+            size = reply.record.size + _ITEM_BYTES
+            if size <= left:
+                left -= size
+            else:
+                # It is recorded: asked for again, in a smaller batch, it fits.
+                error = BatchTooLarge("the answers do not fit one message")
+                reply = _refusal(error, call)._replace(outcome=Outcome.UNKNOWN)
+            replies.append(reply)
+        return encode_reply(replies)
+
+    def _log_raised(self) -> None:
+        if self._raised:
+            call, error = self._raised[0]
+            _log.error(
+                "batched_handlers_raised",
+                method=self._method,
+                rpc_id=str(call.rpc_id),
+                raised=len(self._raised),
+                exc_info=error,
+            )
+
+
+class ItemsContext:
+    """gRPC's context as the handlers of a batch may use it: the RPC is not theirs alone.
+
+    Their own contexts note what they say; what is left would be the whole RPC's.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def cancel(self) -> bool:
+        """Do nothing: the other items' answers travel in the same RPC."""
+        return False
+
+    def set_compression(self, compression: Any) -> None:
+        """Do nothing, as above."""
+
+    def disable_next_message_compression(self) -> None:
+        """Do nothing, as above."""
+
+
+def _reply(call: Call, answer: BatchAnswer) -> Reply:
+    if isinstance(answer, Answer):
+        return Reply(answer.record, answer.outcome)
+    if isinstance(answer, RiflError):
+        return _refusal(answer, call)
+    # As for a single call: gRPC logs it, and the caller asks again.
+    raise answer
+
+
+def _refusal(error: RiflError, call: Call) -> Reply:
+    info, retry_after_s = refusal_info(error, call)
+    record = CompletionRecord(
+        CODE_NUMBERS[error.code], str(error), outcome=error.outcome, reason=error.reason
+    )
+    return Reply(record, error.outcome, retry_after_s, info)

@@ -1,0 +1,95 @@
+"""Batched calls on ``grpc.server``: one pool thread a batch, which blocks (DESIGN §4)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from lease_server.raw import RawAnswer
+from rifl.core.batching import serve_batch
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.groups import group_of
+from rifl.core.later import Later
+from rifl.core.policy import MethodPolicy
+from rifl.core.serving import HandlerResult
+from rifl.server.answers import Status, refusal_status
+from rifl.server.batches import Batch, ItemsContext
+
+__all__ = ["batched_behavior"]
+
+_Run = Callable[[bytes, Any, Attempt, list[BaseException]], HandlerResult]
+_Send = Callable[[Any, Status], bytes]
+
+
+class _Blocking(Later):
+    """Work that is done where it is waited for."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+
+    def wait(self) -> Any:
+        return self._work()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise NotImplementedError("a sync shell blocks")
+
+
+def batched_behavior(
+    shell: Any, method: str, policy: MethodPolicy, run: _Run, send: _Send
+) -> Callable[[bytes, Any], RawAnswer]:
+    """Return the behavior of a unary handler's batches.
+
+    ``run`` runs the handler for one attempt, ``send`` refuses the RPC. The handlers of
+    one batch run one after another, in its order, in the RPC's thread.
+    """
+    engine = shell.engine
+    group = group_of(engine.store)
+
+    def run_all(batch: Batch, context: Any, attempts: list[Attempt]) -> list[HandlerResult | None]:
+        results: list[HandlerResult | None] = []
+        raised: list[BaseException] = []
+        for attempt in attempts:
+            if batch.gone():
+                results.extend([None] * (len(attempts) - len(results)))
+                break
+            results.append(run(attempt.call.request, context, attempt, raised))  # type: ignore[attr-defined]
+            if raised:
+                batch.raised(attempt, raised.pop())
+        return results
+
+    def fetch_all(calls: list[Call]) -> list[Any]:
+        return [engine.store.fetch(call) for call in calls]
+
+    def batched(body: bytes, context: Any) -> RawAnswer:
+        began = time.perf_counter()
+        calls: list[Any] = []
+        try:
+            batch = Batch(engine, method, body, context)
+            calls = batch.calls
+            # False: it is gone already; on a grpc.aio.server the answer is always None.
+            if context.add_callback(batch.leave) is False:
+                batch.leave()
+            inner = ItemsContext(context)
+            steps = serve_batch(
+                engine.store,
+                group,
+                calls,
+                policy,
+                run=lambda attempts: _Blocking(lambda: run_all(batch, inner, attempts)),
+                fetch=lambda wanted: _Blocking(lambda: fetch_all(wanted)),
+                gone=batch.gone,
+            )
+            return RawAnswer(batch.reply(shell.drive(steps, context), began))
+        except RiflError as error:
+            if not calls:
+                engine.refusals.refused(method, None, error)
+                if engine.observer is not None:
+                    engine.served(method, None, error, began)
+            return RawAnswer(send(context, refusal_status(error, calls[0] if calls else None)))
+
+    return batched
