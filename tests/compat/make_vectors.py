@@ -19,6 +19,7 @@ from rifl.core.errors import RiflError
 from rifl.server.answers import refusal_status
 from rifl.v1 import rifl_pb2
 from rifl.wire import OUTCOME_KEY, STATUS_DETAILS_KEY, fingerprint, record_to_bytes
+from tests.compat.batch_vectors import batch_vectors
 from tests.compat.make_store import ANSWER, REFUSAL
 
 __all__ = ["DIRECTORY", "vectors"]
@@ -176,6 +177,7 @@ def vectors() -> dict[str, Any]:
     return {
         "headers.json": _headers(),
         "answers.json": _answers(),
+        "batches.json": batch_vectors(),
         "messages.json": _lease(),
         "stored.json": _stored(),
     }

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rifl.core.errors import BadHeader
+from rifl.envelope import parse_batch, parse_reply
 from rifl.v1 import rifl_pb2
 from rifl.wire import (
     error_class,
@@ -16,6 +17,8 @@ from rifl.wire import (
     read_refusal,
     record_from_bytes,
 )
+from tests.compat.batch_vectors import METHOD as BATCHED
+from tests.compat.batch_vectors import REPLIES
 from tests.compat.make_store import ANSWER, REFUSAL
 from tests.compat.make_vectors import DIRECTORY, vectors
 
@@ -92,3 +95,30 @@ def test_an_outcome_of_a_later_release_is_unknown() -> None:
     """A value nobody here knows is never taken for executed (DESIGN §3)."""
     data = rifl_pb2.CompletionRecord(code=0, outcome=99, has_response=True)  # type: ignore[arg-type]
     assert record_from_bytes(data.SerializeToString()).outcome.value == "unknown"
+
+
+@pytest.mark.parametrize("vector", _load("batches.json")["batches"], ids=lambda v: v["name"])
+@pytest.mark.parametrize("added", [b"", _UNKNOWN_FIELD], ids=["as is", "with an unknown field"])
+def test_batches_are_read(vector: Any, added: bytes) -> None:
+    """A batch of this release is understood, item by item (DESIGN §4)."""
+    wire = bytes.fromhex(vector["wire"]) + added
+    header = bytes.fromhex(vector["header"]) + added
+    calls = parse_batch(header, BATCHED, wire, max_items=100, max_bytes=10_000)
+    for call, item in zip(calls, vector["items"], strict=True):
+        assert call.request.hex() == item["request"]
+        assert call.seq == (int(item["seq"]) if "seq" in item else None)
+        assert call.key == (bytes.fromhex(item["key"]) if "key" in item else None)
+        assert (call.fingerprint or b"").hex() == item["fingerprint"]
+
+
+@pytest.mark.parametrize("at", range(len(REPLIES)))
+def test_answers_to_batches_are_read(at: int) -> None:
+    """Each item's answer comes out as it was put in (DESIGN §4)."""
+    wire = bytes.fromhex(_load("batches.json")["answers"][at]["wire"])
+    found = parse_reply(wire + _UNKNOWN_FIELD, len(REPLIES[at][1]))
+    for reply, sent in zip(found, REPLIES[at][1], strict=True):
+        assert (reply.record, reply.outcome, reply.retry_after_s) == (
+            sent.record,
+            sent.outcome,
+            sent.retry_after_s,
+        )
