@@ -1,0 +1,103 @@
+"""The tables of a log file, and its format's number."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from curp.log.errors import CorruptLog
+
+__all__ = ["FORMAT", "LSN_BITS", "find_group", "make_group"]
+
+FORMAT = 1
+# An entry's place: its group's number above these bits, its LSN in them. One integer
+# is the fastest key SQLite has, and keeps a group's entries together.
+LSN_BITS = 48
+
+_TABLES = """
+CREATE TABLE curp_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+-- The lease ends at expires_at seconds after that boot, which is '' before the first leader.
+CREATE TABLE curp_group (
+    group_id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    tail INTEGER NOT NULL DEFAULT 0,
+    trimmed INTEGER NOT NULL DEFAULT 0,
+    configuration INTEGER NOT NULL DEFAULT 0,
+    replica TEXT NOT NULL DEFAULT '',
+    address TEXT NOT NULL DEFAULT '',
+    boot TEXT NOT NULL DEFAULT '',
+    expires_at REAL NOT NULL DEFAULT 0,
+    term_s REAL NOT NULL DEFAULT 0
+);
+-- tags is a JSON list of texts.
+CREATE TABLE curp_entry (
+    place INTEGER PRIMARY KEY,
+    append_id BLOB NOT NULL,
+    tags TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE curp_tag (
+    group_id INTEGER NOT NULL,
+    tag TEXT NOT NULL,
+    lsn INTEGER NOT NULL,
+    PRIMARY KEY (group_id, tag, lsn)
+) WITHOUT ROWID;
+CREATE TABLE curp_metadata (
+    group_id INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (group_id, key)
+) WITHOUT ROWID;
+-- chunks is NULL until the snapshot is whole.
+CREATE TABLE curp_snapshot (
+    snapshot_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    group_id INTEGER NOT NULL,
+    lsn INTEGER NOT NULL,
+    chunks INTEGER
+);
+CREATE TABLE curp_chunk (
+    snapshot_id INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (snapshot_id, number)
+);
+"""
+
+
+def find_group(connection: sqlite3.Connection, path: Path, name: str) -> int | None:
+    """Return a group's number in this file, None if it has none; in a transaction.
+
+    Raises ``CorruptLog`` for a newer format, or for no log of ours.
+    """
+    if not _has_tables(connection):
+        return None
+    row = connection.execute("SELECT value FROM curp_meta WHERE name='format'").fetchone()
+    if row is None or not isinstance(row[0], int) or row[0] < 1:
+        raise CorruptLog(f"{path} is damaged: it has no format number")
+    if row[0] > FORMAT:
+        raise CorruptLog(
+            f"{path} has format {row[0]}, written by a newer release; this one knows {FORMAT}"
+        )
+    row = connection.execute("SELECT group_id FROM curp_group WHERE name=?", (name,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def make_group(connection: sqlite3.Connection, path: Path, name: str) -> int:
+    """Make tables and the group, where they are missing; return the group's number."""
+    if not _has_tables(connection):
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO curp_meta VALUES ('format', ?)", (FORMAT,))
+    found = find_group(connection, path, name)
+    if found is not None:
+        return found
+    return int(
+        connection.execute("INSERT INTO curp_group (name) VALUES (?)", (name,)).lastrowid or 0
+    )
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    statement = "SELECT count(*) FROM sqlite_master WHERE name='curp_meta'"
+    return bool(connection.execute(statement).fetchone()[0])
