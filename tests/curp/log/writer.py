@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import uuid
 
@@ -22,6 +23,7 @@ from curp.log.errors import Deposed, EngineStopped, EngineUnavailable, LeaseHeld
 
 TERM_S = 0.5
 _PAUSE_S = 0.01
+_IDLE = threading.Event()
 
 
 def main() -> None:
@@ -38,10 +40,10 @@ def main() -> None:
         try:
             number = engine.take_leadership(replica, "", term_s=TERM_S)
         except LeaseHeld as held:
-            time.sleep(min(held.remaining_s, TERM_S))
+            _IDLE.wait(min(held.remaining_s, TERM_S))
             continue
         except EngineUnavailable:
-            time.sleep(_PAUSE_S)
+            _IDLE.wait(_PAUSE_S)
             continue
         tell("leader", number)
         try:
@@ -55,7 +57,7 @@ def _open(url: str) -> LogEngine:
         try:
             return open_engine(url)
         except EngineUnavailable:
-            time.sleep(_PAUSE_S)
+            _IDLE.wait(_PAUSE_S)
 
 
 def _lead(engine: LogEngine, number: int, tell, stop_after: int | None) -> None:
@@ -87,7 +89,7 @@ def _append(engine: LogEngine, number: int, tail: int, bodies: list[str]) -> int
         except EngineStopped:
             raise
         except EngineUnavailable:
-            time.sleep(_PAUSE_S)
+            _IDLE.wait(_PAUSE_S)
 
 
 if __name__ == "__main__":
