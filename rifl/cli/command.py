@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import enum
 import os
+import re
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -21,13 +22,17 @@ __all__ = ["ExitCode", "main"]
 
 _EXIT_CODES = """
 exit codes: 0 done; 1 the store cannot be read or written; 2 wrong usage, or --yes is
-missing; 3 refused, a process owns the store; 4 no such client or call; 5 an extra is
-not installed
+missing; 3 refused, a running server owns the store or runs the call; 4 no such client or
+call; 5 an extra is not installed
 """
+_URL = """\
+sqlite:///file (four slashes: from the root), or redis://, postgresql:// as the server has
+it; options such as dead_after_s too"""
 _WARNING = """\
 Forgetting a call is final. The server will not know it any more: a retry of it RUNS AGAIN,
 and whether the first one had its effect is for you to find out. Stop the clients that may
 retry it, or be sure that running it again is what you want."""
+_NAMESPACE = re.compile(r"-\d+(/|$)")
 
 
 class ExitCode(enum.IntEnum):
@@ -83,7 +88,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rifl", description=__doc__, epilog=_EXIT_CODES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
-    url.add_argument("url", metavar="URL", help="sqlite:///file (four slashes: from the root)")
+    url.add_argument("url", metavar="URL", help=_URL)
     url.add_argument("--json", action="store_true", help="print one JSON object instead")
 
     inspect = commands.add_parser("inspect", parents=[url], help="clients, calls, sizes, ages")
@@ -111,7 +116,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "rotate-secret", parents=[url], help="make a new secret for client tokens"
     )
     rotate.set_defaults(run=_rotate_secret)
-    return parser.parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    # A namespace's id begins as an option does.
+    return parser.parse_args([f" {text}" if _NAMESPACE.match(text) else text for text in given])
 
 
 def _inspect(store: Inspection, arguments: argparse.Namespace) -> None:
@@ -143,10 +150,9 @@ def _release(store: Inspection, arguments: argparse.Namespace) -> None:
     if isinstance(found, int):
         raise _Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEYHEX", ExitCode.USAGE)
     rpc_id = _find(store, found, arguments.what)
-    if owner := store.summary().owner:
+    if holder := store.holder(rpc_id):
         raise _Refused(
-            f"the store is owned by a running server ({owner}), which would not notice: stop it",
-            ExitCode.OWNED,
+            f"a running server ({holder}) has it, and would not notice: stop it", ExitCode.OWNED
         )
     if not arguments.yes:
         sys.stderr.write(_WARNING + "\n")
@@ -167,7 +173,7 @@ def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
 
 def _candidates(text: str) -> int | list[RpcId]:
     try:
-        return candidates(text)
+        return candidates(text.strip())
     except ValueError as error:
         raise _Refused(str(error), ExitCode.USAGE) from error
 

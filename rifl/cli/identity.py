@@ -1,4 +1,4 @@
-"""Identities as people type them: ``12``, ``12/7``, ``12/6f7264`` or ``12/0x31``."""
+"""Identities as people type them: ``12``, ``12/7``, ``12/6f7264``, ``12/0x31``, ``-5/6f7264``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ __all__ = ["candidates"]
 def candidates(text: str) -> int | list[RpcId]:
     """Return the client id, or the calls, that a text may mean: a seq first.
 
+    Ids below zero are those of namespaces, which take keys only.
+
     Raises ``ValueError``, with a message for people, for a text that means none.
     """
     client, slash, call = text.partition("/")
-    if not _is_number(client):
+    namespace = client.startswith("-")
+    if not _is_number(client.removeprefix("-"), MAX_SEQ + namespace):
         raise ValueError(f"{text!r} is not CLIENT_ID, CLIENT_ID/SEQ or CLIENT_ID/KEYHEX")
     client_id = int(client)
     if not slash:
         return client_id
     found = []
-    if _is_number(call):
+    if _is_number(call) and not namespace:
         found.append(RpcId(client_id, int(call)))
     try:
         key = bytes.fromhex(call.removeprefix("0x"))
@@ -32,5 +35,5 @@ def candidates(text: str) -> int | list[RpcId]:
     return found
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= MAX_SEQ
+def _is_number(text: str, largest: int = MAX_SEQ) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= largest

@@ -65,8 +65,9 @@ def print_store(
         "",
         ("store", summary.url),
         [
-            ("owned by", owner),
-            ("schema, incarnation", f"{summary.schema_version}, {summary.incarnation}"),
+            ("served by" if summary.incarnation is None else "owned by", owner),
+            _schema(summary),
+            *([("stopped", "it has lost what it acknowledged")] if summary.stopped else []),
             ("size", _size(summary.size_bytes)),
             ("clients, open sessions", f"{summary.clients}, {summary.open_sessions}"),
             ("recorded, unacknowledged", f"{summary.records} ({_size(summary.record_bytes)})"),
@@ -77,8 +78,8 @@ def print_store(
     if clients:
         total = summary.clients
         title = "clients" if len(clients) >= total else f"clients, {len(clients)} of {total}"
-        columns = ("client", "session", "first incomplete#", "recorded#", "intents#", "bytes#",
-                   "age#", "last change#")  # fmt: skip
+        columns = ("client", "session", "lease#", "first incomplete#", "recorded#", "intents#",
+                   "bytes#", "age#", "last change#")  # fmt: skip
         print_table(title, columns, [_client_cells(report, client) for client in clients])
     if intents:
         running = "in progress" if summary.owner else "begun, and their server is gone"
@@ -101,6 +102,7 @@ def print_client(report: Report, client: ClientRow, calls: Sequence[CallRow]) ->
         ("recorded", f"{client.records} ({_size(client.record_bytes)})"),
         ("intents", str(client.intents)),
         ("registered", report.age(client.registered_at_unix_s)),
+        ("lease left", _lease(client) or "its server knows"),
     ]
     if (session := client.session) is not None:
         rows += [
@@ -147,6 +149,17 @@ def print_value(report: Report, name: str, value: int | str) -> None:
         sys.stdout.write(f"{name.replace('_', ' ')}: {value}\n")
 
 
+def _schema(summary: Summary) -> tuple[str, str]:
+    if summary.incarnation is None:
+        return "schema", str(summary.schema_version)
+    return "schema, incarnation", f"{summary.schema_version}, {summary.incarnation}"
+
+
+def _lease(client: ClientRow) -> str:
+    left_s = client.lease_left_s
+    return "" if left_s is None else f"{int(left_s)}s" if left_s > 0 else "over"
+
+
 def _client_object(report: Report, client: ClientRow) -> dict[str, Any]:
     session = client.session
     return {
@@ -166,6 +179,7 @@ def _call_object(report: Report, call: CallRow) -> dict[str, Any]:
         "method": call.method,
         "state": "intent" if call.record_bytes is None else "recorded",
         "record_bytes": call.record_bytes,
+        "owner": call.owner,
         "age_s": report.seconds(call.changed_at_unix_s),
         "fingerprint": None if call.fingerprint is None else call.fingerprint.hex(),
     }
@@ -175,6 +189,7 @@ def _client_cells(report: Report, client: ClientRow) -> tuple[str, ...]:
     return (
         str(client.client_id),
         "" if client.session is None else f"{client.session.name} ({client.session.state})",
+        _lease(client),
         str(client.first_incomplete),
         str(client.records),
         str(client.intents),
@@ -189,7 +204,7 @@ def _call_cells(report: Report, call: CallRow) -> tuple[str, ...]:
     return (
         str(call.rpc_id),
         call.method,
-        "intent" if size is None else "recorded",
+        "recorded" if size is not None else f"intent of {call.owner}" if call.owner else "intent",
         "" if size is None else _size(size),
         report.age(call.changed_at_unix_s),
     )

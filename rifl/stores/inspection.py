@@ -15,14 +15,17 @@ __all__ = ["CallRow", "ClientRow", "Inspection", "SessionInfo", "Summary", "open
 class Summary(NamedTuple):
     """A store at a glance.
 
-    ``owner`` names the process that has it open, None if there is none.
-    ``intents`` are calls begun and not known to have ended: running, if there is
-    an owner. Calls that need no intent do not show while they run.
+    ``owner`` names the process that has it open, or the server replicas that live,
+    None if there is none. ``intents`` are calls begun and not known to have ended:
+    running, if there is an owner. On SQLite calls that need no intent do not show
+    while they run; on Redis and PostgreSQL all do. ``incarnation`` counts openings,
+    None where replicas share the store. ``stopped``: it has lost what it had
+    acknowledged, and no server takes calls. ``url`` has no credentials.
     """
 
     url: str
     schema_version: int
-    incarnation: int
+    incarnation: int | None
     owner: str | None
     size_bytes: int
     clients: int
@@ -31,6 +34,7 @@ class Summary(NamedTuple):
     records: int
     record_bytes: int
     oldest_unix_s: int | None
+    stopped: bool = False
 
 
 class SessionInfo(NamedTuple):
@@ -48,7 +52,11 @@ class ClientRow(NamedTuple):
 
     ``completed`` are the acknowledged ranges above ``first_incomplete``,
     inclusive. Times are Unix seconds, None where an earlier release did not note
-    them. When a lease ends is known to its server alone: it is not stored.
+    them, and when a client registered where replicas share the store.
+    ``lease_left_s``: after how many seconds the lease, or the session's retention,
+    ends if nobody renews it, below zero where it is due to be swept; None where its
+    server alone knows (SQLite), and for a namespace of a peer's keys, whose id is
+    negative and which has none.
     """
 
     client_id: int
@@ -60,12 +68,15 @@ class ClientRow(NamedTuple):
     registered_at_unix_s: int | None
     changed_at_unix_s: int | None
     session: SessionInfo | None
+    lease_left_s: float | None = None
 
 
 class CallRow(NamedTuple):
     """One call: an intent if ``record_bytes`` is None, else recorded.
 
-    ``changed_at_unix_s`` is when it became that.
+    ``changed_at_unix_s`` is when it became that. ``method`` is empty where an earlier
+    release did not note it. ``owner`` is the incarnation of the replica that runs an
+    intent, where replicas share the store.
     """
 
     rpc_id: RpcId
@@ -73,6 +84,7 @@ class CallRow(NamedTuple):
     fingerprint: bytes | None
     record_bytes: int | None
     changed_at_unix_s: int | None
+    owner: str | None = None
 
 
 class Inspection(Protocol):
@@ -103,10 +115,20 @@ class Inspection(Protocol):
     def record(self, rpc_id: RpcId) -> CompletionRecord | None:
         """Return what a call was answered; raises ``StoreCorrupt`` if unreadable."""
 
+    def holder(self, rpc_id: RpcId) -> str | None:
+        """Return which process must be gone before the call may be released; None for none.
+
+        SQLite: the store's owner, which would not notice. Redis, PostgreSQL: the
+        replica that runs the call, if it lives. Blocks for as long as a replica may
+        be silent before it is taken for dead.
+        """
+
     def release(self, rpc_id: RpcId) -> bool:
         """Forget a call by hand: a retry of it runs again. False if it is not kept.
 
-        Refused with ``StoreLocked`` while a server owns the store.
+        One atomic step. An attempt that still runs, though its replica was taken for
+        dead, can record nothing any more. Refused with ``StoreLocked`` while there is
+        a ``holder``.
         """
 
     def rotate_secret(self) -> int:
@@ -127,4 +149,29 @@ def open_inspection(url: str) -> Inspection:
         return SqliteInspection(url)
     if url == "memory:":
         raise UnsupportedStore("memory: is inside its server's process: nothing can look into it")
-    raise UnsupportedStore(f"{url!r} is not a store that can be inspected: sqlite:///file")
+    scheme = url.partition(":")[0]
+    if scheme.partition("+")[0] in ("redis", "rediss", "unix"):
+        return _redis(url)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(url)
+    # No more of it: a URL may hold a password.
+    raise UnsupportedStore(
+        f"{scheme!r} is no store that can be inspected: sqlite:///file, redis://host, "
+        "postgresql://host/db"
+    )
+
+
+def _redis(url: str) -> Inspection:
+    try:
+        from rifl.stores.redis.inspection import RedisInspection
+    except ModuleNotFoundError as error:
+        raise UnsupportedStore(f"redis:// needs the extra rifl[redis]: {error}") from error
+    return RedisInspection(url)
+
+
+def _postgres(url: str) -> Inspection:
+    try:
+        from rifl.stores.postgres.inspection import PostgresInspection
+    except ImportError as error:
+        raise UnsupportedStore(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
+    return PostgresInspection(url)

@@ -8,9 +8,11 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pyarrow.parquet
 import pytest
 
@@ -18,7 +20,9 @@ import rifl
 from rifl.cli import ExitCode, main
 from rifl.cli.identity import candidates
 from rifl.core.identity import RpcId
+from rifl.stores.inspection import CallRow, open_inspection
 from tests.compat.make_store import make
+from tests.echo import METHOD, served
 
 ROOT = Path(__file__).parents[2]
 
@@ -157,7 +161,9 @@ def test_a_text_may_be_a_seq_or_a_key() -> None:
     assert candidates("12/31") == [RpcId(12, 31), RpcId(12, None, b"1")]
     assert candidates("12/0x31") == [RpcId(12, None, b"1")]
     assert candidates("12/ff") == [RpcId(12, None, b"\xff")]
-    for text in ("", "a", "12/", "12/xyz", "12/" + "00" * 65, "-1", "1" * 30, "٣"):
+    assert candidates("-5") == -5
+    assert candidates("-5/31") == [RpcId(-5, None, b"1")]
+    for text in ("", "a", "12/", "12/xyz", "12/" + "00" * 65, "-0", "--1", "1" * 30, "٣"):
         with pytest.raises(ValueError, match="is n"):
             candidates(text)
 
@@ -180,6 +186,31 @@ def test_on_a_terminal_it_is_a_table(url: str) -> None:
         os.close(leader)
     assert process.wait(20) == ExitCode.DONE
     assert "┃".encode() in shown
+
+
+def test_keys_of_a_peers_namespace_show_and_are_released(tmp_path: Path, capsys: Any) -> None:
+    """Calls by a plain idempotency-key are listed and released as all others (DESIGN §3)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    with (
+        rifl.Deduplicator(url, keys_from="anyone") as dedup,
+        served(dedup) as target,
+        grpc.insecure_channel(target) as channel,
+    ):
+        metadata = [("idempotency-key", "order-17")]
+        channel.unary_unary(METHOD)(b"x", metadata=metadata, timeout=20)
+    assert main(["inspect", url, "--json"]) == ExitCode.DONE
+    (client,) = json.loads(capsys.readouterr().out)["clients"]
+    (rpc_id,) = [str(call.rpc_id) for call in _calls(url)]
+    assert rpc_id.startswith(f"{client['client_id']}/")
+    assert client["client_id"] < 0
+    assert main(["show", url, rpc_id]) == ExitCode.DONE
+    assert main(["release", url, rpc_id, "--yes"]) == ExitCode.DONE
+    assert not _calls(url)
+
+
+def _calls(url: str) -> list[CallRow]:
+    with closing(open_inspection(url)) as store:
+        return list(store.calls())
 
 
 def test_the_secret_is_rotated_beside_a_server(url: str, capsys: Any) -> None:

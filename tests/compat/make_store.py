@@ -13,19 +13,23 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from lease_server import LeaseAuthority
-from lease_server.sessions import SessionRow, SessionState
+from lease_server import LeaseAuthority, SharedLeaseStorage, open_authority
+from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
+from rifl.core.namespace import namespace_id
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
+from rifl.stores import open_store
 from rifl.stores.sqlite.schema import SCHEMA_VERSION
-from rifl.stores.sqlite.store import SqliteStore
 
-__all__ = ["ANSWER", "FINGERPRINT", "make"]
+__all__ = ["ANSWER", "FINGERPRINT", "NAMESPACE", "make"]
 
 FINGERPRINT = bytes(range(16))
+# Of callers without a client id, whom nobody authenticated.
+NAMESPACE = namespace_id(b"")
 ANSWER = CompletionRecord(
     code=0,
     response=b"\x0a\x05hello",
@@ -39,28 +43,34 @@ def make(url: str) -> None:
     """Fill a new store: client 1 has every kind of row, 1025 is a session.
 
     Client 1: seqs 1-3 and 5 acknowledged, 4 an intent whose server died, 6 the
-    answer, 7 an error of the handler's. Session 1025: the key ``order-17``.
+    answer, 7 an error of the handler's. Session 1025: the key ``order-17``. Where
+    replicas share the store, a peer's namespace has the key ``invoice-1``, too.
     """
-    store = SqliteStore(url)
+    store = open_store(url)
     policies = MethodPolicies({}, Kind.PLAIN)
-    authority = LeaseAuthority(store.leases, term_s=60.0)
+    authority = open_authority(store.leases, term_s=60.0)
     store.bind(authority, policies, clock=time.monotonic, window=512)
     client_id = authority.grant().client_id
     session = store.leases.reserve_ids(1)[0]
-    store.leases.put_session(
-        SessionRow(session, "orders", b"", SessionState.OPEN, 86400.0, 1_700_000_000.0)
-    )
-    authority.recover()
+    row = SessionRow(session, "orders", b"", SessionState.OPEN, 86400.0 * 36500, 1_700_000_000.0)
+    shared = isinstance(store.leases, SharedLeaseStorage)
+    if isinstance(store.leases, SharedLeaseStorage):
+        store.leases.open_session(row, SessionPolicy())
+    else:
+        store.leases.put_session(row)
+    if isinstance(authority, LeaseAuthority):
+        authority.recover()
     plain, idempotent = MethodPolicy(), MethodPolicy(kind=Kind.IDEMPOTENT)
 
     def begin(policy: MethodPolicy, call: Call) -> Attempt:
         call.fingerprint, call.method = FINGERPRINT, "/bank.Bank/Deposit"
-        attempt = store.claim(call, policy).attempt
+        claimed: Any = store.claim(call, policy)
+        attempt = (claimed.wait() if shared else claimed).attempt
         if attempt is None:
             raise SystemExit("the call is not new")
         if (pending := store.start(attempt)) is not None:
             pending.wait()
-        return attempt
+        return attempt  # type: ignore[no-any-return]
 
     def finish(attempt: Attempt, record: CompletionRecord) -> None:
         if (pending := store.finish(attempt, record)) is not None:
@@ -72,6 +82,9 @@ def make(url: str) -> None:
     finish(begin(plain, Call(client_id, b"", 6, None, 4, [(5, 5)])), ANSWER)
     finish(begin(idempotent, Call(client_id, b"", 7, None, 4, [(5, 5)])), REFUSAL)
     finish(begin(plain, Call(session, b"", None, b"order-17")), ANSWER)
+    if shared:
+        kept_long = MethodPolicy(retention_s=86400.0 * 36500)
+        finish(begin(kept_long, Call(NAMESPACE, b"", None, b"invoice-1")), ANSWER)
     store.close()
 
 

@@ -12,10 +12,11 @@ from rifl.stores.errors import (
     StoreSchemaTooNew,
     StoreUnreachable,
     UnsupportedStore,
+    WrongDatabase,
 )
 from rifl.stores.postgres.address import PostgresAddress
 
-__all__ = ["LAYOUT", "prepare", "read_store_id", "script"]
+__all__ = ["LAYOUT", "prepare", "read_meta", "read_store_id", "script"]
 
 # What this release reads and writes. Functions carry it in their names, so that a newer
 # release can add its own beside those that its older neighbours still call.
@@ -56,6 +57,21 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> st
             f"{address}: the role may not make or read the schema ({_text(error)}); have an "
             "administrator run rifl.stores.postgres.schema.script, and grant the use of it"
         ) from error
+    return _checked(meta, address)[0]
+
+
+def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> tuple[str, int]:
+    """Return id and layout of the store that is there; makes nothing.
+
+    Raises ``WrongDatabase`` if there is none, ``StoreCorrupt``, ``StoreSchemaTooNew``.
+    """
+    meta = _meta(connection, address)
+    if meta is None:
+        raise WrongDatabase(f"{address} holds no rifl store")
+    return _checked(meta, address)
+
+
+def _checked(meta: dict[str, str], address: PostgresAddress) -> tuple[str, int]:
     try:
         layout, store_id = int(meta["layout"]), meta["store"]
     except (KeyError, ValueError) as error:
@@ -64,7 +80,7 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> st
         raise StoreSchemaTooNew(
             f"{address} has layout {layout}; this release knows {LAYOUT}: upgrade it"
         )
-    return store_id
+    return store_id, layout
 
 
 def read_store_id(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:

@@ -28,7 +28,7 @@ from rifl.stores.redis.scripts import LEASE, LEASES, SESSION
 from rifl.stores.shared.backend import BackendError
 from rifl.stores.shared.watch import Watch
 
-__all__ = ["RedisLeaseStorage"]
+__all__ = ["RedisLeaseStorage", "read_session"]
 
 _log = get_logger("lease_server")
 _SECRET_BYTES = 32
@@ -183,7 +183,7 @@ class RedisLeaseStorage:
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""
         rows = self._command("hgetall", self._key("sessions"))
-        return [_session(field, value) for field, value in rows.items()]
+        return [read_session(field, value) for field, value in rows.items()]
 
     def put_session(self, row: SessionRow) -> SessionRow:
         """Insert or update a session; the row that stands."""
@@ -208,12 +208,12 @@ class RedisLeaseStorage:
         )
         if reply[0] == b"full":
             raise TooManySessions("too many named sessions; close some")
-        return _session(reply[1], reply[2])
+        return read_session(reply[1], reply[2])
 
     def _find(self, name: str, peer: bytes) -> SessionRow | None:
         field = f"{peer.hex()}|{name}".encode()
         value = self._command("hget", self._key("sessions"), field)
-        return None if value is None else _session(field, value)
+        return None if value is None else read_session(field, value)
 
     # -- sweeping -------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class RedisLeaseStorage:
         elif what == b"tombstone":
             field = reply[1]
             value = self._command("hget", self._key("sessions"), field)
-            row = None if value is None else _session(field, value)
+            row = None if value is None else read_session(field, value)
             if row is None or row.client_id != client_id:
                 self.forget_session(client_id)
                 return 1
@@ -300,7 +300,8 @@ def _value(row: SessionRow) -> str:
     return f"{row.client_id}|{row.state.value}|{rest}"
 
 
-def _session(field: bytes, value: bytes) -> SessionRow:
+def read_session(field: bytes, value: bytes) -> SessionRow:
+    """Return a session as its field of the store's hash tells it."""
     peer, _, name = field.decode().partition("|")
     client_id, state, rest = value.decode().split("|", 2)
     retention_s, changed_at_unix_s = json.loads(rest)

@@ -6,28 +6,36 @@ import secrets as randomness
 
 import redis
 
-from rifl.stores.errors import StoreCorrupt, StoreUnreachable
+from rifl.stores.errors import (
+    StoreCorrupt,
+    StoreSchemaTooNew,
+    StoreUnreachable,
+    WrongDatabase,
+)
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.backend import RedisBackend
 from rifl.stores.redis.clients import Clients
+from rifl.stores.redis.scripts import OPEN
 from rifl.stores.redis.settings import check_settings
 
-__all__ = ["open_backend"]
+__all__ = ["LAYOUT", "find_backend", "open_backend"]
 
+# What this release writes, and up to which it reads:
+# 1  a record behind its fingerprint
+# 2  behind a head, which holds the method and the time as well
+LAYOUT = 2
 _ID_BYTES = 16
 
 
 def open_backend(address: RedisAddress) -> RedisBackend:
     """Connect, check the settings, and take the store's id, made by the first ever."""
-    try:
-        clients = Clients(address)
-    except (redis.RedisError, OSError) as error:
-        raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
+    clients = _connect(address)
     try:
         check_settings(clients.blocking, address)
-        meta = f"{address.namespace}:{{store}}:meta"
-        clients.blocking.hsetnx(meta, "store", randomness.token_hex(_ID_BYTES))
-        store_id, stopped = clients.blocking.hmget(meta, "store", "stopped")
+        fresh = randomness.token_hex(_ID_BYTES)
+        arguments = ("", f"{address.namespace}:{{store}}:", "", -1, fresh, LAYOUT)
+        reply = clients.blocking.eval(OPEN.text, 1, _meta(address), *arguments)
+        store_id, layout, stopped = reply
     except (redis.RedisError, OSError) as error:
         clients.close()
         raise StoreUnreachable(f"{address} cannot be used: {error}") from error
@@ -41,4 +49,44 @@ def open_backend(address: RedisAddress) -> RedisBackend:
             f"have run of which it knows nothing. Once that is settled, delete its keys "
             f"({address.namespace}:*) to begin anew; clients then get new ids"
         )
+    if int(layout) > LAYOUT:
+        clients.close()
+        raise StoreSchemaTooNew(_too_new(address, int(layout)))
     return RedisBackend(address, clients, store_id)
+
+
+def find_backend(address: RedisAddress) -> tuple[RedisBackend, int]:
+    """Connect to a store that is there, whatever the settings and its state; its layout too.
+
+    Makes and changes nothing. Raises a ``StoreError``.
+    """
+    clients = _connect(address)
+    try:
+        store_id, layout = clients.blocking.hmget(_meta(address), "store", "layout")
+    except (redis.RedisError, OSError) as error:
+        clients.close()
+        raise StoreUnreachable(f"{address} cannot be read: {error}") from error
+    if store_id is None:
+        clients.close()
+        raise WrongDatabase(f"{address} holds no rifl store in the namespace {address.namespace!r}")
+    # Before layout 2 none was noted.
+    found = int(layout or 1)
+    if found > LAYOUT:
+        clients.close()
+        raise StoreSchemaTooNew(_too_new(address, found))
+    return RedisBackend(address, clients, store_id), found
+
+
+def _connect(address: RedisAddress) -> Clients:
+    try:
+        return Clients(address)
+    except (redis.RedisError, OSError) as error:
+        raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
+
+
+def _meta(address: RedisAddress) -> str:
+    return f"{address.namespace}:{{store}}:meta"
+
+
+def _too_new(address: RedisAddress, layout: int) -> str:
+    return f"{address} has layout {layout}; this release knows up to {LAYOUT}: upgrade it"

@@ -5,7 +5,20 @@ from __future__ import annotations
 import hashlib
 from importlib.resources import files
 
-__all__ = ["BEAT", "CLAIM", "ENDS", "EXPIRE", "FINISH", "LEASE", "LEASES", "SESSION", "Script"]
+__all__ = [
+    "BEAT",
+    "CLAIM",
+    "ENDS",
+    "EXPIRE",
+    "FINISH",
+    "LEASE",
+    "LEASES",
+    "LOOK",
+    "OPEN",
+    "RELEASE",
+    "SESSION",
+    "Script",
+]
 
 _DIRECTORY = files("rifl.stores.redis") / "scripts"
 
@@ -30,4 +43,7 @@ LEASES = Script("leases")
 BEAT = Script("beat")
 ENDS = Script("ends")
 EXPIRE = Script("expire")
+LOOK = Script("look")
+OPEN = Script("open")
+RELEASE = Script("release")
 SESSION = Script("session")

@@ -113,7 +113,8 @@ class SqliteInspection:
         only = "" if client_id is None else "AND client_id=?"
         only += " AND record IS NULL" if only_intents else ""
         given = () if client_id is None else (client_id,)
-        after: tuple[Any, Any] = (-1, -1)
+        # Ids of namespaces are negative.
+        after: tuple[Any, Any] = (-(2**63), -1)
         while True:
             with self._reading() as connection:
                 rows = connection.execute(
@@ -146,6 +147,10 @@ class SqliteInspection:
             return RecordCodec().from_bytes(row[0])
         except OutcomeUnknown as sealed:
             return refusal_record(sealed)
+
+    def holder(self, rpc_id: RpcId) -> str | None:
+        """See ``Inspection``."""
+        return owner_of(self._path)
 
     def release(self, rpc_id: RpcId) -> bool:
         """See ``Inspection``."""

@@ -18,13 +18,7 @@ if attempt then
   else
     redis.call('ZREM', SEQS, member)
   end
-  -- A client that ended while it ran a call goes with the last one. A session's row
-  -- stays: it is what its calls are refused by.
-  local state = redis.call('HGET', ROW, 'state')
-  if (state == 'over' or state == 'closed') and redis.call('HLEN', RUN) == 0 then
-    redis.call('UNLINK', SEQS, DONE, ENDS)
-    if state == 'over' then redis.call('DEL', ROW) end
-  end
+  end_client()
   return reply('done')
 end
 local known, standing = completed(member)

@@ -65,12 +65,28 @@ local function running(member)
   return packed and cmsgpack.unpack(packed)
 end
 
--- A record is kept behind its fingerprint.
+-- A record is kept behind a head: 255, the head's length in two bytes, and what is known
+-- of the call (f fingerprint, m method, c when it was completed). In layout 1 that was the
+-- fingerprint's length in one byte, and the fingerprint.
+local function opened(kept)
+  local length, high, low = string.byte(kept, 1, 3)
+  if length < 255 then
+    return {f = string.sub(kept, 2, length + 1)}, string.sub(kept, length + 2)
+  end
+  local ends = 3 + 256 * high + low
+  return cmsgpack.unpack(string.sub(kept, 4, ends)), string.sub(kept, ends + 1)
+end
+
+local function closed(attempt, fingerprint, at, record)
+  local head = cmsgpack.pack({f = fingerprint, m = attempt.m, c = at})
+  return string.char(255, math.floor(#head / 256), #head % 256) .. head .. record
+end
+
 local function completed(member)
   local kept = redis.call('HGET', DONE, member)
   if not kept then return nil end
-  local length = string.byte(kept, 1)
-  return string.sub(kept, 2, length + 1), string.sub(kept, length + 2)
+  local head, record = opened(kept)
+  return head.f, record
 end
 
 local function is_key(member) return string.sub(member, 1, 1) == 'k' end
@@ -81,12 +97,13 @@ local function count_key(keys, bytes)
 end
 
 local function complete(member, attempt, fingerprint, record)
-  redis.call('HSET', DONE, member, string.char(#fingerprint) .. fingerprint .. record)
+  local now = now_ms()
+  redis.call('HSET', DONE, member, closed(attempt, fingerprint, now, record))
   if not is_key(member) then return end
   redis.call('HINCRBY', ROW, 'bytes', #record)
   -- Its retention counts from here.
   if attempt.r then
-    redis.call('ZADD', ENDS, string.format('%.0f', now_ms() + attempt.r), member)
+    redis.call('ZADD', ENDS, string.format('%.0f', now + attempt.r), member)
   end
 end
 
@@ -103,4 +120,14 @@ end
 local function is_stale(member, first, ranges)
   local seq = string.sub(member, 2)
   return (first and seq < first) or (ranges and within(seq, ranges))
+end
+
+-- A client that ended while it ran a call goes with the last one. A session's row
+-- stays: it is what its calls are refused by.
+local function end_client()
+  local state = redis.call('HGET', ROW, 'state')
+  if (state == 'over' or state == 'closed') and redis.call('HLEN', RUN) == 0 then
+    redis.call('UNLINK', SEQS, DONE, ENDS)
+    if state == 'over' then redis.call('DEL', ROW) end
+  end
 end

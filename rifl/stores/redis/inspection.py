@@ -1,0 +1,288 @@
+"""Looking into a Redis store beside its servers: a page at a time, so that none waits long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import redis
+
+from lease_server.errors import StorageUnavailable
+from rifl.core.errors import OutcomeUnknown
+from rifl.core.identity import RpcId
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import refusal_record
+from rifl.stores.codec import RecordCodec
+from rifl.stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
+from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
+from rifl.stores.redis.address import RedisAddress
+from rifl.stores.redis.lease_storage import RedisLeaseStorage, read_session
+from rifl.stores.redis.opening import find_backend
+from rifl.stores.redis.scripts import LOOK, RELEASE, Script
+from rifl.stores.shared.backend import BackendError, WentBackwards
+from rifl.stores.shared.living import Living
+
+__all__ = ["RedisInspection"]
+
+_PAGE = 100
+_IDS_PAGE = 500
+_FIRST_SEQ = b"0000000000000001"
+
+
+class _Found(NamedTuple):
+    """A call as the script tells it."""
+
+    row: CallRow
+    token: bytes
+
+
+class _Client(NamedTuple):
+    """The row of a client as the script tells it, and the calls beside it."""
+
+    client_id: int
+    memory_bytes: int
+    first: bytes
+    ranges: bytes
+    lease_left_s: float | None
+    field: bytes
+    calls: list[CallRow]
+
+
+class RedisInspection:
+    """See ``rifl.stores.inspection.Inspection``.
+
+    The ids come from the store's own indices, not from a scan of all keys. Sizes are
+    what Redis says that our keys of clients take.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._address = RedisAddress.parse(url)
+        self._backend, self._layout = find_backend(self._address)
+        self._living = Living(
+            self._beats, beat_s=self._address.beat_s, dead_after_s=self._address.dead_after_s
+        )
+
+    def summary(self) -> Summary:
+        """See ``Inspection``."""
+        intents = records = record_bytes = clients = size_bytes = 0
+        oldest: int | None = None
+        for client in self._clients():
+            clients += 1
+            size_bytes += client.memory_bytes
+            for call in client.calls:
+                intents += call.record_bytes is None
+                records += call.record_bytes is not None
+                record_bytes += call.record_bytes or 0
+                if call.changed_at_unix_s is not None:
+                    oldest = min(oldest or call.changed_at_unix_s, call.changed_at_unix_s)
+        sessions = [read_session(*entry) for entry in self._hash("sessions").items()]
+        return Summary(
+            url=str(self._address),
+            schema_version=self._layout,
+            incarnation=None,
+            owner=self._living.told(),
+            size_bytes=size_bytes,
+            clients=clients,
+            open_sessions=sum(row.state.value == "open" for row in sessions),
+            intents=intents,
+            records=records,
+            record_bytes=record_bytes,
+            oldest_unix_s=oldest,
+            stopped=self._read("hget", self._backend.key("meta"), "stopped") is not None,
+        )
+
+    def clients(self, limit: int | None = None) -> list[ClientRow]:
+        """See ``Inspection``."""
+        sessions = self._hash("sessions")
+        rows = [_client_row(client, sessions) for client in self._clients()]
+        rows.sort(key=lambda row: (-row.intents - row.records, row.client_id))
+        return rows[:limit]
+
+    def client(self, client_id: int) -> ClientRow | None:
+        """See ``Inspection``."""
+        found = self._client(client_id)
+        if found is None:
+            return None
+        field = found.field
+        value = self._read("hget", self._backend.key("sessions"), field) if field else None
+        return _client_row(found, {field: value} if value is not None else {})
+
+    def calls(
+        self, client_id: int | None = None, *, only_intents: bool = False
+    ) -> Iterator[CallRow]:
+        """See ``Inspection``. Those of one client are held at once, without their records."""
+        for one in self._ids() if client_id is None else [client_id]:
+            yield from self._calls(one, only_intents=only_intents)
+
+    def call(self, rpc_id: RpcId) -> CallRow | None:
+        """See ``Inspection``."""
+        found = self._find(rpc_id)
+        return None if found is None else found.row
+
+    def record(self, rpc_id: RpcId) -> CompletionRecord | None:
+        """See ``Inspection``."""
+        reply = self._look(rpc_id.client_id, "call", _member(rpc_id), 1)
+        if reply[0] == b"gone" or not reply[2]:
+            return None
+        try:
+            return RecordCodec().from_bytes(reply[2])
+        except OutcomeUnknown as sealed:
+            return refusal_record(sealed)
+        except ValueError as error:
+            raise StoreCorrupt(f"the record of {rpc_id} is damaged") from error
+
+    def holder(self, rpc_id: RpcId) -> str | None:
+        """See ``Inspection``."""
+        found = self._find(rpc_id)
+        return None if found is None else self._holder(found.row)
+
+    def release(self, rpc_id: RpcId) -> bool:
+        """See ``Inspection``."""
+        found = self._find(rpc_id)
+        if found is None:
+            return False
+        if holder := self._holder(found.row):
+            raise StoreLocked(f"{rpc_id} is run by {holder}, which lives")
+        reply = self._run(RELEASE, rpc_id.client_id, [_member(rpc_id), found.token])
+        if reply[0] == b"changed":
+            raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
+        return bool(reply[0] == b"released")
+
+    def rotate_secret(self) -> int:
+        """See ``Inspection``."""
+        try:
+            return RedisLeaseStorage(self._backend).rotate_secret()[0].key_id
+        except StorageUnavailable as error:
+            raise StoreUnreachable(f"{self._address} cannot be written: {error}") from error
+
+    def close(self) -> None:
+        """See ``Inspection``."""
+        self._backend.close()
+
+    def _holder(self, call: CallRow) -> str | None:
+        return f"replica {call.owner}" if call.owner and self._living.has(call.owner) else None
+
+    # -- reading --------------------------------------------------------------------------
+
+    def _ids(self) -> Iterator[int]:
+        """Return all ids that have a row: from the leases, then from what keys are filed."""
+        seen: set[int] = set()
+        for index in ("due", "ends"):
+            cursor = 0
+            while True:
+                cursor, page = self._read(
+                    "zscan", self._backend.key(index), cursor, count=_IDS_PAGE
+                )
+                seen.update(int(member) for member, _ in page)
+                if not cursor:
+                    break
+        yield from sorted(seen)
+
+    def _clients(self) -> Iterator[_Client]:
+        for client_id in self._ids():
+            client = self._client(client_id)
+            if client is not None:
+                yield client
+
+    def _client(self, client_id: int) -> _Client | None:
+        _, now, memory, store, first, ranges, _, _, due, field = self._look(client_id, "client")
+        if not store:
+            return None
+        return _Client(
+            client_id,
+            int(memory),
+            first or _FIRST_SEQ,
+            ranges,
+            (int(due) - int(now)) / 1000 if due else None,
+            field,
+            self._calls(client_id),
+        )
+
+    def _calls(self, client_id: int, *, only_intents: bool = False) -> list[CallRow]:
+        """Return one client's calls: what is recorded while we look is there once."""
+        found: dict[RpcId, CallRow] = {}
+        for runs in (1,) if only_intents else (1, 0):
+            cursor = b"0"
+            while True:
+                _, cursor, page = self._look(client_id, "page", runs, cursor, _PAGE)
+                for entry in page:
+                    row = _found(client_id, entry).row
+                    found[row.rpc_id] = row
+                if cursor == b"0":
+                    break
+        return sorted(found.values(), key=lambda row: (row.rpc_id.seq or 2**63, row.rpc_id.key))
+
+    def _find(self, rpc_id: RpcId) -> _Found | None:
+        reply = self._look(rpc_id.client_id, "call", _member(rpc_id), 0)
+        return None if reply[0] == b"gone" else _found(rpc_id.client_id, reply[1])
+
+    def _look(self, client_id: int, *arguments: Any) -> list[Any]:
+        return self._run(LOOK, client_id, list(arguments))
+
+    def _run(self, script: Script, client_id: int, arguments: list[Any]) -> list[Any]:
+        try:
+            return self._backend.run(script, client_id, arguments)
+        except WentBackwards as error:
+            raise StoreCorrupt(f"{self._address}: {error}") from error
+        except BackendError as error:
+            raise StoreUnreachable(f"{self._address} cannot be used: {error}") from error
+
+    def _hash(self, name: str) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = self._read("hgetall", self._backend.key(name))
+        return found
+
+    def _beats(self) -> dict[str, int]:
+        return {name.decode(): int(count) for name, count in self._hash("replicas").items()}
+
+    def _read(self, command: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return getattr(self._backend.clients.blocking, command)(*arguments, **options)
+        except (redis.RedisError, OSError) as error:
+            raise StoreUnreachable(f"{self._address} cannot be read: {error}") from error
+
+
+def _member(rpc_id: RpcId) -> bytes:
+    return b"s%016x" % (rpc_id.seq or 0) if rpc_id.key is None else b"k" + rpc_id.key
+
+
+def _found(client_id: int, entry: list[bytes]) -> _Found:
+    member, runs, fingerprint, method, at_ms, token, owner, size = entry
+    is_key = member[:1] == b"k"
+    rpc_id = RpcId(client_id, None, member[1:]) if is_key else RpcId(client_id, int(member[1:], 16))
+    running = runs == b"1"
+    row = CallRow(
+        rpc_id,
+        method.decode(errors="replace"),
+        fingerprint or None,
+        None if running else int(size),
+        int(at_ms) // 1000 or None,
+        owner.decode() if running else None,
+    )
+    return _Found(row, token)
+
+
+def _client_row(client: _Client, sessions: dict[bytes, bytes]) -> ClientRow:
+    times = [call.changed_at_unix_s for call in client.calls if call.changed_at_unix_s]
+    sizes = [call.record_bytes for call in client.calls if call.record_bytes is not None]
+    value = sessions.get(client.field)
+    session = None
+    if value is not None:
+        row = read_session(client.field, value)
+        session = SessionInfo(
+            row.name, row.peer, row.state.value, row.retention_s, row.changed_at_unix_s
+        )
+    return ClientRow(
+        client_id=client.client_id,
+        first_incomplete=int(client.first, 16),
+        completed=[
+            (int(client.ranges[at : at + 16], 16), int(client.ranges[at + 16 : at + 32], 16) - 1)
+            for at in range(0, len(client.ranges), 32)
+        ],
+        intents=len(client.calls) - len(sizes),
+        records=len(sizes),
+        record_bytes=sum(sizes),
+        registered_at_unix_s=None,
+        changed_at_unix_s=max(times, default=None),
+        session=session,
+        lease_left_s=client.lease_left_s,
+    )
