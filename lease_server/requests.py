@@ -27,13 +27,15 @@ _M = TypeVar("_M", bound=Message)
 class Terms:
     """What every grant tells the client about this server.
 
-    Patterns are ``/package.Service/Method``, ``/package.Service/*`` or ``*``.
+    Patterns are ``/package.Service/Method``, ``/package.Service/*`` or ``*``. ``path``:
+    how calls travel, if not straight to this server.
     """
 
     deduplicated: Sequence[str]
     not_deduplicated: Sequence[str] = ()
     window: int = 512
     heartbeat: pb.Heartbeat = pb.HEARTBEAT_UNSPECIFIED
+    path: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a pattern of another form or a window below 1."""
@@ -79,6 +81,7 @@ class RequestDesk:
             deduplicated=self._terms.deduplicated,
             not_deduplicated=self._terms.not_deduplicated,
             window=self._terms.window,
+            path=self._terms.path,
         ).SerializeToString()
 
     def renew(self, raw: bytes, peer: bytes) -> bytes:
@@ -118,6 +121,7 @@ class RequestDesk:
             deduplicated=self._terms.deduplicated,
             not_deduplicated=self._terms.not_deduplicated,
             window=self._terms.window,
+            path=self._terms.path,
         ).SerializeToString()
 
     def close_session(self, raw: bytes, peer: bytes) -> bytes:

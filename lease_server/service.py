@@ -45,6 +45,7 @@ def add_lease_service(
     max_streams: int = 10_000,
     executor: Executor | None = None,
     checks: Checks | None = None,
+    path: str = "",
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
 
@@ -58,12 +59,16 @@ def add_lease_service(
     them. At most ``max_streams`` are open at once. What may block on the storage runs
     in ``executor`` (None: one of its own with 4 threads).
 
+    ``path``: what clients load to send their calls by (see ``GrantReply``).
+
     ``checks``: for servers with stores of their own; None: Check is UNIMPLEMENTED.
 
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.
     """
-    terms = Terms(deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window)
+    terms = Terms(
+        deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window, path=path
+    )
     if isinstance(server, grpc.aio.Server):
         desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_STREAM), checks)
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")

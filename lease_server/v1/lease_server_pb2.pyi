@@ -23,7 +23,7 @@ class GrantRequest(_message.Message):
     def __init__(self, for_peer: _Optional[bytes] = ...) -> None: ...
 
 class GrantReply(_message.Message):
-    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window")
+    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class GrantReply(_message.Message):
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     NOT_DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     term_ms: int
@@ -38,7 +39,8 @@ class GrantReply(_message.Message):
     deduplicated: _containers.RepeatedScalarFieldContainer[str]
     not_deduplicated: _containers.RepeatedScalarFieldContainer[str]
     window: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ...) -> None: ...
+    path: str
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("client_id", "token")
@@ -81,7 +83,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
-    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window")
+    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +92,7 @@ class OpenSessionReply(_message.Message):
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     NOT_DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     retention_ms: int
@@ -98,7 +101,8 @@ class OpenSessionReply(_message.Message):
     deduplicated: _containers.RepeatedScalarFieldContainer[str]
     not_deduplicated: _containers.RepeatedScalarFieldContainer[str]
     window: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ...) -> None: ...
+    path: str
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("name",)

@@ -76,10 +76,10 @@ def connect(
 
     targets = split_targets(target)
     if len(targets) == 1 and not follow_leaders:
-        return AioChannel(open_one(targets[0]), settings, intercepted=bool(around))
+        return AioChannel(open_one(targets[0]), settings, open_one, intercepted=bool(around))
     router = Router(Targets(targets, follow=follow_leaders))
     inner = AioSeveralTargets(router, open_one)
-    return AioChannel(inner, settings, intercepted=bool(around))
+    return AioChannel(inner, settings, open_one, intercepted=bool(around))
 
 
 class AioChannel(grpc.aio.Channel):
@@ -90,10 +90,15 @@ class AioChannel(grpc.aio.Channel):
     """
 
     def __init__(
-        self, inner: grpc.aio.Channel, settings: Settings, *, intercepted: bool = False
+        self,
+        inner: grpc.aio.Channel,
+        settings: Settings,
+        connect: Callable[[str], grpc.aio.Channel] | None = None,
+        *,
+        intercepted: bool = False,
     ) -> None:
         self._inner = inner
-        self._client = AioClient(inner, settings)
+        self._client = AioClient(inner, settings, connect)
         self._session = AioSession(self._client)
         self._direct = (
             settings.hedge_after_s is None and settings.session_name is None and not intercepted
@@ -238,7 +243,9 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         direct: bool,
     ) -> None:
         self._client = client
-        self._inner = inner
+        self._direct_inner = self._inner = inner
+        # By which way attempts are sent, None: straight to the server.
+        self._path: Any = None
         self._method = method
         self._serializer = serializer
         self._deserializer = deserializer
@@ -278,6 +285,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         if lease is not None and self._direct and key is None:
             if lease is not self._lease:
                 self._deduplicated = self._method in lease.methods
+                self._take_path()
                 self._lease = lease
             if self._deduplicated and not client.window_waiters:
                 stamp = client.stamp()
@@ -331,6 +339,12 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         call.follow(inner, issued, sent_at)
         return call
 
+    def _take_path(self) -> None:
+        path = self._client.path
+        if path is not None and path is not self._path:
+            self._path = path
+            self._inner = path.unary_unary(self._method, self._direct_inner)
+
     def _sender(
         self,
         body: bytes,
@@ -340,6 +354,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         compression: grpc.Compression | None,
     ) -> AioSender:
         given = tuple(metadata or ())
+        self._take_path()
 
         async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             return self._inner(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -27,8 +28,13 @@ class AioClient(ClientState):
     Used on the channel's event loop only.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, settings: Settings) -> None:
-        super().__init__(settings, getattr(channel, "router", None))
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        settings: Settings,
+        connect: Callable[[str], grpc.aio.Channel] | None = None,
+    ) -> None:
+        super().__init__(settings, getattr(channel, "router", None), connect)
         self.channel = channel
         self._keeper = _Keeper(channel)
 
@@ -40,6 +46,8 @@ class AioClient(ClientState):
         """End: waiting calls are cancelled, an idle client id is given back."""
         if not self.closed and not self.forked:
             await self._keeper.stop(self.close_waiters())
+            if self.path is not None:
+                await self.path.close()
 
 
 class _Keeper:

@@ -102,9 +102,9 @@ def connect(
 
     targets = split_targets(target)
     if len(targets) == 1 and not follow_leaders:
-        return Channel(open_one(targets[0]), settings)
+        return Channel(open_one(targets[0]), settings, open_one)
     router = Router(Targets(targets, follow=follow_leaders))
-    return Channel(SeveralTargets(router, open_one), settings)
+    return Channel(SeveralTargets(router, open_one), settings, open_one)
 
 
 class Channel(grpc.Channel):
@@ -119,9 +119,14 @@ class Channel(grpc.Channel):
     ``close`` cancels what is under way and takes at most a second. Any thread.
     """
 
-    def __init__(self, inner: grpc.Channel, settings: Settings) -> None:
+    def __init__(
+        self,
+        inner: grpc.Channel,
+        settings: Settings,
+        connect: Callable[[str], grpc.Channel] | None = None,
+    ) -> None:
         self._inner = inner
-        self._client = SyncClient(inner, settings)
+        self._client = SyncClient(inner, settings, connect)
         self._session = Session(self._client)
         self._batches = Batches(self._client)
 

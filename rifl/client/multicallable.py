@@ -35,11 +35,13 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         deserializer: Callable[[bytes], Any] | None,
     ) -> None:
         self._client = client
-        self._inner = inner
+        self._direct = self._inner = inner
         self._inner_with_call = inner.with_call
         self._method = method
         self._serializer = serializer
         self._deserializer = deserializer
+        # By which way attempts are sent, None: straight to the server.
+        self._path: Any = None
         # Whether the method is deduplicated, and the lease that says so.
         self._lease: ClientLease | None = None
         self._deduplicated = False
@@ -57,7 +59,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
     ) -> Any:
         """See ``grpc.UnaryUnaryMultiCallable.__call__``."""
         return self._call(
-            self._inner, request, timeout, metadata, credentials, wait_for_ready, compression
+            False, request, timeout, metadata, credentials, wait_for_ready, compression
         )
 
     def with_call(
@@ -71,13 +73,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
     ) -> tuple[Any, Any]:
         """See ``grpc.UnaryUnaryMultiCallable.with_call``."""
         found: tuple[Any, Any] = self._call(
-            self._inner_with_call,
-            request,
-            timeout,
-            metadata,
-            credentials,
-            wait_for_ready,
-            compression,
+            True, request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return found
 
@@ -116,7 +112,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
 
     def _call(
         self,
-        invoke: Callable[..., Any],
+        with_call: bool,
         request: Any,
         timeout: float | None,
         metadata: Any,
@@ -140,10 +136,12 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         key = None
         if metadata or CURRENT_KEY.get() is not None:
             key, metadata = take_key(metadata)
+        if lease is not self._lease and lease is not None:
+            self._deduplicated = self._method in lease.methods
+            self._take_path()
+            self._lease = lease
+        invoke: Any = self._inner_with_call if with_call else self._inner
         if lease is not None and key is None:
-            if lease is not self._lease:
-                self._deduplicated = self._method in lease.methods
-                self._lease = lease
             if not self._deduplicated:
                 try:
                     return invoke(body, timeout, metadata, credentials, wait_for_ready, compression)
@@ -156,7 +154,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                     call = client.session.try_begin(*stamp, sent_at)
         if call is None:
             return self._call_slowly(
-                None, None, invoke, body, sent_at, timeout, metadata, credentials,
+                None, None, with_call, body, sent_at, timeout, metadata, credentials,
                 wait_for_ready, compression, begun, key,
             )  # fmt: skip
         header = client.header(call)
@@ -173,7 +171,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         except grpc.RpcError as error:
             call.context = self._deserializer
             return self._call_slowly(
-                call, error, invoke, body, sent_at, timeout, metadata, credentials,
+                call, error, with_call, body, sent_at, timeout, metadata, credentials,
                 wait_for_ready, compression, begun,
             )  # fmt: skip
         except BaseException:
@@ -197,7 +195,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         self,
         call: IssuedCall | None,
         error: Any,
-        invoke: Callable[..., Any],
+        with_call: bool,
         body: bytes,
         started_at: float,
         timeout: float | None,
@@ -230,7 +228,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         except CallError as failed:
             # The attempts' own errors are of no interest below ours.
             raise failed from None
-        return (reply, exchange.status) if invoke is self._inner_with_call else reply
+        return (reply, exchange.status) if with_call else reply
 
     def _sender(
         self,
@@ -241,6 +239,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         compression: grpc.Compression | None,
     ) -> Sender:
         given = tuple(metadata or ())
+        self._take_path()
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             entries = given if header is None else (*given, header)
@@ -253,6 +252,13 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 return closed_call()
 
         return send
+
+    def _take_path(self) -> None:
+        path = self._client.path
+        if path is not None and path is not self._path:
+            self._path = path
+            self._inner = path.unary_unary(self._method, self._direct)
+            self._inner_with_call = self._inner.with_call
 
     def _serialise(self, request: Any) -> bytes:
         if self._serializer is None:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
@@ -16,6 +17,7 @@ from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.answers import read_answer
 from rifl.client.errors import CallError, ForkedProcessError, Status
 from rifl.client.header import encode_batch_header, encode_header
+from rifl.client.paths import open_path
 from rifl.client.routing import LEASE_SERVICE, Router
 from rifl.client.settings import Settings
 from rifl.core.attempt import Answer, IssuedCall
@@ -64,8 +66,19 @@ class ClientState:
     out. Any thread.
     """
 
-    def __init__(self, settings: Settings, router: Router | None = None) -> None:
+    channel: Any
+
+    def __init__(
+        self,
+        settings: Settings,
+        router: Router | None = None,
+        connect: Callable[[str], Any] | None = None,
+    ) -> None:
         self.settings = settings
+        # Opens a channel to another server, with the options of this one.
+        self._connect = connect
+        # What calls are sent by where the server named a path; set once, if at all.
+        self.path: Any = None
         # Where there are several targets.
         self.router = router
         self.observer = Observers.of(settings.observer, _observer_failed)
@@ -169,6 +182,8 @@ class ClientState:
             window=reply.window,
             streams=reply.heartbeat == lease_pb.HEARTBEAT_STREAM,
         )
+        if reply.path and self.path is None and self._connect is not None:
+            self.path = open_path(reply.path, self.channel, self._connect)
         with self.lock:
             lease = self.session.granted(grant, sent_at)
             woken = self._lease_is_back(lease)

@@ -23,8 +23,13 @@ class SyncClient(ClientState):
     Stubs keep it alive, as gRPC's keep their channel. Any thread.
     """
 
-    def __init__(self, channel: grpc.Channel, settings: Settings) -> None:
-        super().__init__(settings, getattr(channel, "router", None))
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        settings: Settings,
+        connect: Callable[[str], grpc.Channel] | None = None,
+    ) -> None:
+        super().__init__(settings, getattr(channel, "router", None), connect)
         self.channel = channel
         self.timers = Timers()
         self._keeper = LeaseKeeper(channel)
@@ -37,6 +42,8 @@ class SyncClient(ClientState):
         """End: waiting calls are cancelled, an idle client id is given back."""
         if not self.closed and not self.forked:
             self._keeper.stop(self.close_waiters())
+            if self.path is not None:
+                self.path.close()
 
     @staticmethod
     def call_back(callback: Callable[[], None]) -> None:

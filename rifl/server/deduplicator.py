@@ -235,6 +235,8 @@ class Deduplicator:
             not_deduplicated=self._policies.not_deduplicated(),
             window=_client_window(self._window),
             peer_property=self._peer_property,
+            # Of a store that more than this server stands for.
+            path=getattr(self._store, "path", ""),
         )
         add_outcomes_service(server, self._engine, self._aio.shell)
         if self._given_waiters is None:

@@ -1,0 +1,31 @@
+"""The client's way to a group, loaded by rifl where a server names it (DESIGN §7).
+
+Nothing here is called by applications, but for ``statistics``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from curp.client.aio_path import AioPath
+from curp.client.group import Statistics
+from curp.client.sync_path import SyncPath
+
+__all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]
+
+
+def open_path(channel: Any, connect: Callable[[str], Any]) -> SyncPath | AioPath:
+    """Return the group path over a sync or an aio channel (see ``rifl.client.paths``)."""
+    if isinstance(channel, grpc.aio.Channel):
+        return AioPath(channel, connect)
+    return SyncPath(channel, connect)
+
+
+def statistics(channel: Any) -> Statistics | None:
+    """Count how the calls of a ``rifl.connect`` channel became final; None: not at a group."""
+    path = channel._client.path
+    return None if path is None else path.statistics()

@@ -1,0 +1,127 @@
+"""What a client knows of its group, and when it asks again (DESIGN §7)."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from curp.v1 import curp_pb2
+from lease_server.log import get_logger
+
+__all__ = ["GroupKnowledge", "GroupView", "Statistics"]
+
+_log = get_logger("curp.client")
+
+# Between two requests for the configuration, where the first one told nothing new.
+_ASK_EVERY_S = 0.1
+# A witness that let a call wait is not waited for by others for so long.
+_SLOW_FOR_S = 1.0
+# How long a call waits for witnesses once the leader has answered: so many times as long
+# as the leader took, within these bounds.
+_PATIENCE = 2.0
+_LEAST_PATIENCE_S = 0.01
+_MOST_PATIENCE_S = 0.25
+_MAX_WITNESSES = 16
+
+
+class GroupView(NamedTuple):
+    """One configuration: its number, its witnesses, and the methods recorded on them."""
+
+    number: int
+    witnesses: tuple[str, ...]
+    recorded: frozenset[str]
+
+
+class Statistics(NamedTuple):
+    """How many answers were final, since the channel was made, and how.
+
+    ``fast``: in one round trip, by the witnesses' word; ``synced``: marked so by the
+    leader, in one round trip of its own time; ``asked``: after a sync request.
+    """
+
+    fast: int
+    synced: int
+    asked: int
+
+
+class GroupKnowledge:
+    """The newest view, and what was learnt of witnesses. Any thread; never blocks.
+
+    Invariant 11 (DESIGN §7): a view is replaced only by one with a higher number, of
+    the same group; what is recorded is sent under one view's number to all its
+    witnesses, and to no others.
+    """
+
+    def __init__(self) -> None:
+        self.view: GroupView | None = None
+        self._group = ""
+        self._lock = threading.Lock()
+        self._asking = False
+        self._ask_at = 0.0
+        self._slow_until: dict[str, float] = {}
+        self._counts = [0, 0, 0]
+
+    def may_ask(self, now: float) -> bool:
+        """Whether to ask for the configuration now; if so, ``asked`` is to follow."""
+        with self._lock:
+            if self._asking or now < self._ask_at:
+                return False
+            self._asking = True
+            self._ask_at = now + _ASK_EVERY_S
+            return True
+
+    def asked(self, reply: curp_pb2.GroupConfiguration | None) -> None:
+        """Take the configuration, None if there was no answer."""
+        with self._lock:
+            self._asking = False
+            if reply is None or not reply.configuration:
+                return
+            if self._group and reply.group != self._group:
+                _log.error("other_group_answered", expected=self._group, found=reply.group)
+                self.view = None
+                return
+            self._group = reply.group
+            if self.view is not None and reply.configuration <= self.view.number:
+                return
+            witnesses = tuple(dict.fromkeys(reply.witnesses))
+            if len(witnesses) > _MAX_WITNESSES:
+                witnesses = ()
+            recorded = frozenset(
+                method.method
+                for method in reply.methods
+                if not method.read_only and not method.synced
+            )
+            # That was worth it: the next change may be asked for at once.
+            self._ask_at = 0.0
+            self.view = GroupView(reply.configuration, witnesses, recorded)
+            self._slow_until.clear()
+        _log.info("configuration", number=reply.configuration, witnesses=witnesses)
+
+    def view_for(self, method: str) -> GroupView | None:
+        """Return the view to record a call under; None: send it to the leader alone."""
+        view = self.view
+        if view is None or not view.witnesses or method not in view.recorded:
+            return None
+        return view
+
+    def patience_s(self, elapsed_s: float) -> float:
+        """How long to wait for witnesses after a leader that took ``elapsed_s``."""
+        return min(max(_LEAST_PATIENCE_S, _PATIENCE * elapsed_s), _MOST_PATIENCE_S)
+
+    def is_slow(self, witness: str, now: float) -> bool:
+        """Whether a witness let another call wait, not long ago."""
+        return bool(self._slow_until) and now < self._slow_until.get(witness, 0.0)
+
+    def found_slow(self, witness: str, now: float) -> None:
+        """Note that a witness let a call wait for longer than its patience."""
+        self._slow_until[witness] = now + _SLOW_FOR_S
+
+    def count(self, *, fast: bool, asked: bool) -> None:
+        """Count a final answer."""
+        with self._lock:
+            self._counts[0 if fast else 2 if asked else 1] += 1
+
+    def statistics(self) -> Statistics:
+        """Return the counts."""
+        with self._lock:
+            return Statistics(*self._counts)

@@ -1,0 +1,86 @@
+"""What the group path sends beside the call itself (DESIGN §7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curp.core.group_call import LeaderAnswer
+from curp.v1 import curp_pb2
+from curp.wire import SYNCED_KEY
+from rifl.client.answers import read_answer
+from rifl.core.outcome import Outcome
+from rifl.v1 import rifl_pb2
+from rifl.wire import HEADER_KEY
+
+__all__ = [
+    "RECORD_TIMEOUT_S",
+    "Metadata",
+    "read_leader_answer",
+    "record_request",
+    "split_header",
+    "sync_request",
+    "synced_number",
+    "with_number",
+]
+
+# A witness that has not answered by then is as good as gone.
+RECORD_TIMEOUT_S = 5.0
+Metadata = Any
+
+
+def split_header(metadata: Metadata) -> tuple[tuple[Any, ...], bytes] | None:
+    """Return the caller's entries and the call's header; None where it has none."""
+    # The client puts it last.
+    if not metadata or metadata[-1][0] != HEADER_KEY:
+        return None
+    return tuple(metadata[:-1]), metadata[-1][1]
+
+
+def with_number(header: bytes, configuration: int) -> bytes:
+    """Return the header with the configuration number: fields may simply be appended."""
+    return header + rifl_pb2.CallHeader(configuration=configuration).SerializeToString()
+
+
+def record_request(configuration: int, header: bytes, method: str, request: bytes) -> bytes:
+    """Return what every witness is sent.
+
+    Without conflict keys: a witness finds them by itself (DESIGN §7, invariant 2).
+    """
+    call = curp_pb2.WitnessedCall(header=header, method=method, request=request)
+    return curp_pb2.RecordRequest(configuration=configuration, call=call).SerializeToString()
+
+
+def sync_request(configuration: int, header: bytes) -> curp_pb2.SyncRequest:
+    """Return what asks the leader that a call be in the log."""
+    call = rifl_pb2.CallHeader.FromString(header)
+    request = curp_pb2.SyncRequest(
+        configuration=configuration, client_id=call.client_id, token=call.token
+    )
+    if call.WhichOneof("identity") == "key":
+        request.key = call.key
+    else:
+        request.seq = call.seq
+    return request
+
+
+def synced_number(trailing: Any) -> int | None:
+    """Return the leader's configuration number if the answer is in the log, else None."""
+    for key, value in trailing or ():
+        if key == SYNCED_KEY:
+            try:
+                return int(value)
+            except ValueError:
+                return 0
+    return None
+
+
+def read_leader_answer(status: Any, header: bytes) -> LeaderAnswer:
+    """Read an error answer of the leader's."""
+    answer = read_answer(status)
+    outcome = answer.outcome
+    if outcome is None and answer.reason:
+        # A refusal of ours that says nothing of the call: not known to have run or not.
+        outcome = Outcome.UNKNOWN
+    first = rifl_pb2.CallHeader.FromString(header).attempt <= 1
+    synced = synced_number(status.trailing_metadata()) is not None
+    return LeaderAnswer(outcome, synced, answer.reason, first)

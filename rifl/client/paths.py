@@ -1,0 +1,34 @@
+"""Ways for calls to travel that other packages bring (DESIGN §2: rifl never imports curp)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from lease_server.log import get_logger
+
+__all__ = ["open_path"]
+
+_log = get_logger("rifl.client")
+
+_GROUP = "rifl.paths"
+
+
+def open_path(name: str, channel: Any, connect: Callable[[str], Any]) -> Any:
+    """Return the path of that name over a channel, None if it is not installed or fails.
+
+    The entry point is called with ``channel``, sync or aio, which reaches the server
+    that named the path, and ``connect``, which opens such a channel to any ``host:port``.
+    What it returns has ``unary_unary(method, inner)``, which gives a multicallable to
+    send attempts by in the place of ``inner``, and ``close()``. A call sent by ``inner``
+    instead is as safe, but may take longer.
+    """
+    for entry in entry_points(group=_GROUP, name=name):
+        try:
+            return entry.load()(channel, connect)
+        except Exception:  # noqa: BLE001 - another package's, and calls go on without it
+            _log.exception("path_failed", path=name)
+            return None
+    _log.warning("path_not_installed", path=name)
+    return None

@@ -1,0 +1,212 @@
+"""A leader whose every answer a test decides, beside real witnesses, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+import rifl
+import rifl.aio
+from curp.client import Statistics, statistics
+from curp.core.witness_table import WitnessTable
+from curp.v1 import curp_pb2 as pb
+from curp.wire import SYNCED_KEY
+from curp.witness import WitnessDesk, add_witness_service
+from rifl.core.retry import RetryPolicy
+from tests.helpers.servers import LoopThread, generic, serve
+
+__all__ = ["CLIENTS", "METHOD", "READ", "Caller", "ScriptedGroup", "calling", "field"]
+
+METHOD, READ = "/test.Group/Put", "/test.Group/Get"
+CLIENTS = ("sync", "future", "aio")
+
+
+class _Witness:
+    def __init__(self, loop: LoopThread) -> None:
+        self._loop = loop
+        self.table = WitnessTable()
+        self.desk = WitnessDesk(self.table)
+        # Holds Record back while it is not set.
+        self.open = threading.Event()
+        self.open.set()
+
+    def start(self) -> str:
+        async def begin() -> tuple[Any, int]:
+            server = grpc.aio.server(interceptors=(_Gate(self.open),))
+            add_witness_service(server, self.desk)
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            return server, port
+
+        self._server, port = self._loop.run(begin())
+        return f"127.0.0.1:{port}"
+
+    def stop(self) -> None:
+        self.open.set()
+        self._loop.run(self._server.stop(None))
+
+
+class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    def __init__(self, opened: threading.Event) -> None:
+        self._opened = opened
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        if details.method.endswith("/Record"):
+            while not self._opened.is_set():
+                await asyncio.sleep(0.001)
+        return await continuation(details)
+
+
+class ScriptedGroup:
+    """One deduplicating server that says it leads a group, and two witnesses.
+
+    ``behave``: called with the request before the handler answers, to break things at
+    that point. ``marks``: whether answers say that they are in the log.
+    """
+
+    def __init__(self, witnesses: int = 2) -> None:
+        self.marks = False
+        self.behave: Callable[[bytes, Any], None] = lambda request, context: None
+        self.executed: list[bytes] = []
+        self.sync_verdict = pb.SyncReply.SYNCED
+        self.syncs: list[pb.SyncRequest] = []
+        self.asked = 0
+        self.number = 1
+        self._loop = LoopThread()
+        self.witnesses = [_Witness(self._loop) for _ in range(witnesses)]
+        self._dedup = rifl.Deduplicator("memory:")
+        self._dedup._store.path = "curp"  # type: ignore[attr-defined]
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> ScriptedGroup:
+        self._stack.callback(self._loop.close)
+        self.addresses = []
+        for witness in self.witnesses:
+            self.addresses.append(witness.start())
+            self._stack.callback(witness.stop)
+        self.begin(1)
+        handlers = [
+            generic("test.Group", {"Put": self._put, "Get": self._put}),
+            generic("curp.v1.Group", {"Configuration": self._configuration, "Sync": self._sync}),
+        ]
+        self._stack.callback(self._dedup.close)
+        served = self._stack.enter_context(serve("sync", handlers, dedup=self._dedup))
+        self.target = served.address
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def begin(self, number: int) -> None:
+        """Start the witnesses under a number, and be its leader."""
+        self.number = number
+        secrets = pb.SecretsPut(
+            secrets=[
+                pb.SecretsPut.Secret(key_id=secret.key_id, secret=secret.value)
+                for secret in self._dedup._store.leases.secrets()
+            ]
+        )
+        # The callers' keys are found in field 1: every value conflicts with itself.
+        keys = [pb.KeyField(path=[1], type=9, default_value=b"")]
+        self.methods = [
+            pb.MethodConflicts(method=METHOD, keys=keys),
+            pb.MethodConflicts(method=READ, keys=keys, read_only=True),
+        ]
+        request = pb.StartRequest(
+            group="g", configuration=number, secrets=secrets, methods=self.methods
+        )
+
+        async def start() -> None:
+            for witness in self.witnesses:
+                witness.desk.start(request.SerializeToString())
+
+        self._loop.run(start())
+
+    def _put(self, request: bytes, context: Any) -> bytes:
+        self.behave(request, context)
+        self.executed.append(request)
+        if self.marks:
+            context.set_trailing_metadata(((SYNCED_KEY, str(self.number)),))
+        return request
+
+    def _configuration(self, request: bytes, context: Any) -> bytes:
+        self.asked += 1
+        return pb.GroupConfiguration(
+            configuration=self.number,
+            leader=self.target,
+            witnesses=self.addresses,
+            methods=self.methods,
+            group="g",
+        ).SerializeToString()
+
+    def _sync(self, request: bytes, context: Any) -> bytes:
+        self.syncs.append(pb.SyncRequest.FromString(request))
+        return pb.SyncReply(verdict=self.sync_verdict).SerializeToString()
+
+
+class Caller:
+    """One kind of client, called the same way."""
+
+    def __init__(self, kind: str, channel: Any) -> None:
+        self._kind = kind
+        self.channel = channel
+        self._stubs = {method: channel.unary_unary(method) for method in (METHOD, READ)}
+
+    async def __call__(self, request: bytes, method: str = METHOD, timeout: float = 20.0) -> bytes:
+        stub = self._stubs[method]
+        if self._kind == "aio":
+            reply: bytes = await stub(request, timeout=timeout)
+        elif self._kind == "sync":
+            reply = await asyncio.to_thread(stub, request, timeout=timeout)
+        else:
+            future = stub.future(request, timeout=timeout)
+            reply = await asyncio.to_thread(future.result, timeout + 5)
+        return reply
+
+    @property
+    def counts(self) -> Statistics:
+        """How its calls became final."""
+        found = statistics(self.channel)
+        assert found is not None
+        return found
+
+    async def knows(self, number: int) -> None:
+        """Wait until it has a configuration."""
+        async with asyncio.timeout(20):
+            while (
+                (path := self.channel._client.path) is None
+                or path.knowledge.view is None
+                or path.knowledge.view.number < number
+            ):
+                await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def calling(kind: str, group: ScriptedGroup, **settings: Any) -> AsyncIterator[Caller]:
+    """Open a client that has made its first call and knows the group."""
+    retry = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
+    if kind == "aio":
+        channel: Any = rifl.aio.connect(group.target, retry=retry, **settings)
+    else:
+        channel = rifl.connect(group.target, retry=retry, **settings)
+    caller = Caller(kind, channel)
+    try:
+        assert await caller(field(b"first")) == field(b"first")
+        await caller.knows(group.number)
+        yield caller
+    finally:
+        if kind == "aio":
+            await channel.close()
+        else:
+            await asyncio.to_thread(channel.close)
+
+
+def field(value: bytes) -> bytes:
+    """A request with one text field."""
+    return b"\x0a" + bytes((len(value),)) + value
