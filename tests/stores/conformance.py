@@ -16,6 +16,7 @@ import pytest
 
 from lease_server import LeaseAuthority, SessionRow, SessionState
 from lease_server.storage import LeaseStorage
+from rifl.core.batching import serve_batch
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import (
@@ -24,8 +25,10 @@ from rifl.core.errors import (
     LeaseExpired,
     PayloadMismatch,
     SessionClosed,
+    StaleRpc,
     WindowExceeded,
 )
+from rifl.core.groups import group_of
 from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
@@ -35,7 +38,7 @@ from rifl.core.verdict import Verdict
 from rifl.stores import Store, open_store
 from tests.helpers.waiting import DEADLINE_S, until
 
-__all__ = ["Opened", "Place", "StoreConformance", "drive"]
+__all__ = ["Opened", "Place", "StoreConformance", "drive", "drive_batch"]
 
 PLAIN = MethodPolicy()
 IDEMPOTENT = MethodPolicy(kind=Kind.IDEMPOTENT)
@@ -149,8 +152,125 @@ def drive(steps: Any, store: Store, run: Callable[[Attempt], HandlerResult]) -> 
         return answer
 
 
+class Now(Later):
+    """Work that is done where it is waited for."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+
+    def wait(self) -> Any:
+        """Do it."""
+        return self._work()
+
+    def __await__(self) -> Any:
+        """Not here."""
+        raise NotImplementedError
+
+
+def drive_batch(
+    store: Store,
+    calls: list[Call],
+    run: Callable[[Attempt], HandlerResult],
+    policy: MethodPolicy = PLAIN,
+) -> list[Any]:
+    """Carry out a batch as a sync shell does."""
+    steps = serve_batch(
+        store,
+        group_of(store),
+        calls,
+        policy,
+        run=lambda attempts: Now(lambda: [run(attempt) for attempt in attempts]),
+        fetch=lambda wanted: Now(lambda: [store.fetch(call) for call in wanted]),
+        gone=lambda: False,
+    )
+    answers: Any = drive(steps, store, run)
+    return list(answers)
+
+
 class StoreConformance:
     """The suite; see the module."""
+
+    # -- batches ------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.IDEMPOTENT])
+    def test_a_batch_is_run_once_and_kept(self, place, kind):
+        """Each call of a batch is recorded and replayed, after a restart, too (DESIGN §4)."""
+        policy = MethodPolicy(kind=kind, unrecorded={"UNAVAILABLE"})
+        opened = Opened(place, window=100)
+        client = opened.client()
+        runs: list[Any] = []
+
+        def run(attempt: Attempt) -> HandlerResult:
+            identity = attempt.call.identity
+            runs.append(identity)
+            code = {b"nothing": 14, b"refused": 5}.get(attempt.call.key, 0)
+            return HandlerResult(CompletionRecord(code, response=b"%r" % (identity,)))
+
+        calls = [keyed(client, b"%d" % at) for at in range(40)]
+        calls += [call(client, seq) for seq in range(1, 40)]
+        calls += [keyed(client, b"nothing"), keyed(client, b"refused"), keyed(client, b"0")]
+        calls += [keyed(client, b"1", b"q")]
+        first = drive_batch(opened.store, calls, run, policy)
+        assert runs == [each.identity for each in calls[:81]]
+        assert [answer.outcome for answer in first[:79]] == [Outcome.EXECUTED] * 79
+        assert (first[79].record.code, first[79].outcome) == (14, Outcome.NOT_EXECUTED)
+        assert (first[80].record.code, first[80].outcome) == (5, Outcome.EXECUTED)
+        assert (first[81].record, first[81].outcome) == (first[0].record, Outcome.REPLAYED)
+        assert isinstance(first[82], PayloadMismatch)
+        assert opened.store.running() == 0
+        if place.durable:
+            opened.close()
+            opened = Opened(place, window=100)
+        again = drive_batch(opened.store, calls, run, policy)
+        assert [answer.record for answer in again[:82]] == [a.record for a in first[:82]]
+        assert {answer.outcome for answer in again[:79]} == {Outcome.REPLAYED}
+        assert isinstance(again[82], PayloadMismatch)
+        assert runs == [each.identity for each in calls[:81]] + [b"nothing"]
+        opened.close()
+
+    def test_a_batch_is_refused_call_by_call(self, opened):
+        """Acknowledged, running, of another payload, without room: each its own (DESIGN §3)."""
+        client = opened.client()
+        for seq in range(1, 4):
+            opened.complete(call(client, seq))
+        running = opened.begin(call(client, 4, first=2))
+        calls = [call(client, 1), call(client, 2, b"q"), call(client, 3)]
+        calls += [call(client, seq) for seq in range(5, 12)]
+        done = CompletionRecord(response=b"done")
+        answers = drive_batch(opened.store, calls, lambda _: HandlerResult(done))
+        assert isinstance(answers[0], StaleRpc)
+        assert isinstance(answers[1], PayloadMismatch)
+        assert answers[2] == Answer(FIRST, Outcome.REPLAYED)
+        assert answers[3:8] == [Answer(done, Outcome.EXECUTED)] * 5
+        assert [type(answer) for answer in answers[8:]] == [WindowExceeded] * 2
+        wait(opened.store.finish(running, FIRST))
+        stranger = [keyed(client + 1000, b"a"), keyed(client + 1000, b"b")]
+        refused = drive_batch(opened.store, stranger, lambda _: HandlerResult(done))
+        assert [type(answer) for answer in refused] == [LeaseExpired] * 2
+
+    def test_batches_of_the_same_calls_at_once(self, opened):
+        """Many batches of the same keys in every order: each runs once, none hangs (§4)."""
+        client = opened.client()
+        keys = [b"%d" % at for at in range(30)]
+        runs: Counter[Any] = Counter()
+        lock = threading.Lock()
+
+        def run(attempt: Attempt) -> HandlerResult:
+            with lock:
+                runs[attempt.call.key] += 1
+            return HandlerResult(CompletionRecord(response=attempt.call.key))
+
+        def batch(number: int) -> list[Any]:
+            order = [keys, keys[::-1], keys[15:] + keys[:15], keys[1::2] + keys[::2]][number % 4]
+            found = drive_batch(opened.store, [keyed(client, key) for key in order], run)
+            assert [answer.record.response for answer in found] == order
+            return found
+
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(batch, range(8)))
+        assert runs == dict.fromkeys(keys, 1)
+        executed = [a for batch in found for a in batch if a.outcome is Outcome.EXECUTED]
+        assert len(executed) == 30
 
     @pytest.fixture
     def opened(self, place):

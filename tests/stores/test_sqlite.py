@@ -18,6 +18,7 @@ from rifl.core.verdict import Verdict
 from rifl.stores import StoreLocked, WrongDatabase, open_store
 from rifl.stores.pending import wake_on_loop
 from rifl.stores.sqlite.journal import Entry, Journal
+from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, IDEMPOTENT, OTHER, PLAIN, TERM_S, call, keyed, wait
 
@@ -434,3 +435,30 @@ def test_a_journal_whose_file_has_a_new_owner_writes_nothing(files):
     connection = sqlite3.connect(files.main)
     assert set(connection.execute("SELECT record FROM rifl_call")) == {(b"\x00",)}
     connection.close()
+
+
+def test_a_batch_is_two_commits(tmp_path: Path) -> None:
+    """All intents of a plain batch are one commit, all records another (DESIGN §4)."""
+    commits: list[int] = []
+
+    class Commits(rifl.Observer):
+        def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
+            commits.append(entries)
+
+    def put(request: bytes, context: object) -> bytes:
+        return request
+
+    methods = {"/t.Rows/Idempotent": "idempotent"}
+    url = f"sqlite:///{tmp_path}/s.db"
+    items = [rifl.BatchItem(b"r", b"%d" % at) for at in range(300)]
+    with (
+        rifl.Deduplicator(url, methods=methods, observer=Commits()) as dedup,
+        serve("sync", [generic("t.Rows", {"Plain": put, "Idempotent": put})], dedup=dedup) as at,
+        rifl.connect(at.address) as channel,
+    ):
+        assert all(result.ok for result in channel.batch("/t.Rows/Plain", items))
+        assert commits == [300, 300]
+        del commits[:]
+        items = [rifl.BatchItem(b"r") for _ in range(300)]
+        assert all(result.ok for result in channel.batch("/t.Rows/Idempotent", items))
+        assert commits == [300]

@@ -47,28 +47,27 @@ class _Superseded(sqlite3.Error):
 
 
 class Entry:
-    """One thing to make durable.
+    """What one call, or one batch, makes durable: all of it in one transaction.
 
-    ``statement`` is one of the module's; ``row`` its parameters. ``patient``
+    ``statement`` is one of the module's; ``rows`` its parameters. ``patient``
     entries are retried until they are durable, since something has happened that
     must not be forgotten; the others fail at once. ``durable`` is called, in the
     committer's thread and outside any lock, when it is durable; ``pending``
     succeeds after that, or fails with ``failure(error)`` at the first failed try.
     """
 
-    __slots__ = ("durable", "failure", "patient", "pending", "row", "statement")
+    __slots__ = ("durable", "failure", "patient", "pending", "rows", "statement")
 
     def __init__(
         self,
         statement: str,
-        row: tuple[Any, ...],
-        *,
+        *rows: tuple[Any, ...],
         patient: bool,
         failure: Callable[[Exception], Exception],
         durable: Callable[[], None] | None = None,
     ) -> None:
         self.statement = statement
-        self.row = row
+        self.rows = rows
         self.patient = patient
         self.failure = failure
         self.durable = durable
@@ -195,7 +194,8 @@ class Journal:
             else:
                 began = time.perf_counter()
                 error = self._commit(batch, noted, probe=failing)
-                self._on_commit(len(batch), time.perf_counter() - began, error)
+                written = sum(len(entry.rows) for entry in batch)
+                self._on_commit(written, time.perf_counter() - began, error)
             if isinstance(error, sqlite3.IntegrityError):
                 batch, error = self._commit_one_by_one(batch, noted)
             if error is None:
@@ -231,7 +231,7 @@ class Journal:
         for at, entry in enumerate(batch):
             error = self._commit([entry], _Acknowledged(), probe=False)
             if isinstance(error, sqlite3.IntegrityError):
-                _log.critical("entry_refused", row=entry.row[:2], error=str(error))
+                _log.critical("entry_refused", row=entry.rows[0][:2], error=str(error))
                 if not entry.pending.done:
                     entry.pending.fail(entry.failure(error))
             elif error is not None:
@@ -247,7 +247,7 @@ class Journal:
                 if entry.durable is not None:
                     entry.durable()
             except Exception as error:  # noqa: BLE001 - logged; the others' calls have to end
-                _log.critical("entry_not_settled", row=entry.row[:2], error=repr(error))
+                _log.critical("entry_not_settled", row=entry.rows[0][:2], error=repr(error))
                 if not entry.pending.done:
                     entry.pending.fail(entry.failure(error))
             if not entry.pending.done:
@@ -266,8 +266,10 @@ class Journal:
         rows: dict[str, list[tuple[Any, ...]]] = {}
         now = (int(time.time()),)
         for entry in batch:
-            row = entry.row if entry.statement is _DELETE else entry.row + now
-            rows.setdefault(entry.statement, []).append(row)
+            dated = entry.rows
+            if entry.statement is not _DELETE:
+                dated = [row + now for row in entry.rows]  # type: ignore[assignment]
+            rows.setdefault(entry.statement, []).extend(dated)
         try:
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute(_OWNER).fetchone() != (self._incarnation,):

@@ -22,12 +22,11 @@ from rifl.core.errors import (
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
-from rifl.core.verdict import Verdict
 from rifl.stores.codec import RecordCodec
-from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.errors import UnsupportedStore, WrongDatabase
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
+from rifl.stores.sqlite.groups import GroupCommits, is_stale, not_started, record_pending
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.schema import opening_error
@@ -53,7 +52,7 @@ def path_of(url: str) -> Path:
     return Path(url[len(prefix) :])
 
 
-class SqliteStore(EmbeddedStore):
+class SqliteStore(GroupCommits):
     """One process, one file, WAL, ``synchronous=FULL``, group commit.
 
     A crash leaves: every answered call's record; an intent for every ``plain``
@@ -132,7 +131,7 @@ class SqliteStore(EmbeddedStore):
                     Journal.INTENT,
                     row,
                     patient=False,
-                    failure=_not_started,
+                    failure=not_started,
                     durable=lambda: self._intended(attempt),
                 ),
                 self._main,
@@ -143,7 +142,7 @@ class SqliteStore(EmbeddedStore):
                 Journal.DELETE,
                 (0, 0),
                 patient=False,
-                failure=_not_started,
+                failure=not_started,
                 durable=lambda: self._registered_in_main(attempt.entry),
             )
             return self._submit(attempt, registration, self._main)
@@ -169,7 +168,7 @@ class SqliteStore(EmbeddedStore):
         with self._lock:
             attempt.entry.registered.add(database.name)
             self._note_acknowledgements(attempt.entry)
-            if _is_stale(attempt):
+            if is_stale(attempt):
                 self._delete(attempt, database)
         self._settle(attempt, record)
 
@@ -182,13 +181,13 @@ class SqliteStore(EmbeddedStore):
             Journal.RECORD,
             row,
             patient=True,
-            failure=_record_pending,
+            failure=record_pending,
             durable=lambda: self._recorded(attempt, kept, entry.pending),
         )
         if kept is not record:
             entry.pending.result = kept
         with self._lock:
-            if not _is_stale(attempt):
+            if not is_stale(attempt):
                 return self._queue(attempt, entry, self._database(attempt))
             if attempt.intended:
                 self._delete(attempt, self._main)
@@ -205,7 +204,7 @@ class SqliteStore(EmbeddedStore):
             Journal.DELETE,
             (attempt.call.client_id, attempt.call.identity),
             patient=True,
-            failure=_record_pending,
+            failure=record_pending,
             durable=lambda: self._settle(attempt, None),
         )
         return self._submit(attempt, entry, self._main)
@@ -268,7 +267,7 @@ class SqliteStore(EmbeddedStore):
                     Journal.DELETE,
                     identity,
                     patient=True,
-                    failure=_not_started,
+                    failure=not_started,
                     durable=lambda identity=identity, left=left: self._deleted(identity, left),  # type: ignore[misc]
                 )
                 database.journal.submit(entry)
@@ -366,7 +365,7 @@ class SqliteStore(EmbeddedStore):
         database, call, entry = self._database(attempt), attempt.call, attempt.entry
         with self._lock:
             current = not attempt.ended
-            current = current and not _is_stale(attempt)
+            current = current and not is_stale(attempt)
             client = None if database.name in entry.registered else self._client_row(entry)
         if not current:
             raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
@@ -444,17 +443,3 @@ def _plain(transaction: Any) -> Any:
     if isinstance(transaction, sqlite3.Cursor):
         return transaction.connection
     return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
-
-
-def _is_stale(attempt: Attempt) -> bool:
-    """Whether the client acknowledged the call while it ran."""
-    seq = attempt.call.seq
-    return seq is not None and attempt.entry.tracker.peek(seq) is Verdict.STALE
-
-
-def _not_started(error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"the store cannot be written: {error}")
-
-
-def _record_pending(error: Exception) -> RecordPending:
-    return RecordPending(f"the call ran, but its record is not durable yet: {error}")
