@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets as randomness
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from lease_server.errors import StorageUnavailable
@@ -89,13 +90,14 @@ class MemoryLeaseStorage:
     and opening it again gives a new id.
     """
 
-    def __init__(self) -> None:
-        """A new incarnation, with a secret of its own."""
+    def __init__(self, token_bytes: Callable[[int], bytes] = randomness.token_bytes) -> None:
+        """A new incarnation, with a secret of its own, of random ``token_bytes``."""
         self._lock = threading.Lock()
+        self._token_bytes = token_bytes
         # Not 0, so that no small number is mistaken for one of ours.
-        self._incarnation = 1 + randomness.randbelow(2**_INCARNATION_BITS - 1)
+        self._incarnation: int = 1 + int.from_bytes(token_bytes(8)) % (2**_INCARNATION_BITS - 1)
         self._counter = 0
-        self._secrets = [Secret(0, randomness.token_bytes(_SECRET_BYTES))]
+        self._secrets = [Secret(0, token_bytes(_SECRET_BYTES))]
         self._sessions: dict[int, SessionRow] = {}
         self._names: dict[tuple[bytes, str], int] = {}
 
@@ -124,7 +126,7 @@ class MemoryLeaseStorage:
         """Add a secret; the newest two are kept."""
         with self._lock:
             key_id = (self._secrets[0].key_id + 1) % 2**16
-            fresh = Secret(key_id, randomness.token_bytes(_SECRET_BYTES))
+            fresh = Secret(key_id, self._token_bytes(_SECRET_BYTES))
             self._secrets = [fresh, *self._secrets][:_SECRETS_KEPT]
             return list(self._secrets)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import grpc
@@ -33,8 +33,9 @@ _LEG: contextvars.ContextVar[Leg | None] = contextvars.ContextVar("rifl_leg", de
 class Router:
     """``Targets`` under a lock, told of what gRPC reports. Any thread; never blocks."""
 
-    def __init__(self, targets: Targets) -> None:
+    def __init__(self, targets: Targets, clock: Callable[[], float] = time.monotonic) -> None:
         self.targets = targets
+        self._clock = clock
         self._lock = threading.Lock()
 
     def choose(self) -> int:
@@ -53,7 +54,7 @@ class Router:
             return
         answer = read_answer(status)
         with self._lock:
-            moved = self.targets.answered(index, answer, time.monotonic(), heartbeat=heartbeat)
+            moved = self.targets.answered(index, answer, self._clock(), heartbeat=heartbeat)
             current = self.targets.addresses[self.targets.current]
         if moved:
             failed = self.targets.addresses[index]

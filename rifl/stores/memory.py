@@ -19,9 +19,9 @@ class MemoryStore(EmbeddedStore):
     is refused, never run again silently.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leases: LeaseStorage | None = None) -> None:
         super().__init__()
-        self.leases: LeaseStorage = MemoryLeaseStorage()
+        self.leases: LeaseStorage = leases or MemoryLeaseStorage()
 
     def start_all(self, attempts: Sequence[Attempt]) -> list[None]:
         """Nothing to make durable."""

@@ -40,8 +40,9 @@ class Attempts:
     so the last few thousand are remembered.
     """
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, token_hex: Callable[[int], str] = randomness.token_hex) -> None:
         self._owner = owner
+        self._token_hex = token_hex
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._numbers = 0
@@ -59,7 +60,7 @@ class Attempts:
 
     def new(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
         """Make an attempt of this replica's, with a token never used before."""
-        token = randomness.token_hex(_TOKEN_BYTES).encode()
+        token = self._token_hex(_TOKEN_BYTES).encode()
         with self._lock:
             self._numbers += 1
             attempt = SharedAttempt(call, policy, self._numbers, token, self._owner)

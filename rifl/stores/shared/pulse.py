@@ -34,7 +34,9 @@ class Pulse:
         beat_s: float,
         dead_after_s: float,
         after: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._owner = owner
         self._backend = backend
         self._beat_s = beat_s
@@ -51,7 +53,7 @@ class Pulse:
 
         Raises ``BackendError``.
         """
-        self._beat()
+        Steps(self._backend, self.beat()).wait()
         self._thread.start()
 
     def stop(self) -> None:
@@ -92,14 +94,15 @@ class Pulse:
         """Rule: look at all replicas now, for one that may have come since."""
         beats = yield Beat(self._owner)
         with self._lock:
-            self._replicas.observe(beats, time.monotonic())
+            self._replicas.observe(beats, self._clock())
 
-    def _beat(self) -> None:
+    def beat(self) -> Generator[Any, Any, None]:
+        """Rule: count a beat, take out the dead, and see who lives."""
         with self._lock:
             dead = self._replicas.dead()
-        beats = self._backend.ask(Beat(self._owner, dead))
+        beats = yield Beat(self._owner, dead)
         with self._lock:
-            self._replicas.observe(beats, time.monotonic())
+            self._replicas.observe(beats, self._clock())
         for incarnation, _ in dead:
             _log.warning("replica_dead", owner=incarnation)
 
@@ -109,7 +112,7 @@ class Pulse:
             self._wake.wait(self._beat_s)
             self._wake.clear()
             try:
-                self._beat()
+                Steps(self._backend, self.beat()).wait()
                 if failing:
                     _log.info("store_recovered")
                 failing = False
@@ -125,9 +128,12 @@ class Pulse:
             self._retry()
         self._retry()
 
+    def take_due(self) -> list[Generator[Any, Any, Any]]:
+        """Take the rules that are to be carried out again now."""
+        return [self._due.popleft() for _ in range(len(self._due))]
+
     def _retry(self) -> None:
-        for _ in range(len(self._due)):
-            rule = self._due.popleft()
+        for rule in self.take_due():
             try:
                 Steps(self._backend, rule).wait()
             except (BackendError, RiflError) as error:

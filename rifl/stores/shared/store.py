@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets as randomness
+import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -91,7 +92,8 @@ class SharedStore:
 
     ``beat_s``: how often this replica says that it lives. ``dead_after_s``: how
     long another's beats stand still before its calls are taken over. ``codec``: how
-    records look in the store; the same on every replica.
+    records look in the store; the same on every replica. ``clock``: monotonic seconds;
+    ``token_hex``: random digits.
     """
 
     supports_atomic = True
@@ -104,20 +106,22 @@ class SharedStore:
         beat_s: float = 0.5,
         dead_after_s: float = 5.0,
         codec: RecordCodec | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        token_hex: Callable[[int], str] = randomness.token_hex,
     ) -> None:
         if not 0 < 3 * beat_s <= dead_after_s:
             raise ValueError("dead_after_s must be at least three times beat_s")
         self.observer: Observer | None = None
         self.on_refusal: Callable[[RiflError | None], None] | None = None
         self.leases = leases
-        self.owner = randomness.token_hex(_OWNER_BYTES)
+        self.owner = token_hex(_OWNER_BYTES)
         self._backend = backend
         self._codec = codec or RecordCodec()
         self._key_bounds = KeyBounds()
         self._window = 512
-        self._attempts = Attempts(self.owner)
+        self._attempts = Attempts(self.owner, token_hex)
         self._draining = False
-        self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after)
+        self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after, clock)
 
     def bind(
         self,
@@ -143,6 +147,9 @@ class SharedStore:
                 )
         if key_bounds is not None:
             self._key_bounds = key_bounds
+        self._begin()
+
+    def _begin(self) -> None:
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
         self._pulse.start()
 

@@ -14,8 +14,8 @@ from rifl.core.invariant import InvariantViolated
 from rifl.core.record import CompletionRecord
 from rifl.stores.codec import DATE_BYTES, RecordCodec
 from rifl.stores.sqlite.journal import Journal
-from rifl.stores.sqlite.ownership import Ownership
-from rifl.stores.sqlite.schema import connect, open_database
+from rifl.stores.sqlite.medium import FILES, Medium
+from rifl.stores.sqlite.schema import open_database
 
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
 
@@ -57,17 +57,21 @@ class Database:
         store_id: str | None,
         lock_timeout_s: float,
         codec: RecordCodec,
+        medium: Medium = FILES,
     ) -> None:
         self._codec = codec
+        self._medium = medium
         self.path = path.resolve()
         self.name = str(self.path)
-        self._ownership = Ownership(self.path, lock_timeout_s)
+        self._ownership = medium.own(self.path, lock_timeout_s)
         try:
-            self._writer, self.store_id, self.incarnation = open_database(self.path, store_id)
+            self._writer, self.store_id, self.incarnation = open_database(
+                self.path, store_id, medium.connect
+            )
         except BaseException:
             self._ownership.release()
             raise
-        self._reader = connect(self.path)
+        self._reader = medium.connect(self.path)
         self._reader_lock = threading.Lock()
         self._journal: Journal | None = None
 
@@ -77,7 +81,7 @@ class Database:
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         """Start the journal: rows are written by it alone from now on."""
-        self._journal = Journal(
+        self._journal = self._medium.journal(
             self._writer, on_health, self.path.name, self.incarnation, on_commit
         )
 

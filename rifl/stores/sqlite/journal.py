@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from lease_server.log import get_logger
 from rifl.stores.pending import Pending
@@ -88,6 +88,14 @@ class _Acknowledged:
         return bool(self.clients or self.calls or self.dropped)
 
 
+class _Round(NamedTuple):
+    """What one commit is to make durable, and whether the journal closes with it."""
+
+    batch: list[Entry]
+    noted: _Acknowledged
+    closing: bool
+
+
 class Journal:
     """Writes entries to one database, all that wait in one transaction.
 
@@ -122,7 +130,14 @@ class Journal:
         self._wake = threading.Condition()
         self._closing = False
         self._stopped: Exception | None = None
+        self._retry: list[Entry] = []
+        self._failing = False
+        self._delay_s = _FIRST_RETRY_S
         self._thread = threading.Thread(target=self._run, name=f"rifl-journal-{name}", daemon=True)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have rounds driven, by a thread of its own."""
         self._thread.start()
 
     def submit(self, entry: Entry) -> Pending:
@@ -177,48 +192,55 @@ class Journal:
         )
 
     def _run(self) -> None:
-        retry: list[Entry] = []
-        failing = False
-        delay_s = _FIRST_RETRY_S
         while True:
             with self._wake:
-                if failing:
-                    self._wake.wait_for(lambda: self._closing, delay_s)
+                if self._failing:
+                    self._wake.wait_for(lambda: self._closing, self._delay_s)
                 else:
                     self._wake.wait_for(self._due)
-                batch, self._queue = retry + self._queue, []
-                noted, self._acknowledged = self._acknowledged, _Acknowledged()
-                closing = self._closing
-            if self._on_commit is None:
-                error = self._commit(batch, noted, probe=failing)
-            else:
-                began = time.perf_counter()
-                error = self._commit(batch, noted, probe=failing)
-                written = sum(len(entry.rows) for entry in batch)
-                self._on_commit(written, time.perf_counter() - began, error)
-            if isinstance(error, sqlite3.IntegrityError):
-                batch, error = self._commit_one_by_one(batch, noted)
-            if error is None:
-                if failing:
-                    _log.info("store_recovered")
-                    self._on_health(None)
-                failing, retry, delay_s = False, [], _FIRST_RETRY_S
-                self._told(batch)
-                for then in noted.after:
-                    then()
-            else:
-                if not failing:
-                    _log.error("store_commit_failed", error=str(error))
-                failing = True
-                self._on_health(error)
-                for entry in batch:
-                    if not entry.pending.done:
-                        entry.pending.fail(entry.failure(error))
-                retry = [entry for entry in batch if entry.patient]
-                self._put_back(noted)
-                delay_s = min(2 * delay_s, _LAST_RETRY_S)
-            if closing or self._stopped is not None:
+            if not self._write(self._take()):
                 return
+
+    def _take(self) -> _Round:
+        """Begin a round with all that waits."""
+        with self._wake:
+            batch, self._queue = self._retry + self._queue, []
+            noted, self._acknowledged = self._acknowledged, _Acknowledged()
+            return _Round(batch, noted, self._closing)
+
+    def _write(self, taken: _Round) -> bool:
+        """Commit a round and tell who waits for it; False if it was the last."""
+        batch, noted, closing = taken
+        failing = self._failing
+        if self._on_commit is None:
+            error = self._commit(batch, noted, probe=failing)
+        else:
+            began = time.perf_counter()
+            error = self._commit(batch, noted, probe=failing)
+            written = sum(len(entry.rows) for entry in batch)
+            self._on_commit(written, time.perf_counter() - began, error)
+        if isinstance(error, sqlite3.IntegrityError):
+            batch, error = self._commit_one_by_one(batch, noted)
+        if error is None:
+            if failing:
+                _log.info("store_recovered")
+                self._on_health(None)
+            self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
+            self._told(batch)
+            for then in noted.after:
+                then()
+        else:
+            if not failing:
+                _log.error("store_commit_failed", error=str(error))
+            self._failing = True
+            self._on_health(error)
+            for entry in batch:
+                if not entry.pending.done:
+                    entry.pending.fail(entry.failure(error))
+            self._retry = [entry for entry in batch if entry.patient]
+            self._put_back(noted)
+            self._delay_s = min(2 * self._delay_s, _LAST_RETRY_S)
+        return not closing and self._stopped is None
 
     def _commit_one_by_one(
         self, batch: list[Entry], noted: _Acknowledged

@@ -6,7 +6,7 @@ import secrets as randomness
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class SqliteLeaseStorage:
     grant writes nothing, a block of ids one row.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection] = connect) -> None:
         self._connection = connect(path)
         self._lock = threading.Lock()
         self._ownership: Ownership | None = None

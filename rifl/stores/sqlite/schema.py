@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from rifl.stores.errors import (
@@ -107,7 +108,9 @@ def set_meta(connection: sqlite3.Connection, name: str, value: int | str) -> Non
     )
 
 
-def open_database(path: Path, store_id: str | None) -> tuple[sqlite3.Connection, str, int]:
+def open_database(
+    path: Path, store_id: str | None, connect: Callable[[Path], sqlite3.Connection] = connect
+) -> tuple[sqlite3.Connection, str, int]:
     """Open a database, with tables of ours made or checked, for a new incarnation.
 
     Returns the connection, the store's id and the incarnation's number, which

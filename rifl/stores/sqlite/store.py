@@ -29,6 +29,7 @@ from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl.stores.sqlite.groups import GroupCommits, is_stale, not_started, record_pending
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
+from rifl.stores.sqlite.medium import FILES, Medium
 from rifl.stores.sqlite.schema import opening_error
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async
 from rifl.stores.transactions import (
@@ -78,18 +79,20 @@ class SqliteStore(GroupCommits):
         lock_timeout_s: float = 5.0,
         codec: RecordCodec | None = None,
         wall_clock: Callable[[], float] = time.time,
+        medium: Medium = FILES,
     ) -> None:
         super().__init__()
+        self._medium = medium
         self._lock_timeout_s = lock_timeout_s
         self._codec = codec or RecordCodec()
         self._wall_clock = wall_clock
         self._policies: MethodPolicies
-        self._main = Database(path_of(url), None, lock_timeout_s, self._codec)
+        self._main = Database(path_of(url), None, lock_timeout_s, self._codec, medium)
         self._databases = {self._main.name: self._main}
         self._failing: dict[str, Exception] = {}
         self._bound = False
         self._any_idempotent = False
-        self.leases = SqliteLeaseStorage(self._main.path)
+        self.leases = SqliteLeaseStorage(self._main.path, medium.connect)
         self._named: dict[str | None, Database] = {None: self._main}
 
     def bind(
@@ -396,7 +399,9 @@ class SqliteStore(GroupCommits):
         path = path_of(url).resolve()
         database = self._databases.get(str(path))
         if database is None:
-            database = Database(path, self._main.store_id, self._lock_timeout_s, self._codec)
+            database = Database(
+                path, self._main.store_id, self._lock_timeout_s, self._codec, self._medium
+            )
             self._databases[database.name] = database
         self._named[url] = database
 
