@@ -20,10 +20,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo postgresql test lint types generate check-generated bench clean
+.PHONY: help demo postgresql test lint types generate check-generated bench chaos chaos-long clean
 
 help:
-	@echo "make demo | test | lint | types | generate | check-generated | bench | clean"
+	@echo "make demo | test | chaos | chaos-long | lint | types | generate | check-generated | bench | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -75,6 +75,13 @@ types: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(PYTHON) -m benchmarks $(BENCH_FLAGS)
+
+# Every deployment, thousands of schedules each; any failure replays from its seed.
+chaos: $(INSTALLED)
+	@$(PYTHON) -m chaos.sim --runs 2000 --require-coverage $(CHAOS_FLAGS)
+
+chaos-long: $(INSTALLED)
+	@$(PYTHON) -m chaos.sim --runs 50000 --seed 1000000 --require-coverage $(CHAOS_FLAGS)
 
 # $(1): the directory the generated packages go into.
 define compile_protos

@@ -19,10 +19,17 @@ from rifl.server.engine import Engine
 from rifl.v1 import rifl_pb2
 from rifl.wire import outcome_to_wire, record_to_message
 
-__all__ = ["SERVICE", "add_outcomes_service"]
+__all__ = [
+    "RESOLUTION",
+    "SERVICE",
+    "add_outcomes_service",
+    "resolution_call",
+    "resolution_reply",
+]
 
 SERVICE = "rifl.v1.Outcomes"
-_POLICY = MethodPolicy()
+# What a call that never arrived is settled by.
+RESOLUTION = MethodPolicy()
 
 
 def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -> None:
@@ -41,7 +48,11 @@ def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -
     )
 
 
-def _call(engine: Engine, request: bytes, context: Any) -> Call:
+def resolution_call(engine: Engine, request: bytes, context: Any) -> Call:
+    """Return the call that a ``ResolveRequest`` asks about, its token checked.
+
+    Raises ``BadHeader``, ``NotYours``, ``LeaseExpired``.
+    """
     try:
         message = rifl_pb2.ResolveRequest.FromString(request)
     except Exception:  # noqa: BLE001 - protobuf's classes of error differ by backend
@@ -62,7 +73,8 @@ def _call(engine: Engine, request: bytes, context: Any) -> Call:
     return call
 
 
-def _reply(answer: Answer) -> rifl_pb2.ResolveReply:
+def resolution_reply(answer: Answer) -> rifl_pb2.ResolveReply:
+    """Return what a resolution answers."""
     return rifl_pb2.ResolveReply(
         outcome=outcome_to_wire(answer.record.outcome), record=record_to_message(answer.record)
     )
@@ -73,8 +85,8 @@ def _sync_resolve(engine: Engine) -> Any:
 
     def behavior(request: bytes, context: Any) -> Any:
         try:
-            call = _call(engine, request, context)
-            return _reply(shell.drive(resolve(engine.store, call, _POLICY), context))
+            call = resolution_call(engine, request, context)
+            return resolution_reply(shell.drive(resolve(engine.store, call, RESOLUTION), context))
         except RiflError as error:
             return sync.send(context, refusal_status(error, None))
 
@@ -84,9 +96,9 @@ def _sync_resolve(engine: Engine) -> Any:
 def _aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
     async def behavior(request: bytes, context: Any) -> Any:
         try:
-            call = _call(engine, request, context)
-            work = shell.drive(resolve(engine.store, call, _POLICY), context)
-            return _reply(await shell.shielded(work))
+            call = resolution_call(engine, request, context)
+            work = shell.drive(resolve(engine.store, call, RESOLUTION), context)
+            return resolution_reply(await shell.shielded(work))
         except RiflError as error:
             return await aio.send(context, refusal_status(error, None))
 

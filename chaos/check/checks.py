@@ -1,0 +1,225 @@
+"""What must hold of every history, rule by rule (DESIGN §1, §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from chaos.check.history import History
+from chaos.check.linearizable import Interval, Undecided, linearizable
+
+__all__ = ["RULES", "Violation", "check"]
+
+_RAN = ("executed", "replayed")
+
+
+class Violation(NamedTuple):
+    """A rule that a history breaks, by which call (or account), and how."""
+
+    rule: str
+    subject: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.subject}: {self.text}"
+
+
+class _Call:
+    """All events of one operation; the numbers are positions in the history."""
+
+    __slots__ = ("answers", "effects", "end", "ended", "number", "resolved", "start", "started")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.started = -1
+        self.start: dict[str, Any] = {}
+        self.ended: int | None = None
+        self.end: dict[str, Any] | None = None
+        self.effects: list[tuple[int, dict[str, Any]]] = []
+        self.answers: list[tuple[int, dict[str, Any]]] = []
+        self.resolved: list[tuple[int, dict[str, Any]]] = []
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.end is not None and self.end["outcome"] in _RAN
+
+    def told(self) -> Iterator[tuple[int, str, Any]]:
+        """Each time the caller was told an outcome: where, which, and the value."""
+        if self.end is not None and self.ended is not None:
+            yield self.ended, self.end["outcome"], self.end["value"]
+        for at, event in self.resolved:
+            yield at, event["outcome"], event["value"]
+
+
+_Calls = dict[int, _Call]
+_Rule = Callable[[_Calls, History], Iterator[Violation]]
+
+
+def check(history: History) -> list[Violation]:
+    """Return everything that breaks a rule; empty for a history that keeps them."""
+    calls = _gather(history)
+    return [violation for rule in RULES.values() for violation in rule(calls, history)]
+
+
+def _gather(history: History) -> _Calls:
+    calls: _Calls = {}
+    for at, event in enumerate(history.events):
+        kind = event["event"]
+        if kind == "final":
+            continue
+        call = calls.get(event["call"])
+        if call is None:
+            call = calls[event["call"]] = _Call(event["call"])
+        if kind == "start":
+            call.started, call.start = at, event
+        elif kind == "end":
+            call.ended, call.end = at, event
+        elif kind == "effect":
+            call.effects.append((at, event))
+        elif kind == "answer":
+            call.answers.append((at, event))
+        elif kind == "resolved":
+            call.resolved.append((at, event))
+    return calls
+
+
+def _changes(call: _Call) -> bool:
+    return call.start.get("op") in ("add", "touch")
+
+
+def _nothing_lost(calls: _Calls, history: History) -> Iterator[Violation]:
+    """An operation whose caller was told that it succeeded has had its effect."""
+    for call in calls.values():
+        if not _changes(call):
+            continue
+        for at, outcome, value in call.told():
+            if outcome not in _RAN or value is None:
+                continue
+            if not any(where < at for where, _ in call.effects):
+                yield Violation("lost", f"call {call.number}", "acknowledged, and had no effect")
+
+
+def _nothing_doubled(calls: _Calls, history: History) -> Iterator[Violation]:
+    """Nothing promised once has two effects; nothing at all has one after its answer."""
+    for call in calls.values():
+        if call.start.get("promise") == "once":
+            if len(call.effects) > 1:
+                text = f"{len(call.effects)} effects"
+                yield Violation("doubled", f"call {call.number}", text)
+            continue
+        told = [at for at, outcome, _ in call.told() if outcome in _RAN]
+        if told and any(at > told[0] for at, _ in call.effects):
+            yield Violation("doubled", f"call {call.number}", "ran again after it was answered")
+
+
+def _answers_identical(calls: _Calls, history: History) -> Iterator[Violation]:
+    """Whoever is told what an operation answered is told the same."""
+    for call in calls.values():
+        told = [(event["code"], event["value"]) for _, event in call.answers]
+        if call.acknowledged and call.end is not None:
+            told.append((call.end["code"], call.end["value"]))
+        if any(answer != told[0] for answer in told):
+            yield Violation("answers", f"call {call.number}", f"differ: {told}")
+
+
+def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
+    """Not executed: never an effect, whenever it is. Executed: exactly one."""
+    for call in calls.values():
+        if not call.start:
+            yield Violation("labels", f"call {call.number}", "happened, and nobody asked for it")
+            continue
+        for _, outcome, value in call.told():
+            if outcome == "not-executed" and call.effects:
+                yield Violation("labels", f"call {call.number}", "not executed, and had an effect")
+            elif (
+                outcome in _RAN
+                and value is not None
+                and call.start["promise"] == "once"
+                and _changes(call)
+                and len(call.effects) != 1
+            ):
+                text = f"executed, and had {len(call.effects)} effects"
+                yield Violation("labels", f"call {call.number}", text)
+
+
+def _linearizable(calls: _Calls, history: History) -> Iterator[Violation]:
+    """Each account whose operations happen once has an order that explains the answers."""
+    accounts: dict[str, list[Interval]] = {}
+    effects_known = any(event["event"] == "effect" for event in history.events)
+    excluded = {
+        call.start["account"]
+        for call in calls.values()
+        if call.start and call.start["op"] != "read" and call.start["promise"] != "once"
+    }
+    for call in calls.values():
+        start = call.start
+        if not start or start["account"] in excluded:
+            continue
+        interval = _interval(call, effects_known)
+        if interval is not None:
+            accounts.setdefault(start["account"], []).append(interval)
+    for account, intervals in accounts.items():
+        try:
+            if not linearizable(intervals):
+                yield Violation("linearizable", account, "no order explains the answers")
+        except Undecided as undecided:
+            yield Violation("linearizable", account, f"undecided: {undecided}")
+
+
+def _interval(call: _Call, effects_known: bool) -> Interval | None:
+    start = call.start
+    amount = None if start["op"] == "read" else start["amount"]
+    if amount is None:
+        if not call.acknowledged or call.end is None or call.end["value"] is None:
+            return None
+        return Interval(call.number, call.started, call.ended, None, *call.end["value"])
+    if any(outcome == "not-executed" for _, outcome, _ in call.told()):
+        return None
+    ended, version, total = None, None, None
+    for at, outcome, value in call.told():
+        if outcome in _RAN:
+            ended = at
+            if value is not None:
+                version, total = value
+            break
+    if call.effects:
+        if version is None:
+            version = call.effects[0][1]["version"]
+    elif effects_known:
+        # What its answer says of an effect that is not there, other rules find.
+        return None
+    return Interval(
+        call.number,
+        call.started,
+        ended,
+        amount,
+        version,
+        total,
+        ended is not None or bool(call.effects),
+    )
+
+
+def _nothing_forgotten(calls: _Calls, history: History) -> Iterator[Violation]:
+    """What is there in the end is the sum of all effects."""
+    sums: dict[str, tuple[int, int]] = {}
+    for call in calls.values():
+        for _, event in call.effects:
+            version, total = sums.get(event["account"], (0, 0))
+            sums[event["account"]] = version + 1, total + call.start.get("amount", 0)
+    for event in history.events:
+        if event["event"] != "final":
+            continue
+        found = event["version"], event["total"]
+        expected = sums.get(event["account"], (0, 0))
+        if found != expected:
+            yield Violation("forgotten", event["account"], f"holds {found}, not {expected}")
+
+
+RULES: dict[str, _Rule] = {
+    "lost": _nothing_lost,
+    "doubled": _nothing_doubled,
+    "answers": _answers_identical,
+    "labels": _labels_honest,
+    "linearizable": _linearizable,
+    "forgotten": _nothing_forgotten,
+}

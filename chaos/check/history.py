@@ -1,0 +1,126 @@
+"""What happened, in order: one form for simulated and real runs.
+
+A history is a file of JSON objects, one a line, in the order in which things
+happened. ``call`` is a number the recorder gives an operation; all attempts of it
+share it, and it is not the wire's identity: two calls of one identity would be one
+of the defects that are looked for. ``at`` is seconds of any one clock and only shown.
+
+| ``event`` | fields | meaning |
+|---|---|---|
+| ``start`` | at, call, op, account, amount, promise | a caller asks for an operation |
+| ``end`` | at, call, outcome, code, value, reason | its caller is told |
+| ``effect`` | at, call, account, version | it has had an effect, durable |
+| ``answer`` | at, call, outcome, code, value | a server sends an answer of its handler's |
+| ``resolved`` | at, call, outcome, value | a caller asked later what became of it |
+| ``final`` | account, version, total | what is there in the end |
+
+``op`` is ``add`` (changes the account and returns what it then holds), ``touch`` (the
+same, for a method that may run again until it is answered) or ``read``. ``promise`` is
+``once`` or ``at-least-once``. ``outcome`` is the wire's word. ``value`` is
+``[version, total]``, or null where the answer tells nothing of it. A ``start`` without
+an ``end`` belongs to a caller that died: it was told nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+__all__ = ["History", "read_value"]
+
+
+def read_value(answer: bytes | None) -> list[int] | None:
+    """Return the value in an answer of ``version total``, None if there is none."""
+    if not answer:
+        return None
+    version, total = answer.split(b" ")
+    return [int(version), int(total)]
+
+
+class History:
+    """Events in order; append-only. One thread."""
+
+    def __init__(self, events: Iterable[dict[str, Any]] = ()) -> None:
+        self.events: list[dict[str, Any]] = list(events)
+
+    def start(self, at: float, call: int, op: str, account: str, amount: int, promise: str) -> None:
+        """Note that a caller asks."""
+        self.events.append(
+            {
+                "event": "start",
+                "at": at,
+                "call": call,
+                "op": op,
+                "account": account,
+                "amount": amount,
+                "promise": promise,
+            }
+        )
+
+    def end(
+        self, at: float, call: int, outcome: str, code: str, value: list[int] | None, reason: str
+    ) -> None:
+        """Note what the caller is told."""
+        self.events.append(
+            {
+                "event": "end",
+                "at": at,
+                "call": call,
+                "outcome": outcome,
+                "code": code,
+                "value": value,
+                "reason": reason,
+            }
+        )
+
+    def effect(self, at: float, call: int, account: str, version: int) -> None:
+        """Note an effect."""
+        self.events.append(
+            {"event": "effect", "at": at, "call": call, "account": account, "version": version}
+        )
+
+    def answer(
+        self, at: float, call: int, outcome: str, code: str, value: list[int] | None
+    ) -> None:
+        """Note an answer that leaves a server."""
+        self.events.append(
+            {
+                "event": "answer",
+                "at": at,
+                "call": call,
+                "outcome": outcome,
+                "code": code,
+                "value": value,
+            }
+        )
+
+    def resolved(self, at: float, call: int, outcome: str, value: list[int] | None) -> None:
+        """Note the answer to a question about a call whose outcome was unknown."""
+        self.events.append(
+            {"event": "resolved", "at": at, "call": call, "outcome": outcome, "value": value}
+        )
+
+    def final(self, account: str, version: int, total: int) -> None:
+        """Note what an account holds in the end."""
+        self.events.append(
+            {"event": "final", "account": account, "version": version, "total": total}
+        )
+
+    def write(self, path: Path) -> None:
+        """Write one JSON object a line."""
+        path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what ``write`` wrote; raises ``ValueError`` for a line that is no event."""
+        events = []
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if not line.strip():
+                continue
+            event = json.loads(line)
+            if not isinstance(event, dict) or "event" not in event:
+                raise ValueError(f"{path}:{number} is no event of a history")
+            events.append(event)
+        return cls(events)

@@ -1,0 +1,354 @@
+"""A client process: the product's state and exchange, with events for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import grpc
+
+from chaos.check.history import read_value
+from chaos.sim.faults import Fault, Point
+from chaos.sim.loop import EPOCH_S, Process, Timer
+from chaos.sim.network import Rpc
+from chaos.sim.schedule import PlannedCall, Setting
+from chaos.sim.service import Operation, encode
+from chaos.sim.world import World
+from lease_server.v1 import lease_server_pb2 as pb
+from rifl.client.errors import CallError
+from rifl.client.exchange import Exchange
+from rifl.client.resolution import RESOLVE_METHOD, Resolver
+from rifl.client.routing import LEASE_SERVICE, Router
+from rifl.client.settings import Settings
+from rifl.client.state import LEASE_TIMEOUT_S, ClientState
+from rifl.core.client_lease import ClientLease
+from rifl.core.client_session import LeaseStep
+from rifl.core.outcome import Outcome
+from rifl.core.retry import RetryPolicy
+from rifl.core.targets import Targets
+from rifl.v1 import rifl_pb2
+
+__all__ = ["Client"]
+
+_RESOLVE_TIMEOUT_S = 6.0
+
+
+class _State(ClientState):
+    """The client's state, on simulated clocks and dice."""
+
+    def __init__(self, settings: Settings, router: Router | None, process: Process, dice: Random):
+        self._process = process
+        self._dice = dice
+        super().__init__(settings, router)
+        self.now = process.clock
+        self.jitter = dice.random
+        self.stamp = self._stamp  # type: ignore[method-assign]
+
+    def _stamp(self) -> tuple[int, int]:
+        return int((EPOCH_S + self._process.clock()) * 1e6), self._dice.getrandbits(64)
+
+
+class Client:
+    """One client, through all its lives; each has a channel of its own."""
+
+    def __init__(
+        self, world: World, name: str, dice: Random, setting: Setting, session: str = ""
+    ) -> None:
+        self.world = world
+        self.name = name
+        self._dice = dice
+        self._setting = setting
+        self._session = session
+        self.outstanding: dict[_Exchange, None] = {}
+        self.queue: list[PlannedCall] = []
+        self.rate = 1.0 + setting.drift * (dice.random() - 0.5)
+        self.start()
+
+    def start(self) -> None:
+        """Begin a life, with calls that could not be made while there was none."""
+        setting = self._setting
+        self.process = Process(self.world.loop, self.name, rate=self.rate)
+        settings = Settings(
+            retry=RetryPolicy(
+                attempt_timeout_s=setting.attempt_timeout_s, max_elapsed_s=setting.max_elapsed_s
+            ),
+            hedge_after_s=setting.hedge_after_s,
+            window=setting.window,
+            unresolved_s=setting.unresolved_s,
+            session_name=self._session or None,
+        )
+        router = None
+        if setting.servers > 1:
+            names = [f"server{index}:1" for index in range(setting.servers)]
+            router = Router(Targets(names), self.process.clock)
+        self.state = _State(settings, router, self.process, self._dice)
+        self.keeper = _Keeper(self)
+        queue, self.queue = self.queue, []
+        for planned in queue:
+            self.call(planned)
+
+    def crash(self) -> None:
+        """Die with all that is under way; nobody is told anything."""
+        if not self.process.alive:
+            return
+        hit = Point.UNANSWERED if self.outstanding else Point.IDLE
+        self.world.coverage.hit(Fault.CLIENT_CRASH, hit)
+        self.world.trace(self.name, f"dies with {len(self.outstanding)} calls")
+        self.process.kill()
+        self.outstanding.clear()
+
+    def stop(self, seconds: float, fault: Fault = Fault.CLIENT_STOP) -> None:
+        """Be suspended."""
+        hit = Point.UNANSWERED if self.outstanding else Point.IDLE
+        self.world.coverage.hit(fault, hit)
+        self.world.trace(self.name, f"stopped for {seconds:.3f} s")
+        self.process.stop(seconds)
+
+    def call(self, planned: PlannedCall) -> None:
+        """Make a call, in this life or the next."""
+        if not self.process.alive:
+            self.queue.append(planned)
+            return
+        world = self.world
+        promise = "at-least-once" if planned.op == "touch" else "once"
+        world.history.start(
+            world.loop.now, planned.number, planned.op, planned.account, planned.amount, promise
+        )
+        if world.loop.tracing:
+            world.trace(self.name, f"call {planned.number}: {planned.op} {planned.account}")
+        exchange = _Exchange(self, planned)
+        self.outstanding[exchange] = None
+        exchange.begin()
+
+    def finished(self, exchange: _Exchange) -> None:
+        """Take the end of a call."""
+        self.outstanding.pop(exchange, None)
+        world, planned, flow = self.world, exchange.planned, exchange.flow
+        status: Any = exchange.status
+        code = status.code()
+        value = read_value(exchange.reply) if code is grpc.StatusCode.OK else None
+        if exchange.error is not None and not isinstance(exchange.error, CallError):
+            world.broken(self.name, exchange.error)
+        outcome = flow.outcome
+        world.history.end(
+            world.loop.now, planned.number, outcome.value, code.name, value, flow.reason
+        )
+        if world.loop.tracing:
+            world.trace(
+                self.name,
+                f"call {planned.number} ends: {outcome.value} {code.name} {flow.reason} {value}",
+            )
+        if outcome is Outcome.UNKNOWN and planned.resolves and exchange.rpc_id is not None:
+            _Resolution(self, planned, exchange.rpc_id)
+
+
+class _Exchange(Exchange):
+    """A call's flow, whose attempts go over the simulated network."""
+
+    def __init__(self, client: Client, planned: PlannedCall) -> None:
+        self._client = client
+        self.planned = planned
+        self._rpcs: dict[int, Rpc] = {}
+        self._timer: Timer | None = None
+        now = client.state.now()
+        self.request = encode(
+            Operation(planned.number, planned.account, planned.amount, planned.behaviour)
+        )
+        super().__init__(
+            client.state,
+            planned.method,
+            started_at=now,
+            deadline=None if planned.deadline_s is None else now + planned.deadline_s,
+            key=planned.key or None,
+        )
+
+    def launch(
+        self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
+    ) -> None:
+        client = self._client
+        router = client.state.router
+        target = 0 if router is None else router.choose()
+        if client.world.loop.tracing:
+            client.world.trace(
+                client.name, f"call {self.planned.number} attempt {number} to server{target}"
+            )
+        metadata = () if header is None else (header,)
+        self._rpcs[number] = client.world.network.call(
+            client.process,
+            target,
+            "call",
+            self._method,
+            metadata,
+            self.request,
+            timeout_s,
+            partial(self._over, number, target),
+        )
+
+    def _over(self, number: int, target: int, status: Any, reply: bytes | None) -> None:
+        router = self.state.router
+        if router is not None:
+            router.ended(target, status)
+        client = self._client
+        if client.world.loop.tracing:
+            client.world.trace(
+                client.name,
+                f"call {self.planned.number} attempt {number}: {status.code().name} "
+                f"{status.details() or ''}",
+            )
+        self.attempt_ended(number, status, reply)
+
+    def cancel_attempt(self, number: int) -> None:
+        rpc = self._rpcs.get(number)
+        if rpc is not None:
+            self._client.world.network.cancel(rpc)
+
+    def set_timer(self, at: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if at is None else self._client.process.at(at, self.wake)
+
+    def want_lease(self) -> None:
+        self._client.keeper.look()
+
+    def ended(self) -> None:
+        self._client.finished(self)
+
+
+class _Keeper:
+    """Keeps the lease as ``LeaseKeeper``'s thread does: one request at a time."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._busy = False
+        self._timer: Timer | None = None
+
+    def look(self) -> None:
+        """Look at what is to be done."""
+        if self._busy:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        state = self._client.state
+        step, at = state.lease_step()
+        if step is LeaseStep.GRANT:
+            self._grant(state)
+        elif step is LeaseStep.RENEW:
+            self._renew(state)
+        elif at is not None:
+            self._timer = self._client.process.at(at, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self.look()
+
+    def _grant(self, state: ClientState) -> None:
+        sent_at = state.now()
+        request = state.session_request()
+
+        def done(status: Any, reply: bytes | None) -> None:
+            if status.code() is not grpc.StatusCode.OK or reply is None:
+                state.grant_failed(status)
+            elif request is None:
+                state.granted(pb.GrantReply.FromString(reply), sent_at)
+            else:
+                state.granted(pb.OpenSessionReply.FromString(reply), sent_at)
+
+        if request is None:
+            self._send("lease", "Grant", pb.GrantRequest(), LEASE_TIMEOUT_S, done)
+        else:
+            self._send("session", "OpenSession", request, LEASE_TIMEOUT_S, done)
+
+    def _renew(self, state: ClientState) -> None:
+        lease: ClientLease = state.session.lease  # type: ignore[assignment]
+        sent_at = state.now()
+
+        def done(status: Any, reply: bytes | None) -> None:
+            if status.code() is not grpc.StatusCode.OK or reply is None:
+                state.renewal_failed(lease, status)
+            else:
+                state.renewed(lease, pb.RenewReply.FromString(reply), sent_at)
+
+        request = pb.RenewRequest(client_id=lease.client_id, token=lease.token)
+        self._send("lease", "Renew", request, min(LEASE_TIMEOUT_S, lease.term_s / 3), done)
+
+    def _send(
+        self,
+        kind: str,
+        method: str,
+        request: Any,
+        timeout_s: float,
+        done: Callable[[Any, bytes | None], None],
+    ) -> None:
+        client = self._client
+        self._busy = True
+        router = client.state.router
+        target = 0 if router is None else router.targets.current
+
+        def ended(status: Any, reply: bytes | None) -> None:
+            self._busy = False
+            if router is not None:
+                router.ended(target, status, heartbeat=True)
+            done(status, reply)
+            self.look()
+
+        client.world.network.call(
+            client.process,
+            target,
+            kind,
+            LEASE_SERVICE + method,
+            (),
+            request.SerializeToString(),
+            timeout_s,
+            ended,
+        )
+
+
+class _Resolution:
+    """A caller asks what became of its call."""
+
+    def __init__(self, client: Client, planned: PlannedCall, rpc_id: Any) -> None:
+        self._client = client
+        self._planned = planned
+        try:
+            self._resolver = Resolver(client.state, rpc_id, _RESOLVE_TIMEOUT_S)
+        except CallError:
+            # Nothing is left to be resolved.
+            return
+        client.process.after(client.state.jitter(), self._send)
+
+    def _send(self) -> None:
+        client = self._client
+        router = client.state.router
+        client.world.network.call(
+            client.process,
+            0 if router is None else router.targets.current,
+            "resolve",
+            RESOLVE_METHOD,
+            (),
+            self._resolver.request().SerializeToString(),
+            self._resolver.remaining_s(),
+            self._ended,
+        )
+
+    def _ended(self, status: Any, reply: bytes | None) -> None:
+        client, world = self._client, self._client.world
+        try:
+            if status.code() is not grpc.StatusCode.OK or reply is None:
+                client.process.after(self._resolver.retry_after_s(status), self._send)
+                return
+            resolution = self._resolver.read(rifl_pb2.ResolveReply.FromString(reply))
+        except CallError as error:
+            world.trace(client.name, f"call {self._planned.number} not resolved: {error}")
+            return
+        value = None
+        if isinstance(resolution.reply, bytes):
+            value = read_value(resolution.reply)
+        world.history.resolved(
+            world.loop.now, self._planned.number, resolution.outcome.value, value
+        )
+        world.trace(
+            client.name, f"call {self._planned.number} resolved: {resolution.outcome.value} {value}"
+        )

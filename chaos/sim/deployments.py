@@ -1,0 +1,170 @@
+"""What is deployed: which store a new server process opens, and what it leaves behind."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from chaos.sim.disk import Disk, SimulatedMedium
+from chaos.sim.faults import Fault, PlannedFault
+from chaos.sim.loop import Process
+from chaos.sim.schedule import Setting
+from chaos.sim.server import POLICIES, Opened, Server
+from chaos.sim.world import World
+from lease_server.authority import LeaseAuthority
+from lease_server.storage import MemoryLeaseStorage
+from rifl.core.client_table import Attempt
+from rifl.core.policy import KeyBounds
+from rifl.core.record import CompletionRecord
+from rifl.stores.memory import MemoryStore
+from rifl.stores.sqlite.store import SqliteStore
+
+__all__ = ["Deployment", "MemoryDeployment", "SqliteDeployment"]
+
+# So that a block is used up now and then.
+_ID_BLOCK = 4
+_KEYS = KeyBounds(retention_s=None)
+
+
+class Deployment(Protocol):
+    """A kind of deployment, for one run."""
+
+    def __init__(self, world: World, setting: Setting, random: Random) -> None: ...
+
+    def open(self, process: Process, index: int) -> Opened:
+        """Open what a new process of a server works with."""
+
+    def strike(self, planned: PlannedFault, server: Server) -> None:
+        """Take a fault of the store."""
+
+    def heal(self) -> None:
+        """Have everything work from now on."""
+
+    def close(self) -> None:
+        """Let the memory go."""
+
+
+class MemoryDeployment:
+    """One server that forgets with its process."""
+
+    def __init__(self, world: World, setting: Setting, random: Random) -> None:
+        self._setting = setting
+        self._random = random
+
+    def open(self, process: Process, index: int) -> _OpenedMemory:
+        """Open a new store."""
+        return _OpenedMemory(process, self._setting, self._random)
+
+    def strike(self, planned: PlannedFault, server: Server) -> None:
+        """Take a fault of the store: none here."""
+
+    def heal(self) -> None:
+        """Nothing to heal."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _OpenedMemory:
+    def __init__(self, process: Process, setting: Setting, random: Random) -> None:
+        self.store = MemoryStore(MemoryLeaseStorage(random.randbytes))
+        self.authority = LeaseAuthority(
+            self.store.leases,
+            term_s=setting.term_s,
+            clock=process.clock,
+            wall_clock=process.wall_clock,
+            id_block=_ID_BLOCK,
+        )
+        self.store.bind(
+            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=_KEYS
+        )
+
+    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """There is nothing to commit to."""
+        raise NotImplementedError
+
+    def crash(self, *, flushed: bool) -> None:
+        """Everything is gone."""
+
+    def close(self) -> None:
+        """Everything is gone."""
+
+
+class SqliteDeployment:
+    """One server over one file."""
+
+    def __init__(self, world: World, setting: Setting, random: Random) -> None:
+        self._setting = setting
+        self.disk = Disk(world.loop, random, world.coverage)
+
+    def open(self, process: Process, index: int) -> _OpenedSqlite:
+        """Open the file that the last process left."""
+        return _OpenedSqlite(process, self._setting, self.disk)
+
+    def strike(self, planned: PlannedFault, server: Server) -> None:
+        """Take a fault of the disk."""
+        disk, fault = self.disk, planned.fault
+        until = disk.loop.now + planned.seconds
+        if fault is Fault.SLOW_DISK:
+            disk.slow_until, disk.slow_s = until, planned.share * 0.5
+        elif fault is Fault.FULL_DISK:
+            disk.full_until = until
+        elif fault is Fault.FAILED_FSYNC:
+            disk.fsync_fails = True
+            # It stops the store for good: somebody restarts the server.
+            disk.loop.after(planned.seconds, server.restart)
+        elif fault is Fault.CRASH_DISK:
+            server.crash(fault)
+            if not server.process.alive:
+                disk.wipe()
+                disk.loop.after(planned.seconds, server.start)
+
+    def heal(self) -> None:
+        """Have the disk work from now on."""
+        self.disk.full_until = self.disk.slow_until = 0.0
+        self.disk.fsync_fails = False
+
+    def close(self) -> None:
+        """Let the memory go."""
+        self.disk.close()
+
+
+class _OpenedSqlite:
+    def __init__(self, process: Process, setting: Setting, disk: Disk) -> None:
+        self._medium = SimulatedMedium(process, disk)
+        self.store = SqliteStore(
+            f"sqlite:///{disk.path}", wall_clock=process.wall_clock, medium=self._medium
+        )
+        self.authority = LeaseAuthority(
+            self.store.leases,
+            term_s=setting.term_s,
+            clock=process.clock,
+            wall_clock=process.wall_clock,
+            id_block=_ID_BLOCK,
+        )
+        self.store.bind(
+            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=_KEYS
+        )
+        self._handlers = disk.connect()
+
+    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """Commit a handler's transaction; raises as SQLite and ``rifl.record`` do."""
+        connection = self._handlers
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self.store.record_in(attempt, record, connection)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def crash(self, *, flushed: bool) -> None:
+        """Leave the file, with what was being written or without."""
+        for journal in self._medium.journals:
+            journal.crash(flushed=flushed)
+        self._handlers.close()
+
+    def close(self) -> None:
+        """Close in order."""
+        self._handlers.close()
+        self.store.close()

@@ -1,0 +1,207 @@
+"""A disk under the SQLite store: the product's SQL on a file in memory that outlives processes.
+
+What is simulated is when a commit ends, whether it fails, and what of one that was
+under way is there after a crash. The rest, statements, constraints and recovery, is
+SQLite's and the store's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from chaos.sim.faults import Coverage, Fault, Point
+from chaos.sim.loop import Loop, Process, Timer
+from rifl.stores.sqlite.journal import Journal
+from rifl.stores.sqlite.medium import Medium, Owned
+
+__all__ = ["Disk", "SimulatedJournal", "SimulatedMedium"]
+
+_numbers = itertools.count(1)
+
+
+class Disk:
+    """One file; ``wipe`` makes another of it, empty."""
+
+    def __init__(self, loop: Loop, random: Random, coverage: Coverage) -> None:
+        self.loop = loop
+        self.random = random.random
+        self.coverage = coverage
+        self.slow_until = 0.0
+        self.slow_s = 0.0
+        self.full_until = 0.0
+        self.fsync_fails = False
+        self.path = Path()
+        self._keeper: sqlite3.Connection | None = None
+        self.wipe()
+
+    def wipe(self) -> None:
+        """Lose everything."""
+        if self._keeper is not None:
+            self._keeper.close()
+        self.path = Path(f"/rifl-{os.getpid()}-{next(_numbers)}")
+        self._keeper = self.connect()
+
+    def close(self) -> None:
+        """Let the memory go."""
+        if self._keeper is not None:
+            self._keeper.close()
+
+    def connect(self) -> sqlite3.Connection:
+        """Return a connection in autocommit."""
+        connection = sqlite3.connect(
+            f"file:{self.path}?vfs=memdb",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=0.0,
+            factory=_Connection,
+        )
+        connection.disk = self
+        return connection
+
+    def commit_s(self) -> float:
+        """Draw how long the next commit takes."""
+        seconds = 0.0003 + 0.0004 * self.random()
+        if self.slow_until > self.loop.now:
+            self.coverage.hit(Fault.SLOW_DISK, Point.COMMITTING)
+            seconds += self.slow_s * self.random()
+        return seconds
+
+    def trouble(self) -> sqlite3.Error | None:
+        """Return the error that a commit meets now, None if it meets none."""
+        if self.fsync_fails:
+            self.fsync_fails = False
+            self.coverage.hit(Fault.FAILED_FSYNC, Point.COMMITTING)
+            return _error("disk I/O error", "SQLITE_IOERR_FSYNC", sqlite3.SQLITE_IOERR)
+        if self.full_until > self.loop.now:
+            self.coverage.hit(Fault.FULL_DISK, Point.COMMITTING)
+            return _error("database or disk is full", "SQLITE_FULL", sqlite3.SQLITE_FULL)
+        return None
+
+
+class _Connection(sqlite3.Connection):
+    """A connection whose commits fail when the disk says so."""
+
+    disk: Disk
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            error = self.disk.trouble()
+            if error is not None:
+                if "FSYNC" in error.sqlite_errorname and self.disk.random() < 0.5:
+                    # It may be there all the same.
+                    super().execute(sql)
+                raise error
+        return super().execute(sql, parameters)
+
+
+def _error(text: str, name: str, code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorname = name
+    error.sqlite_errorcode = code
+    return error
+
+
+class SimulatedMedium(Medium):
+    """What a store of one process is given: a disk, and commits that take their time."""
+
+    def __init__(self, process: Process, disk: Disk) -> None:
+        self._process = process
+        self._disk = disk
+        self.journals: list[SimulatedJournal] = []
+
+    def own(self, path: Path, lock_timeout_s: float) -> Owned:
+        """Nobody else is there: a dead process holds nothing."""
+        return _Held()
+
+    def connect(self, path: Path) -> sqlite3.Connection:
+        """Return a connection to the disk."""
+        return self._disk.connect()
+
+    def journal(
+        self,
+        connection: sqlite3.Connection,
+        on_health: Callable[[Exception | None], None],
+        name: str,
+        incarnation: int,
+        on_commit: Callable[[int, float, Exception | None], None] | None = None,
+    ) -> Journal:
+        """Return a journal without a thread."""
+        journal = SimulatedJournal(
+            self._process, self._disk, connection, on_health, name, incarnation, on_commit
+        )
+        self.journals.append(journal)
+        return journal
+
+
+class _Held:
+    def release(self) -> None:
+        """Nothing to let go of."""
+
+
+class _Bell:
+    """Stands for the journal's condition: one thread needs no lock, and rings."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self.notify = ring
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+class SimulatedJournal(Journal):
+    """The journal, its rounds driven by events."""
+
+    def __init__(self, process: Process, disk: Disk, *arguments: Any) -> None:
+        self._process = process
+        self._disk = disk
+        self.under_way: Any = None
+        self._timer: Timer | None = None
+        self._ended = False
+        super().__init__(*arguments)
+
+    def _begin(self) -> None:
+        self._wake = _Bell(self._ring)  # type: ignore[assignment]  # see its docstring
+
+    def _ring(self) -> None:
+        if self.under_way is None and self._timer is None and not self._ended:
+            if self._failing:
+                self._timer = self._process.after(self._delay_s, self._round)
+            elif self._due():
+                self._timer = self._process.after(0.0, self._round)
+
+    def _round(self) -> None:
+        self._timer = None
+        self.under_way = self._take()
+        self._process.after(self._disk.commit_s(), self._finish)
+
+    def _finish(self) -> None:
+        taken, self.under_way = self.under_way, None
+        self._ended = not self._write(taken)
+        self._ring()
+
+    def crash(self, *, flushed: bool) -> None:
+        """Leave what a crash leaves: a commit under way is there whole, or not at all."""
+        if self.under_way is not None and flushed:
+            batch, noted, _ = self.under_way
+            self._commit(batch, noted, probe=False)
+        self._connection.close()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Make durable what is queued, at once."""
+        if self.under_way is not None:
+            self._finish()
+        if not self._ended:
+            self._closing = True
+            self._write(self._take())
+            self._ended = True
+        self._connection.close()

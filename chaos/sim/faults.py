@@ -1,0 +1,99 @@
+"""What breaks, where it struck, and the account of it (coverage by fault and point)."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass
+
+__all__ = ["Coverage", "Fault", "PlannedFault", "Point"]
+
+
+class Fault(enum.Enum):
+    """A kind of fault; the value is what traces and reports say."""
+
+    LOSS = "loss"
+    DELAY = "delay"
+    DUPLICATE = "duplicate"
+    RESET = "reset"
+    PARTITION = "partition"
+    PARTITION_TO = "partition-to-server"
+    PARTITION_FROM = "partition-from-server"
+    CRASH = "crash"
+    CRASH_DISK = "crash-without-disk"
+    STOP = "stop"
+    DRAIN = "drain"
+    SLOW_DISK = "slow-disk"
+    FULL_DISK = "full-disk"
+    FAILED_FSYNC = "failed-fsync"
+    WALL_JUMP = "wall-clock-jump"
+    ROTATE_SECRET = "rotate-secret"  # noqa: S105 - the name of a fault
+    CLIENT_CRASH = "client-crash"
+    CLIENT_STOP = "client-stop"
+    CLIENT_LAPSE = "client-lapse"
+    STORE_STALL = "store-stall"
+    STORE_RESTART = "store-restart"
+    STORE_LOSS = "store-loss"
+
+
+class Point(enum.Enum):
+    """Where in the life of a call, or of a message, a fault can strike."""
+
+    # A server's call, when its process dies or stops.
+    CLAIMING = "claiming"
+    INTENT = "intent-queued"
+    HANDLER = "handler-before-effect"
+    EFFECT = "handler-after-effect"
+    RECORD = "record-queued"
+    WAITING = "duplicate-waits"
+    COMMITTING = "commit-under-way"
+    IDLE = "idle"
+    # A message.
+    CALL = "call"
+    ANSWER = "answer"
+    LEASE = "lease-request"
+    LEASE_ANSWER = "lease-answer"
+    RESOLVE = "resolve"
+    RESOLVE_ANSWER = "resolve-answer"
+    SESSION = "session-request"
+    SESSION_ANSWER = "session-answer"
+    # A request to a shared store.
+    CLAIM_REQUEST = "claim-request"
+    FINISH_REQUEST = "finish-request"
+    BEAT_REQUEST = "beat-request"
+    OTHER_REQUEST = "other-request"
+    # A client's call when its process dies or stops.
+    UNANSWERED = "call-unanswered"
+    UNSENT = "call-not-sent"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One fault: ``at`` seconds of true time, for ``seconds``, at a target.
+
+    ``target`` counts the servers or clients of the deployment; ``share`` is a
+    probability or a factor, as the kind needs. ``aim``: wait for a call that is there.
+    """
+
+    at: float
+    fault: Fault
+    seconds: float
+    target: int
+    share: float
+    aim: Point | None = None
+
+    def __str__(self) -> str:
+        """Short enough for a line of a trace."""
+        return (
+            f"{self.fault.value} of {self.target} at {self.at:.3f}s "
+            f"for {self.seconds:.3f}s, {self.share:.2f}"
+            + (f", at {self.aim.value}" if self.aim else "")
+        )
+
+
+class Coverage(Counter[tuple[str, str]]):
+    """How often each fault struck at each point."""
+
+    def hit(self, fault: Fault, point: Point) -> None:
+        """Count one strike."""
+        self[fault.value, point.value] += 1

@@ -1,0 +1,247 @@
+"""The network between clients and servers: what a gRPC call meets on its way.
+
+TCP below gRPC orders and repeats bytes, so what a call can meet is: it arrives, late,
+or not at all; its answer likewise; whoever waits is told by a broken connection, soon or
+after a long silence; or not before its own deadline. A duplicate is what a proxy makes:
+a copy that arrives later than the original, whose answer nobody gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+import grpc
+
+from chaos.sim.faults import Coverage, Fault, Point
+from chaos.sim.loop import Loop, Process, Timer
+from rifl.client.answers import FinalStatus
+
+__all__ = ["Host", "Network", "Rpc", "Weather"]
+
+_LOST = FinalStatus(grpc.StatusCode.UNAVAILABLE, "connection lost")
+_REFUSED = FinalStatus(grpc.StatusCode.UNAVAILABLE, "connection refused")
+_LATE = FinalStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+# How long until a silent connection is given up by TCP or keepalive.
+_SILENCE_S = 15.0
+_CELLS = {
+    "call": (Point.CALL, Point.ANSWER),
+    "lease": (Point.LEASE, Point.LEASE_ANSWER),
+    "resolve": (Point.RESOLVE, Point.RESOLVE_ANSWER),
+    "session": (Point.SESSION, Point.SESSION_ANSWER),
+}
+
+
+class Host(Protocol):
+    """A server process, as the network sees it."""
+
+    process: Process
+    rpcs: dict[Rpc, None]
+
+    def receive(self, rpc: Rpc) -> None:
+        """Take a request."""
+
+
+class Weather:
+    """What a link is like for a time."""
+
+    __slots__ = ("fault", "share", "target", "until")
+
+    def __init__(self, fault: Fault, target: int, until: float, share: float) -> None:
+        self.fault = fault
+        self.target = target
+        self.until = until
+        self.share = share
+
+
+class Rpc:
+    """One attempt under way, from its sender's side and its server's."""
+
+    __slots__ = (
+        "copy",
+        "deadline_s",
+        "ended",
+        "host",
+        "kind",
+        "metadata",
+        "method",
+        "on_end",
+        "request",
+        "source",
+        "target",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        source: Process,
+        target: int,
+        kind: str,
+        method: str,
+        metadata: tuple[tuple[str, Any], ...],
+        request: bytes,
+        on_end: Callable[[Any, Any], None],
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.kind = kind
+        self.method = method
+        self.metadata = metadata
+        self.request = request
+        self.on_end = on_end
+        self.host: Host | None = None
+        self.timer: Timer | None = None
+        self.deadline_s: float | None = None
+        self.ended = False
+        self.copy = False
+
+
+class Network:
+    """Carries calls between clients and ``hosts``, which come and go by their index."""
+
+    def __init__(self, loop: Loop, random: Random, coverage: Coverage) -> None:
+        self.hosts: dict[int, Host] = {}
+        self.weather: list[Weather] = []
+        self._loop = loop
+        self._random = random.random
+        self._coverage = coverage
+        self.messages = 0
+
+    # -- a client's side ------------------------------------------------------------
+
+    def call(
+        self,
+        source: Process,
+        target: int,
+        kind: str,
+        method: str,
+        metadata: tuple[tuple[str, Any], ...],
+        request: bytes,
+        timeout_s: float | None,
+        on_end: Callable[[Any, Any], None],
+    ) -> Rpc:
+        """Send a request; ``on_end(status, reply)`` is called once, unless cancelled."""
+        rpc = Rpc(source, target, kind, method, metadata, request, on_end)
+        if timeout_s is not None:
+            rpc.deadline_s = source.clock() + timeout_s
+            rpc.timer = source.after(timeout_s, self._end, rpc, _LATE, None)
+        delay = self._fate(rpc, to_server=True)
+        if delay is not None:
+            self._loop.after(delay, self._arrive, rpc)
+        self._maybe_copy(rpc, delay)
+        return rpc
+
+    def cancel(self, rpc: Rpc) -> None:
+        """Give an attempt up; its server goes on with it."""
+        rpc.ended = True
+        if rpc.timer is not None:
+            rpc.timer.cancel()
+
+    # -- a server's side ------------------------------------------------------------
+
+    def reply(self, rpc: Rpc, status: Any, reply: Any) -> None:
+        """Send an answer."""
+        host = rpc.host
+        if host is not None:
+            host.rpcs.pop(rpc, None)
+        if rpc.ended or rpc.copy:
+            return
+        delay = self._fate(rpc, to_server=False)
+        if delay is not None:
+            self._loop.at(self._loop.now + delay, rpc.source, self._end, rpc, status, reply)
+
+    def host_died(self, host: Host) -> None:
+        """Break every connection of a host that is gone."""
+        self.reset(host)
+
+    def reset(self, host: Host, fault: Fault | None = None) -> None:
+        """Break a host's connections: who waits is told, the host's work goes on."""
+        for rpc in list(host.rpcs):
+            if fault is not None:
+                self._coverage.hit(fault, _CELLS[rpc.kind][1])
+            self._tell(rpc, _LOST, 0.001 + 0.02 * self._random())
+
+    # --------------------------------------------------------------------------------
+
+    def _arrive(self, rpc: Rpc) -> None:
+        host = self.hosts.get(rpc.target)
+        if host is None or not host.process.alive:
+            self._tell(rpc, _REFUSED, 0.0005)
+            return
+        rpc.host = host
+        host.rpcs[rpc] = None
+        if host.process.stopped_until > self._loop.now:
+            host.process.after(0.0, host.receive, rpc)
+        else:
+            host.receive(rpc)
+
+    def _tell(self, rpc: Rpc, status: FinalStatus, delay_s: float) -> None:
+        if not (rpc.ended or rpc.copy):
+            self._loop.at(self._loop.now + delay_s, rpc.source, self._end, rpc, status, None)
+
+    def _end(self, rpc: Rpc, status: Any, reply: Any) -> None:
+        if rpc.ended:
+            return
+        rpc.ended = True
+        if rpc.timer is not None:
+            rpc.timer.cancel()
+        rpc.on_end(status, reply)
+
+    def _fate(self, rpc: Rpc, *, to_server: bool) -> float | None:
+        """Return how long a message takes, None where it never arrives."""
+        self.messages += 1
+        random = self._random
+        delay = 0.0002 + 0.0008 * random()
+        if not self.weather:
+            return delay
+        now = self._loop.now
+        cell = _CELLS[rpc.kind][0 if to_server else 1]
+        for weather in self.weather:
+            if weather.until <= now or weather.target not in (-1, rpc.target):
+                continue
+            fault = weather.fault
+            if fault is Fault.DELAY:
+                self._coverage.hit(fault, cell)
+                delay += weather.share * random()
+            elif fault is Fault.LOSS:
+                if random() < weather.share:
+                    self._coverage.hit(fault, cell)
+                    self._lost(rpc)
+                    return None
+            elif (
+                fault is Fault.PARTITION
+                or (fault is Fault.PARTITION_TO and to_server)
+                or (fault is Fault.PARTITION_FROM and not to_server)
+            ):
+                self._coverage.hit(fault, cell)
+                if random() < weather.share:
+                    self._lost(rpc)
+                    return None
+                # TCP sends again until somebody gives up.
+                delay += weather.until - now + random() * 0.2
+        return delay
+
+    def _lost(self, rpc: Rpc) -> None:
+        random = self._random
+        self._tell(rpc, _LOST, 0.2 * random() if random() < 0.7 else _SILENCE_S * random())
+
+    def _maybe_copy(self, rpc: Rpc, delay: float | None) -> None:
+        for weather in self.weather:
+            if weather.fault is not Fault.DUPLICATE or weather.until <= self._loop.now:
+                continue
+            if self._random() >= weather.share:
+                continue
+            self._coverage.hit(Fault.DUPLICATE, _CELLS[rpc.kind][0])
+            copy = Rpc(
+                rpc.source, rpc.target, rpc.kind, rpc.method, rpc.metadata, rpc.request, _nobody
+            )
+            copy.copy = True
+            # Mostly soon; now and then long after everything is over.
+            late = self._random()
+            later = 0.05 * late if self._random() < 0.7 else 25.0 * late * late
+            self._loop.after((delay or 0.0) + later, self._arrive, copy)
+
+
+def _nobody(status: Any, reply: Any) -> None:
+    return None

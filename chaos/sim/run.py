@@ -1,0 +1,196 @@
+"""Runs one schedule and says what came of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from random import Random
+
+from chaos.check import check
+from chaos.check.history import History
+from chaos.sim.client import Client
+from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
+from chaos.sim.faults import Coverage, Fault, PlannedFault
+from chaos.sim.network import Weather
+from chaos.sim.schedule import Schedule
+from chaos.sim.server import Server
+from chaos.sim.world import World
+
+__all__ = ["Result", "simulate"]
+
+# Until the last copies have come, of calls long over.
+_AFTERMATH_S = 30.0
+_WEATHER = frozenset(
+    {
+        Fault.LOSS,
+        Fault.DELAY,
+        Fault.DUPLICATE,
+        Fault.PARTITION,
+        Fault.PARTITION_TO,
+        Fault.PARTITION_FROM,
+    }
+)
+_DEPLOYMENTS: dict[str, type[Deployment]] = {"memory": MemoryDeployment, "sqlite": SqliteDeployment}
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of a run. ``problems`` is empty for one that kept every promise."""
+
+    kind: str
+    seed: int
+    problems: list[str]
+    calls: int = 0
+    faults: int = 0
+    events: int = 0
+    simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    coverage: Coverage = field(default_factory=Coverage)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    history: History | None = None
+
+
+class _Run:
+    """The parts of one deployment, and what happens to them."""
+
+    def __init__(self, schedule: Schedule, *, tracing: bool) -> None:
+        self.schedule = schedule
+        setting = schedule.setting
+        self.world = World(schedule.seed, schedule.calls, Coverage(), tracing=tracing)
+        dice = self.world.random
+        self.deployment = _DEPLOYMENTS[schedule.kind](self.world, setting, dice)
+        self.servers = [
+            Server(
+                self.world,
+                index,
+                dice,
+                self.deployment.open,
+                rate=1.0 + setting.drift * (dice.random() - 0.5),
+                max_waiters=setting.max_waiters,
+                window=setting.window,
+            )
+            for index in range(setting.servers)
+        ]
+        for server in self.servers:
+            server.start()
+        self.clients = [
+            Client(self.world, f"client{index}", Random(dice.random()), setting)  # noqa: S311
+            for index in range(setting.clients)
+        ]
+
+    def run(self) -> None:
+        schedule, world, loop = self.schedule, self.world, self.world.loop
+        for planned in schedule.calls:
+            loop.at(planned.at, None, self.clients[planned.client].call, planned)
+        for fault in schedule.faults:
+            loop.at(fault.at, None, self._strike, fault)
+        quiet = max(
+            [call.at for call in schedule.calls]
+            + [fault.at + fault.seconds for fault in schedule.faults],
+            default=0.0,
+        )
+        loop.run(quiet + 0.5)
+        world.trace("world", "all faults end")
+        world.network.weather.clear()
+        self.deployment.heal()
+        for server in self.servers:
+            server.heal()
+        for client in self.clients:
+            if not client.process.alive:
+                client.start()
+        limit = quiet + 60.0 + 4 * schedule.setting.max_elapsed_s
+        if not self._done():
+            loop.run(limit, self._done)
+        for client in self.clients:
+            for exchange in client.outstanding:
+                number = exchange.planned.number
+                world.problems.append(f"stuck: call {number} of {client.name} never ends")
+        loop.run(loop.now + _AFTERMATH_S)
+        for server in self.servers:
+            if running := server.running():
+                world.problems.append(f"stuck: {running} calls never end on {server.name}")
+        world.over = True
+
+    def _done(self) -> bool:
+        return not any(client.outstanding for client in self.clients)
+
+    def _strike(self, planned: PlannedFault) -> None:
+        world, loop, fault = self.world, self.world.loop, planned.fault
+        if loop.tracing:
+            world.trace("world", f"fault: {planned}")
+        if fault in _WEATHER:
+            until = loop.now + planned.seconds
+            world.network.weather = [
+                each for each in world.network.weather if each.until > loop.now
+            ]
+            world.network.weather.append(Weather(fault, planned.target, until, planned.share))
+        elif fault.value.startswith("client"):
+            client = self.clients[planned.target % len(self.clients)]
+            if fault is Fault.CLIENT_CRASH:
+                if client.process.alive:
+                    client.crash()
+                    loop.after(planned.seconds, client.start)
+            else:
+                client.stop(planned.seconds, fault)
+        else:
+            server = self.servers[planned.target % len(self.servers)]
+            if planned.aim is None:
+                self._strike_server(planned, server)
+            else:
+                server.aim(planned.aim, lambda: self._strike_server(planned, server))
+
+    def _strike_server(self, planned: PlannedFault, server: Server) -> None:
+        world, fault = self.world, planned.fault
+        if fault is Fault.RESET:
+            world.network.reset(server, fault)
+        elif fault is Fault.STOP:
+            server.stop(planned.seconds)
+        elif fault is Fault.DRAIN:
+            server.drain()
+            world.loop.after(planned.seconds + 0.6, server.start)
+        elif fault is Fault.ROTATE_SECRET:
+            server.rotate_secret()
+        elif fault is Fault.WALL_JUMP:
+            server.jump(planned.share)
+        elif fault is Fault.CRASH:
+            server.crash()
+            world.loop.after(planned.seconds, server.start)
+        else:
+            self.deployment.strike(planned, server)
+
+
+def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
+    """Run a schedule to its end and check what happened."""
+    began = time.process_time()
+    run = _Run(schedule, tracing=tracing)
+    world = run.world
+    problems = world.problems
+    try:
+        run.run()
+    except Exception as error:
+        # Whatever breaks a run is a finding.
+        if tracing:
+            raise
+        problems.append(f"raised: {type(error).__name__}: {error}")
+    world.accounts.finish()
+    problems += [str(violation) for violation in check(world.history)]
+    outcomes: dict[str, int] = {}
+    for event in world.history.events:
+        if event["event"] == "end":
+            outcomes[event["outcome"]] = outcomes.get(event["outcome"], 0) + 1
+    run.deployment.close()
+    return Result(
+        schedule.kind,
+        schedule.seed,
+        problems,
+        len(schedule.calls),
+        len(schedule.faults),
+        world.loop.events,
+        world.loop.now,
+        time.process_time() - began,
+        world.coverage,
+        outcomes,
+        world.loop.lines,
+        world.history,
+    )

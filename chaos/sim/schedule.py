@@ -1,0 +1,227 @@
+"""What a run consists of, drawn from its seed: settings, calls, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from random import Random
+
+from chaos.sim.faults import Fault, PlannedFault, Point
+
+__all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
+
+KINDS = ("memory", "sqlite")
+_CALLS = 210
+_ACTIVE_S = 30.0
+_NETWORK = (
+    Fault.LOSS,
+    Fault.DELAY,
+    Fault.DUPLICATE,
+    Fault.RESET,
+    Fault.PARTITION,
+    Fault.PARTITION_TO,
+    Fault.PARTITION_FROM,
+)
+_PROCESS = (
+    Fault.CRASH,
+    Fault.STOP,
+    Fault.DRAIN,
+    Fault.WALL_JUMP,
+    Fault.ROTATE_SECRET,
+    Fault.CLIENT_CRASH,
+    Fault.CLIENT_STOP,
+    Fault.CLIENT_LAPSE,
+)
+_DISK = (Fault.CRASH_DISK, Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC)
+_STORE = (Fault.STORE_STALL, Fault.STORE_RESTART, Fault.STORE_LOSS)
+_AIMED = (Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN)
+# Which faults each kind of deployment can meet.
+FAULTS: dict[str, tuple[Fault, ...]] = {
+    "memory": _NETWORK + _PROCESS,
+    "sqlite": _NETWORK + _PROCESS + _DISK,
+    "replicas": _NETWORK + _PROCESS + _STORE,
+    "spark": _NETWORK + _PROCESS + _DISK,
+}
+
+
+_MESSAGES = (Point.CALL, Point.ANSWER, Point.LEASE, Point.LEASE_ANSWER)
+_ASKED = (Point.RESOLVE, Point.RESOLVE_ANSWER)
+_RUNNING = (Point.HANDLER, Point.WAITING, Point.IDLE)
+_DURABLE = (*_RUNNING, Point.INTENT, Point.EFFECT, Point.RECORD)
+
+
+def _cells(faults: Iterable[Fault], points: Iterable[Point]) -> frozenset[tuple[str, str]]:
+    return frozenset((fault.value, point.value) for fault in faults for point in points)
+
+
+_ON_THE_WAY = (
+    _cells((Fault.LOSS, Fault.DELAY, Fault.PARTITION), (*_MESSAGES, *_ASKED))
+    | _cells((Fault.DUPLICATE, Fault.PARTITION_TO), (Point.CALL, Point.LEASE, Point.RESOLVE))
+    | _cells((Fault.PARTITION_FROM, Fault.RESET), (Point.ANSWER,))
+    | _cells((Fault.CLIENT_CRASH, Fault.CLIENT_STOP), (Point.UNANSWERED, Point.IDLE))
+    | _cells((Fault.CLIENT_LAPSE,), (Point.UNANSWERED,))
+    | _cells((Fault.WALL_JUMP, Fault.ROTATE_SECRET), (Point.IDLE,))
+)
+# Where each fault has to strike in a few thousand runs, or the runs prove less than
+# they say.
+REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
+    "memory": _ON_THE_WAY | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _RUNNING),
+    "sqlite": _ON_THE_WAY
+    | _cells((Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN), _DURABLE)
+    | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """One call: who makes it when, what it asks for, and what becomes of it there.
+
+    ``work_s``: how long its handler works. ``resolves``: its caller asks later what
+    became of it, if it was told that nobody knows. ``key``: the caller's own identity
+    for it, in a named session.
+    """
+
+    number: int
+    client: int
+    at: float
+    method: str
+    op: str
+    account: str
+    amount: int
+    behaviour: str
+    work_s: float
+    deadline_s: float | None
+    resolves: bool
+    session: str = ""
+    key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is fixed for a run."""
+
+    servers: int = 1
+    clients: int = 3
+    term_s: float = 6.0
+    window: int = 64
+    max_waiters: int = 4
+    hedge_after_s: float | None = None
+    attempt_timeout_s: float | None = None
+    max_elapsed_s: float = 20.0
+    unresolved_s: float = 10.0
+    drift: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Everything that is planned of a run; the seed decides the rest."""
+
+    kind: str
+    seed: int
+    setting: Setting
+    calls: tuple[PlannedCall, ...]
+    faults: tuple[PlannedFault, ...]
+
+    def only(self, calls: tuple[int, ...] | None, faults: tuple[int, ...] | None) -> Schedule:
+        """Return the schedule with some calls (by number) and faults (by place) only."""
+        kept_calls, kept_faults = self.calls, self.faults
+        if calls is not None:
+            wanted = set(calls)
+            kept_calls = tuple(call for call in self.calls if call.number in wanted)
+        if faults is not None:
+            kept_faults = tuple(self.faults[at] for at in faults if at < len(self.faults))
+        return replace(self, calls=kept_calls, faults=kept_faults)
+
+
+def draw(kind: str, seed: int) -> Schedule:
+    """Draw the schedule of a seed; the same on every machine and in every process."""
+    random = Random(f"{kind} {seed}")  # noqa: S311 - repeatable, not secret
+    setting = Setting(
+        servers=random.randint(2, 3) if kind == "replicas" else 1,
+        clients=random.randint(2, 5),
+        term_s=random.choice((2.0, 4.0, 8.0)),
+        window=random.choice((4, 16, 64, 512)),
+        max_waiters=random.choice((0, 2, 8)),
+        hedge_after_s=random.choice((None, None, 0.02, 0.5)),
+        attempt_timeout_s=random.choice((None, 0.3, 2.0)),
+        max_elapsed_s=random.choice((2.0, 8.0, 20.0)),
+        unresolved_s=random.choice((1.0, 10.0, 60.0)),
+        drift=random.choice((0.0, 0.0, 0.02, 0.1)),
+    )
+    return Schedule(
+        kind, seed, setting, _draw_calls(kind, random, setting), _draw_faults(kind, random, setting)
+    )
+
+
+def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCall, ...]:
+    calls = []
+    at = 0.1
+    atomic = kind in ("sqlite",)
+    accounts = random.randint(1, 6)
+    for number in range(1, _CALLS + 1):
+        # Bursts and pauses: an idle client's lease is renewed by nothing but heartbeats.
+        at += random.expovariate(_CALLS * 3 / _ACTIVE_S)
+        if random.random() < 0.02:
+            at += random.random() * _ACTIVE_S * 2 / (3 * 0.02 * _CALLS)
+        chance = random.random()
+        method, op, behaviour = "Add", "add", "effect"
+        account = f"a{random.randrange(accounts)}"
+        if chance < 0.2:
+            method, op, behaviour = "Read", "read", "read"
+        elif chance < 0.3:
+            method, op = "Touch", "touch"
+            account = f"t{random.randrange(2)}"
+            if random.random() < 0.3:
+                behaviour = "later"
+        elif chance < 0.5 and atomic:
+            method = "AddAtomic"
+        if op == "add":
+            fate = random.random()
+            if fate < 0.05:
+                behaviour = "abort"
+            elif fate < 0.1 and method == "Add":
+                behaviour = "raise"
+        slow = random.random()
+        work_s = random.expovariate(1 / 0.003)
+        if slow < 0.1:
+            work_s = random.random() * (0.5 if slow < 0.08 else 4.0)
+        calls.append(
+            PlannedCall(
+                number,
+                random.randrange(setting.clients),
+                at,
+                f"/sim.Accounts/{method}",
+                op,
+                account,
+                random.randint(1, 1_000_000),
+                behaviour,
+                work_s,
+                random.choice((None, None, 0.05, 1.0, 5.0)),
+                random.random() < 0.7,
+            )
+        )
+    return tuple(calls)
+
+
+def _draw_faults(kind: str, random: Random, setting: Setting) -> tuple[PlannedFault, ...]:
+    # A few kinds often, not all a little (Groce et al., swarm testing).
+    usual = random.sample(FAULTS[kind], random.randint(3, 8))
+    faults = []
+    for _ in range(random.randint(5, 12)):
+        fault = random.choice(usual)
+        at = 0.3 + random.random() * _ACTIVE_S
+        seconds = random.choice((0.02, 0.2, 1.0, setting.term_s)) * (0.2 + random.random())
+        if fault is Fault.CLIENT_LAPSE:
+            # About as long as a lease: who is first, the sweep or the client?
+            seconds = setting.term_s * (0.9 + 0.2 * random.random())
+        target = random.randrange(setting.clients)
+        if not fault.value.startswith("client"):
+            target = random.randrange(setting.servers)
+        share = random.choice((0.1, 0.5, 0.9))
+        if fault is Fault.WALL_JUMP:
+            share = random.choice((-86_400.0 * 9, -3600.0, 3600.0, 86_400.0 * 3))
+        aim = None
+        if fault in _AIMED and random.random() < 0.8:
+            aim = random.choice(_DURABLE)
+        faults.append(PlannedFault(at, fault, seconds, target, share, aim))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

@@ -1,0 +1,430 @@
+"""A server process: the product's engine, authority and store, over simulated media."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+import grpc
+
+from chaos.check.history import read_value
+from chaos.sim.faults import Fault, Point
+from chaos.sim.loop import Process
+from chaos.sim.network import Rpc
+from chaos.sim.service import METHODS, Operation, decode
+from chaos.sim.shell import Shell, Task
+from chaos.sim.world import World
+from lease_server.errors import LeaseError
+from lease_server.requests import RequestDesk, Terms
+from lease_server.service import status_of
+from lease_server.shared import Authority
+from rifl.client.answers import FinalStatus
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.policy import Kind, MethodPolicies
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import Answer, HandlerResult, resolve, serve
+from rifl.server.answers import STATUS_CODES, answer_status, refusal_status
+from rifl.server.engine import Engine
+from rifl.server.outcomes import RESOLUTION, resolution_call, resolution_reply
+from rifl.stores.base import Store
+from rifl.stores.errors import StoreError
+from rifl.stores.shared.backend import BackendError
+
+__all__ = ["POLICIES", "Opened", "Server"]
+
+_OK = FinalStatus(grpc.StatusCode.OK)
+_ABORTED = CompletionRecord(code=9, details="the account does not allow it")
+_RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
+_UNRECORDED = CompletionRecord(code=14, details="come back later")
+_SWEEPS_PER_TERM = 20
+POLICIES = MethodPolicies(METHODS, None)
+
+
+class Opened(Protocol):
+    """What a deployment gives a new process: its store, and who knows about leases."""
+
+    store: Store
+    authority: Authority
+
+    def commit(self, attempt: Attempt, record: CompletionRecord) -> Any:
+        """Commit an atomic handler's transaction with the record; a ``Later`` or None."""
+
+    def crash(self, *, flushed: bool) -> None:
+        """Leave what the death of the process leaves."""
+
+    def close(self) -> None:
+        """Close in order."""
+
+
+class Server:
+    """One server, through all its lives."""
+
+    def __init__(
+        self,
+        world: World,
+        index: int,
+        random: Random,
+        open_: Callable[[Process, int], Opened],
+        *,
+        rate: float,
+        max_waiters: int,
+        window: int,
+    ) -> None:
+        self.world = world
+        self.index = index
+        self.name = f"server{index}"
+        self.rpcs: dict[Rpc, None] = {}
+        self.lives = 0
+        self._random = random.random
+        self._open = open_
+        self._rate = rate
+        self._max_waiters = max_waiters
+        self._window = window
+        self.wall_offset_s = 0.0
+        self.process = Process(world.loop, self.name)
+        self.process.alive = False
+        self._opened: Opened
+        self._shell: Shell
+        self._engine: Engine
+
+    # -- life ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin a life; what cannot start tries again a second later."""
+        world = self.world
+        if self.process.alive or world.over:
+            return
+        self.lives += 1
+        process = Process(world.loop, self.name, rate=self._rate, wall_offset_s=self.wall_offset_s)
+        try:
+            self._opened = self._open(process, self.index)
+        except (StoreError, LeaseError, BackendError) as error:
+            world.trace(self.name, f"cannot start: {error}")
+            world.loop.after(1.0, self.start)
+            return
+        self.process = process
+        store, authority = self._opened.store, self._opened.authority
+        self._engine = Engine(
+            store,
+            authority,
+            POLICIES,
+            max_waiters=self._max_waiters,
+            max_aio_waiters=0,
+            max_wait_s=10.0,
+            peer_property=None,
+        )
+        self._shell = Shell(process, self._engine)
+        terms = Terms(
+            deduplicated=POLICIES.deduplicated(),
+            not_deduplicated=POLICIES.not_deduplicated(),
+            window=self._window,
+        )
+        self._desk = RequestDesk(authority, terms)
+        self._answer_lease: dict[str, Callable[[bytes, bytes], Any]] = {
+            "Grant": self._desk.grant,
+            "Renew": self._desk.renew,
+            "Release": self._desk.release,
+            "OpenSession": self._desk.open_session,
+            "CloseSession": self._desk.close_session,
+        }
+        self.rpcs = {}
+        world.network.hosts[self.index] = self
+        world.trace(self.name, f"started, life {self.lives}")
+        process.after(authority.term_s / _SWEEPS_PER_TERM, self._sweep)
+
+    def crash(self, fault: Fault = Fault.CRASH) -> None:
+        """End at once."""
+        if not self.process.alive:
+            return
+        self._count(fault)
+        self.world.trace(self.name, f"dies with {len(self._shell.tasks)} calls")
+        self.process.kill()
+        self.world.network.hosts.pop(self.index, None)
+        self._opened.crash(flushed=self._random() < 0.5)
+        self.world.network.host_died(self)
+
+    def aim(self, point: Point, strike: Callable[[], None]) -> None:
+        """Have something strike when a call is next at a point, at once if one is."""
+        if not self.process.alive or any(task.point is point for task in self._shell.tasks):
+            strike()
+        else:
+            self._shell.aims.setdefault(point, []).append(strike)
+
+    def stop(self, seconds: float) -> None:
+        """Be suspended."""
+        if self.process.alive:
+            self._count(Fault.STOP)
+            self.world.trace(self.name, f"stopped for {seconds:.3f} s")
+            self.process.stop(seconds)
+
+    def drain(self) -> None:
+        """Stop in order: refuse new calls, let the others end, close."""
+        if not self.process.alive:
+            return
+        self._count(Fault.DRAIN)
+        self.world.trace(self.name, "drains")
+        self._opened.store.refuse_new(True)
+        self.process.after(0.5, self._closed)
+
+    def rotate_secret(self) -> None:
+        """Make a new secret for tokens."""
+        if self.process.alive:
+            try:
+                self._opened.authority.rotate_secret()
+            except LeaseError as error:
+                self.world.trace(self.name, f"secret not rotated: {error}")
+            else:
+                self.world.coverage.hit(Fault.ROTATE_SECRET, Point.IDLE)
+
+    def jump(self, seconds: float) -> None:
+        """Have the wall clock set."""
+        self.wall_offset_s += seconds
+        self.process.wall_offset_s = self.wall_offset_s
+        self.world.coverage.hit(Fault.WALL_JUMP, Point.IDLE)
+        self.world.trace(self.name, f"wall clock jumps by {seconds:.0f} s")
+
+    def restart(self) -> None:
+        """Die and begin anew, as somebody does who finds it stopped."""
+        if self.process.alive:
+            self.crash()
+            self.start()
+
+    def heal(self) -> None:
+        """Have it run, whatever became of it."""
+        if self.process.alive:
+            self.process.stopped_until = 0.0
+        self.start()
+
+    def running(self) -> int:
+        """How many attempts are not settled, tasks that wait included."""
+        return len(self._shell.tasks) + self._opened.store.running() if self.process.alive else 0
+
+    def _closed(self) -> None:
+        if self._opened.store.running():
+            # As `close` does when its time is over.
+            self.world.trace(self.name, "closes with calls running")
+        self.process.kill()
+        self.world.network.hosts.pop(self.index, None)
+        self._opened.close()
+        self.world.network.host_died(self)
+
+    def _count(self, fault: Fault) -> None:
+        coverage = self.world.coverage
+        if not self._shell.tasks:
+            coverage.hit(fault, Point.IDLE)
+        for task in self._shell.tasks:
+            coverage.hit(fault, task.point)
+
+    def _sweep(self) -> None:
+        authority, store = self._opened.authority, self._opened.store
+        if ended := authority.expire():
+            self.world.trace(self.name, f"{len(ended)} clients ended")
+            store.drop(ended)
+        store.expire_keys()
+        self.process.after(authority.term_s / _SWEEPS_PER_TERM, self._sweep)
+
+    # -- requests --------------------------------------------------------------------------
+
+    def receive(self, rpc: Rpc) -> None:
+        """Take a request."""
+        if rpc.kind == "call":
+            self._call(rpc)
+        elif rpc.kind == "resolve":
+            self._resolve(rpc)
+        else:
+            self._lease(rpc)
+
+    def _lease(self, rpc: Rpc) -> None:
+        answer = self._answer_lease[rpc.method.rpartition("/")[2]]
+        try:
+            reply = answer(rpc.request, b"")
+        except LeaseError as error:
+            if self.world.loop.tracing:
+                self.world.trace(self.name, f"{rpc.method} of {rpc.source.name}: {error.reason}")
+            status = status_of(error)
+            self.world.network.reply(
+                rpc, FinalStatus(status.code, status.details, (), status.trailing_metadata), None
+            )
+            return
+        if self.world.loop.tracing:
+            self.world.trace(self.name, f"{rpc.method} of {rpc.source.name}: OK")
+        self.world.network.reply(rpc, _OK, reply)
+
+    def _call(self, rpc: Rpc) -> None:
+        context = _Context(rpc.metadata)
+        operation = decode(rpc.request)
+        try:
+            call = self._engine.arrive(rpc.method, rpc.request, context)
+        except RiflError as error:
+            self._refuse(rpc, operation, None, error)
+            return
+        policy = POLICIES.find(rpc.method)
+        if policy is None:
+            raise AssertionError(rpc.method)
+        Task(
+            self._shell,
+            serve(self._engine.store, call, policy),
+            partial(self._served, rpc, operation, call),
+            partial(self._handle, operation),
+            self._deadline(rpc),
+        ).go()
+
+    def _resolve(self, rpc: Rpc) -> None:
+        context = _Context(rpc.metadata)
+        try:
+            call = resolution_call(self._engine, rpc.request, context)
+        except RiflError as error:
+            self._refuse(rpc, None, None, error)
+            return
+        Task(
+            self._shell,
+            resolve(self._engine.store, call, RESOLUTION),
+            partial(self._resolved, rpc, call),
+            deadline=self._deadline(rpc),
+        ).go()
+
+    def _deadline(self, rpc: Rpc) -> float | None:
+        if rpc.deadline_s is None:
+            return None
+        # gRPC sends how much is left, not when: no two clocks are compared.
+        left = rpc.deadline_s - rpc.source.clock()
+        return self.process.clock() + max(left, 0.0)
+
+    def _served(
+        self,
+        rpc: Rpc,
+        operation: Operation,
+        call: Call,
+        answer: Answer | None,
+        error: BaseException | None,
+    ) -> None:
+        if answer is None:
+            self._refuse(rpc, operation, call, error)
+            return
+        world = self.world
+        record, outcome = answer
+        if not record.reason and outcome.value in ("executed", "replayed"):
+            world.history.answer(
+                world.loop.now,
+                operation.call,
+                outcome.value,
+                STATUS_CODES[record.code].name,
+                read_value(record.response),
+            )
+        if world.loop.tracing:
+            world.trace(
+                self.name,
+                f"call {operation.call} attempt {call.attempt}{' (copy)' if rpc.copy else ''}: "
+                f"{outcome.value} {record.response or record.details!r}",
+            )
+        status = answer_status(answer, call.attempt)
+        self._send(rpc, status)
+
+    def _resolved(
+        self, rpc: Rpc, call: Call, answer: Answer | None, error: BaseException | None
+    ) -> None:
+        if answer is None:
+            self._refuse(rpc, None, call, error)
+        else:
+            self.world.network.reply(rpc, _OK, resolution_reply(answer).SerializeToString())
+
+    def _refuse(
+        self, rpc: Rpc, operation: Operation | None, call: Call | None, error: BaseException | None
+    ) -> None:
+        if not isinstance(error, RiflError):
+            self.world.broken(self.name, error)
+            return
+        if self.world.loop.tracing:
+            subject = f"{rpc.kind} of {rpc.source.name}"
+            if operation is not None:
+                subject = f"call {operation.call}"
+            copy = " (copy)" if rpc.copy else ""
+            self.world.trace(self.name, f"{subject}{copy}: {error.reason}: {error}")
+        self._send(rpc, refusal_status(error, call))
+
+    def _send(self, rpc: Rpc, status: Any) -> None:
+        self.world.network.reply(
+            rpc,
+            FinalStatus(
+                STATUS_CODES[status.code],
+                status.details,
+                status.initial_metadata,
+                status.trailing_metadata,
+            ),
+            status.response,
+        )
+
+    # -- the handler -----------------------------------------------------------------------
+
+    def _handle(
+        self,
+        operation: Operation,
+        attempt: Attempt,
+        go_on: Callable[[HandlerResult], None],
+        task: Task,
+    ) -> None:
+        """Work for a time, have the effect, work a little more, return."""
+        plan = self.world.plan(operation.call)
+        self.process.after(plan.work_s, self._effect, attempt, operation, go_on, task)
+
+    def _effect(
+        self,
+        attempt: Attempt,
+        operation: Operation,
+        go_on: Callable[[HandlerResult], None],
+        task: Task,
+    ) -> None:
+        world = self.world
+        behaviour = operation.behaviour
+        task.at(Point.EFFECT)
+        if behaviour == "abort":
+            go_on(HandlerResult(_ABORTED))
+        elif behaviour == "later":
+            go_on(HandlerResult(_UNRECORDED))
+        elif attempt.policy.kind is Kind.ATOMIC:
+            self._commit(attempt, operation, go_on)
+        elif operation.behaviour == "read":
+            go_on(HandlerResult(CompletionRecord(response=world.accounts.read(operation))))
+        else:
+            answer = world.accounts.apply(operation, world.loop.now)
+            if world.loop.tracing:
+                world.trace(self.name, f"call {operation.call} has its effect: {answer!r}")
+            if behaviour == "raise":
+                result = HandlerResult(_RAISED, raised=True)
+            else:
+                result = HandlerResult(CompletionRecord(response=answer))
+            plan = world.plan(operation.call)
+            self.process.after(plan.work_s * 0.3, go_on, result)
+
+    def _commit(
+        self, attempt: Attempt, operation: Operation, go_on: Callable[[HandlerResult], None]
+    ) -> None:
+        world = self.world
+        record = CompletionRecord(response=world.accounts.preview(operation))
+        try:
+            self._opened.commit(attempt, record)
+        except Exception as error:  # noqa: BLE001 - the handler's own, as gRPC would see it
+            if world.loop.tracing:
+                world.trace(self.name, f"call {operation.call} rolls back: {error}")
+            go_on(HandlerResult(_RAISED, raised=True))
+            return
+        world.accounts.apply(operation, world.loop.now)
+        if world.loop.tracing:
+            world.trace(self.name, f"call {operation.call} commits: {record.response!r}")
+        self.process.after(0.0002, go_on, HandlerResult(record))
+
+
+class _Context:
+    """What the engine asks of gRPC's context."""
+
+    __slots__ = ("_metadata",)
+
+    def __init__(self, metadata: tuple[tuple[str, Any], ...]) -> None:
+        self._metadata = metadata
+
+    def invocation_metadata(self) -> tuple[tuple[str, Any], ...]:
+        return self._metadata

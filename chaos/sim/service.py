@@ -1,0 +1,73 @@
+"""The service whose effects are counted: accounts, and what a handler does to them.
+
+Its state outlives every process and is not rifl's: what an effect did is done, unless
+it was part of a transaction that did not commit. So an operation that runs twice, or
+an answer whose operation never ran, shows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chaos.check.history import History
+from rifl.core.policy import Kind, MethodPolicy
+
+__all__ = ["METHODS", "Accounts", "Operation", "decode", "encode"]
+
+_UNAVAILABLE = 14
+METHODS = {
+    "/sim.Accounts/Add": MethodPolicy(kind=Kind.PLAIN),
+    "/sim.Accounts/AddAtomic": MethodPolicy(kind=Kind.ATOMIC),
+    "/sim.Accounts/Touch": MethodPolicy(kind=Kind.IDEMPOTENT, unrecorded=frozenset({_UNAVAILABLE})),
+    "/sim.Accounts/Read": MethodPolicy(kind=Kind.IDEMPOTENT),
+}
+
+
+class Operation(NamedTuple):
+    """What a request asks for; ``call`` is the simulation's own number for it."""
+
+    call: int
+    account: str
+    amount: int
+    behaviour: str
+
+
+def encode(operation: Operation) -> bytes:
+    """Return a request."""
+    return f"{operation[0]} {operation[1]} {operation[2]} {operation[3]}".encode()
+
+
+def decode(request: bytes) -> Operation:
+    """Read a request."""
+    call, account, amount, behaviour = request.decode().split(" ")
+    return Operation(int(call), account, int(amount), behaviour)
+
+
+class Accounts:
+    """Every account: how many effects it has seen, and their sum."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._accounts: dict[str, tuple[int, int]] = {}
+
+    def apply(self, operation: Operation, at: float) -> bytes:
+        """Carry an operation out, for good; the answer."""
+        version, total = self._accounts.get(operation.account, (0, 0))
+        version, total = version + 1, total + operation.amount
+        self._accounts[operation.account] = version, total
+        self._history.effect(at, operation.call, operation.account, version)
+        return b"%d %d" % (version, total)
+
+    def preview(self, operation: Operation) -> bytes:
+        """Return what ``apply`` would answer now."""
+        version, total = self._accounts.get(operation.account, (0, 0))
+        return b"%d %d" % (version + 1, total + operation.amount)
+
+    def read(self, operation: Operation) -> bytes:
+        """Return what an account holds now."""
+        return b"%d %d" % self._accounts.get(operation.account, (0, 0))
+
+    def finish(self) -> None:
+        """Record what is there in the end."""
+        for account, (version, total) in self._accounts.items():
+            self._history.final(account, version, total)

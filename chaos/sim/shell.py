@@ -1,0 +1,211 @@
+"""The server's third shell: it drives the rules of ``rifl.core.serving`` by events.
+
+Like the sync and the aio one it only waits: for the store, for another arrival, for a
+handler. What happens when is decided where it is decided for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from chaos.sim.faults import Point
+from chaos.sim.loop import Process, Timer
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.later import Later
+from rifl.core.serving import Fetch, HandlerResult, Wait
+from rifl.server.engine import Engine
+from rifl.stores.pending import Pending
+
+__all__ = ["Eventual", "Shell", "Task"]
+
+
+class Eventual(Later):
+    """Something that a simulated medium will answer; awaited by a ``Task``."""
+
+    __slots__ = ("callback", "done", "error", "result")
+
+    def __init__(self) -> None:
+        self.callback: Callable[[], None] | None = None
+        self.done = False
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def finish(self, result: Any = None, error: Exception | None = None) -> None:
+        """Set the result, or the error, once; who waits goes on."""
+        if self.done:
+            return
+        self.done, self.result, self.error = True, result, error
+        if self.callback is not None:
+            self.callback()
+
+    def wait(self) -> Any:
+        """Nobody blocks here."""
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Yield itself until it is done."""
+        if not self.done:
+            yield self
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Shell:
+    """What the tasks of one server process share."""
+
+    def __init__(self, process: Process, engine: Engine) -> None:
+        self.process = process
+        self.engine = engine
+        self.tasks: dict[Task, None] = {}
+        # What waits for a call to be at a point; it goes with the process.
+        self.aims: dict[Point, list[Callable[[], None]]] = {}
+        self.waiting = 0
+        engine.waiting.append(lambda: self.waiting)
+
+
+class Task:
+    """One generator of rules, driven to its end; then ``done(result, error)``.
+
+    ``handle(attempt, go_on)`` runs a handler and calls ``go_on`` with its result.
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_done",
+        "_handle",
+        "_shell",
+        "_stack",
+        "_timer",
+        "_wait",
+        "attempt",
+        "point",
+    )
+
+    def __init__(
+        self,
+        shell: Shell,
+        steps: Generator[Any, Any, Any],
+        done: Callable[[Any, BaseException | None], None],
+        handle: Callable[[Attempt, Callable[[HandlerResult], None], Task], None] | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self._shell = shell
+        # The rule, and above it whatever awaits on its behalf.
+        self._stack = [steps]
+        self._done = done
+        self._handle = handle
+        self._deadline = deadline
+        self._wait: Attempt | None = None
+        self._timer: Timer | None = None
+        self.attempt: Attempt | None = None
+        self.point = Point.CLAIMING
+        shell.tasks[self] = None
+
+    def at(self, point: Point) -> None:
+        """Note how far the call is; what waited for that strikes a moment later."""
+        self.point = point
+        aims = self._shell.aims
+        if aims and point in aims:
+            for strike in aims.pop(point):
+                self._shell.process.loop.after(0.0001, strike)
+
+    def go(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Carry on until something has to be waited for."""
+        stack = self._stack
+        while True:
+            steps = stack[-1]
+            try:
+                step = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration as stop:
+                value, error = stop.value, None
+                if len(stack) == 1:
+                    self._end(value, None)
+                    return
+                stack.pop()
+                continue
+            except Exception as raised:  # noqa: BLE001 - handed to who asked, or to `done`
+                if len(stack) == 1:
+                    self._end(None, raised)
+                    return
+                stack.pop()
+                value, error = None, raised
+                continue
+            value = error = None
+            if type(step) is Pending:
+                self._await()
+                if not step.done:
+                    step.add_callback(self._pended)
+                    return
+                value, error = step.result, step.error
+            elif type(step) is Eventual:
+                if not step.done:
+                    # The generator that yielded it looks at it by itself.
+                    step.callback = self.go
+                    return
+            elif isinstance(step, Attempt):
+                self.attempt = step
+                self.at(Point.HANDLER)
+                self._handle(step, self.go, self)  # type: ignore[misc]
+                return
+            elif isinstance(step, Wait):
+                ended = self._begin_wait(step.attempt)
+                if ended is None:
+                    return
+                value = ended
+            elif isinstance(step, Fetch):
+                try:
+                    value = self._shell.engine.store.fetch(step.call)
+                except RiflError as refusal:
+                    error = refusal
+            else:
+                self._await()
+                stack.append(step.__await__())
+
+    def _await(self) -> None:
+        if self.point is Point.EFFECT:
+            self.at(Point.RECORD)
+        elif self.point is Point.CLAIMING:
+            self.at(Point.INTENT)
+
+    def _pended(self, pending: Pending) -> None:
+        self._shell.process.after(0.0, self.go, pending.result, pending.error)
+
+    # -- waiting for another arrival -----------------------------------------------------
+
+    def _begin_wait(self, attempt: Attempt) -> bool | None:
+        """Return whether it ended, where that is known at once."""
+        shell = self._shell
+        engine = shell.engine
+        if shell.waiting >= engine.max_waiters:
+            return False
+        if not engine.store.wait(attempt, self._woken):
+            return True
+        shell.waiting += 1
+        self._wait = attempt
+        self.at(Point.WAITING)
+        now = shell.process.clock()
+        remaining = None if self._deadline is None else self._deadline - now
+        self._timer = shell.process.after(engine.wait_limit_s(remaining), self._woken)
+        return None
+
+    def _woken(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is None:
+            return
+        timer.cancel()
+        # As a thread would: later, and after it has left.
+        self._shell.process.after(0.0, self._go_on)
+
+    def _go_on(self) -> None:
+        attempt, self._wait = self._wait, None
+        self._shell.waiting -= 1
+        self._shell.engine.store.leave(attempt, self._woken)  # type: ignore[arg-type]
+        self.point = Point.CLAIMING
+        self.go(attempt.ended)  # type: ignore[union-attr]
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        self._shell.tasks.pop(self, None)
+        self._done(value, error)

@@ -1,0 +1,47 @@
+"""What all parts of one simulated deployment share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from chaos.check.history import History
+from chaos.sim.faults import Coverage
+from chaos.sim.loop import Loop
+from chaos.sim.network import Network
+from chaos.sim.schedule import PlannedCall
+from chaos.sim.service import Accounts
+
+__all__ = ["World"]
+
+
+class World:
+    """One run: its time, its network, its service, and what is recorded of it."""
+
+    def __init__(
+        self, seed: int, calls: Sequence[PlannedCall], coverage: Coverage, *, tracing: bool
+    ) -> None:
+        self.loop = Loop(tracing=tracing)
+        self.random = Random(f"world {seed}")  # noqa: S311 - repeatable, not secret
+        self.coverage = coverage
+        self.history = History()
+        self.accounts = Accounts(self.history)
+        self.network = Network(self.loop, self.random, coverage)
+        self.problems: list[str] = []
+        # Nothing is started any more.
+        self.over = False
+        self._calls = {call.number: call for call in calls}
+
+    def plan(self, number: int) -> PlannedCall:
+        """Return what was planned for a call."""
+        return self._calls[number]
+
+    def trace(self, who: str, text: str) -> None:
+        """Add a line to the log of events."""
+        self.loop.trace(who, text)
+
+    def broken(self, who: str, error: BaseException | None) -> None:
+        """Note that something happened that nothing may cause: a defect."""
+        text = f"{who}: {type(error).__name__}: {error}"
+        self.trace(who, f"BROKEN: {text}")
+        self.problems.append(text)

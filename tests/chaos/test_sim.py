@@ -1,0 +1,73 @@
+"""The simulator: its runs keep every promise, and repeat from their seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.sim.__main__ import main
+from chaos.sim.faults import Fault
+from chaos.sim.run import simulate
+from chaos.sim.schedule import FAULTS, KINDS, REQUIRED, draw
+
+ROOT = Path(__file__).parents[2]
+# Of each deployment here; `make chaos` runs thousands.
+RUNS = 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_schedule_breaks_a_promise(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls happen once, are labelled honestly and end, whatever breaks (DESIGN §1 to §5)."""
+    status = main(["--runs", str(RUNS), "--deployment", kind, "--jobs", "1"])
+    assert status == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schedule_is_large_enough(kind: str) -> None:
+    """Every schedule has at least 200 calls and 5 faults, of kinds that fit it."""
+    for seed in range(100):
+        schedule = draw(kind, seed)
+        assert len(schedule.calls) >= 200
+        assert len(schedule.faults) >= 5
+        assert {fault.fault for fault in schedule.faults} <= set(FAULTS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_fault_has_a_point_where_it_has_to_strike(kind: str) -> None:
+    """Coverage is required of each kind of fault that a deployment can meet."""
+    required = {fault for fault, _ in REQUIRED[kind]}
+    assert required == {fault.value for fault in FAULTS[kind]}
+    assert {fault.value for fault in Fault} >= required
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trace_is_the_same_in_every_process(kind: str) -> None:
+    """One seed, one run: byte for byte, whatever the order of hashes."""
+    arguments = ["-m", "chaos.sim", "--deployment", kind, "--seed", "3", "--trace"]
+    traces = {
+        subprocess.run(
+            [sys.executable, *arguments],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(traces) == 1
+    assert traces.pop().count(b"\n") > 500
+
+
+def test_calls_and_faults_can_be_left_out() -> None:
+    """A part of a schedule is a schedule: what is left keeps its numbers."""
+    schedule = draw("memory", 5).only((3, 7), ())
+    assert [call.number for call in schedule.calls] == [3, 7]
+    result = simulate(schedule)
+    assert result.problems == []
+    assert sum(result.outcomes.values()) == 2
