@@ -12,6 +12,7 @@ from chaos.sim.client import Client
 from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
 from chaos.sim.faults import Coverage, Fault, PlannedFault
 from chaos.sim.network import Weather
+from chaos.sim.replicas import ReplicasDeployment
 from chaos.sim.schedule import Schedule
 from chaos.sim.server import Server
 from chaos.sim.world import World
@@ -30,7 +31,11 @@ _WEATHER = frozenset(
         Fault.PARTITION_FROM,
     }
 )
-_DEPLOYMENTS: dict[str, type[Deployment]] = {"memory": MemoryDeployment, "sqlite": SqliteDeployment}
+_DEPLOYMENTS: dict[str, type[Deployment]] = {
+    "memory": MemoryDeployment,
+    "sqlite": SqliteDeployment,
+    "replicas": ReplicasDeployment,
+}
 
 
 @dataclass(slots=True)

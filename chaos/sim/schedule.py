@@ -10,7 +10,7 @@ from chaos.sim.faults import Fault, PlannedFault, Point
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
 
-KINDS = ("memory", "sqlite")
+KINDS = ("memory", "sqlite", "replicas")
 _CALLS = 210
 _ACTIVE_S = 30.0
 _NETWORK = (
@@ -69,6 +69,9 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     "sqlite": _ON_THE_WAY
     | _cells((Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
+    "replicas": _ON_THE_WAY
+    | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
+    | _cells(_STORE, (Point.CLAIM_REQUEST, Point.FINISH_REQUEST, Point.BEAT_REQUEST)),
 }
 
 
@@ -156,7 +159,7 @@ def draw(kind: str, seed: int) -> Schedule:
 def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCall, ...]:
     calls = []
     at = 0.1
-    atomic = kind in ("sqlite",)
+    atomic = kind != "memory"
     accounts = random.randint(1, 6)
     for number in range(1, _CALLS + 1):
         # Bursts and pauses: an idle client's lease is renewed by nothing but heartbeats.
