@@ -29,6 +29,7 @@ __all__ = [
     "SYNCED_KEY",
     "entry_from_bytes",
     "entry_to_bytes",
+    "secrets_to_message",
     "snapshot_from_chunks",
     "snapshot_to_chunks",
     "witness_list_from_bytes",
@@ -64,7 +65,7 @@ def entry_to_bytes(entry: Entry) -> bytes:
     elif isinstance(entry, IdsReserved):
         message.ids_reserved.last_id = entry.last_id
     elif isinstance(entry, SecretsPut):
-        message.secrets_put.CopyFrom(_secrets_message(entry.secrets))
+        message.secrets_put.CopyFrom(secrets_to_message(entry.secrets))
     else:
         message.leader_started.configuration = entry.configuration
         message.leader_started.replica = entry.replica
@@ -150,7 +151,7 @@ def snapshot_to_chunks(
             message.head.version = _VERSION
             message.head.lsn = item.lsn
             message.head.last_id = item.last_id
-            message.head.secrets.CopyFrom(_secrets_message(item.secrets))
+            message.head.secrets.CopyFrom(secrets_to_message(item.secrets))
         elif isinstance(item, SessionPut):
             message.session.CopyFrom(_session_message(item))
         else:
@@ -265,7 +266,8 @@ def _session(lsn: int, message: pb.SessionPut) -> SessionPut:
     )
 
 
-def _secrets_message(secrets: tuple[tuple[int, bytes], ...]) -> pb.SecretsPut:
+def secrets_to_message(secrets: tuple[tuple[int, bytes], ...]) -> pb.SecretsPut:
+    """Return the message that stands for secrets, as witnesses are told them."""
     return pb.SecretsPut(
         secrets=[pb.SecretsPut.Secret(key_id=key_id, secret=value) for key_id, value in secrets]
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from curp.core.entries import Entry, LeaderStarted, Operation
+from curp.core.entries import Entry, LeaderStarted, Operation, SecretsPut
 from curp.core.state import GroupState, Witnessed
 from rifl.core.call import Call
 from rifl.core.record import CompletionRecord
@@ -132,10 +132,13 @@ def recover(
     state: GroupState,
     wanted: Sequence[str],
     clock: Callable[[], float],
+    *,
+    secret: bytes,
 ) -> Generator[Any, Any, Recovered]:
     """Take over, in the order of invariant 5; ends when serving may begin.
 
     ``wanted``: the witnesses of a group that never had a list. ``clock``: the state's.
+    ``secret``: what client tokens are signed with in a group that has no secret yet.
 
     A crash anywhere leaves a group that the next recovery takes over: the old list
     stays in force until its requests are in the log, and the new one is marked as
@@ -162,10 +165,14 @@ def recover(
         tail += 1
         state.commit(tail, entry, clock())
     asked_for = tuple(wanted) if old is None else old.wanted
-    entries = (*replayed, LeaderStarted(configuration, replica, len(replayed)))
-    state.commit(tail + 1, entries[-1], clock())
+    entries: list[Entry] = [*replayed, LeaderStarted(configuration, replica, len(replayed))]
+    if not state.secrets:
+        # Witnesses check tokens from their start on.
+        entries.append(SecretsPut(((0, secret),)))
+    for lsn, event in enumerate(entries[len(replayed) :], tail + 1):
+        state.commit(lsn, event, clock())
     listed = WitnessList(configuration, asked_for, False, asked_for)
-    tail = yield Append(entries, tail - len(replayed), listed)
+    tail = yield Append(tuple(entries), tail - len(replayed), listed)
     started = []
     for address in asked_for:
         if (yield StartWitness(address, configuration)):

@@ -15,7 +15,7 @@ class Turn:
     ``keys`` empty: it conflicts with everything. Two that only read never conflict.
     """
 
-    __slots__ = ("_behind", "_blockers", "given_back", "keys", "reads")
+    __slots__ = ("_asked_of", "_behind", "_blockers", "given_back", "keys", "reads")
 
     def __init__(self, keys: frozenset[int], *, reads: bool = False) -> None:
         self.keys: Final = keys
@@ -24,6 +24,7 @@ class Turn:
         # How many earlier ones it waits for, and which later ones wait for it.
         self._blockers = 0
         self._behind: list[Turn] = []
+        self._asked_of: Turns | None = None
 
     @property
     def has_come(self) -> bool:
@@ -66,8 +67,13 @@ class Turns:
         """How many turns were not given back."""
         return len(self._keyed) + (self._all.writer is not None) + len(self._all.readers)
 
+    def __contains__(self, turn: Turn) -> bool:
+        """Whether the turn was asked for here, and not given back."""
+        return turn._asked_of is self and not turn.given_back
+
     def ask(self, turn: Turn) -> bool:
         """Stand in line; True if the turn has come already."""
+        turn._asked_of = self
         blockers: set[Turn] = set()
         if turn.keys:
             self._add_blockers(turn, self._all, blockers)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rifl.core.errors import BadHeader
 from rifl.core.identity import RpcId
+from rifl.core.record import Metadata
 
 __all__ = ["MAX_RANGES", "Call", "pairs_from_ranges", "ranges_from_pairs"]
 
@@ -49,7 +51,9 @@ class Call:
     within the client id. ``completed`` are inclusive ranges. ``fingerprint`` covers
     method and request; None matches any (a resolution). ``peer`` is the
     authenticated identity a bound token was checked against. ``stamp`` is the
-    client's time in microseconds and its random seed.
+    client's time in microseconds and its random seed. ``configuration`` is the number
+    of a group's configuration that the client knows, 0 for none. ``marks`` is what the
+    store has told of the answer beside it, and ``extra`` the store's own.
     """
 
     # What most calls leave as it is; set on the class, not for every call.
@@ -58,6 +62,9 @@ class Call:
     max_response_bytes: int = 0
     stamp: tuple[int, int] = (0, 0)
     retried_by_grpc: bool = False
+    configuration: int = 0
+    marks: Metadata = ()
+    extra: Any = None
 
     def __init__(
         self,

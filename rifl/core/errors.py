@@ -144,11 +144,18 @@ class NotExecuted(RiflError):
 
 
 class NotLeader(RiflError):
-    """Another server leads; nothing ran here."""
+    """Another server leads; nothing ran here. ``leader`` is its address, if it is known."""
 
     reason = "NOT_LEADER"
     code = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED
+
+    def __init__(self, message: str = "", leader: str = "") -> None:
+        super().__init__(message, leader)
+        self.leader = leader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Draining(RiflError):

@@ -173,9 +173,9 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             return await send(context, refusal_status(error, call))
         if observer is not None:
             engine.served(method, call, answer, began)
-        if not raised and is_bare(answer, call.attempt):
+        if not raised and not call.marks and is_bare(answer, call.attempt):
             return answer.record.response
-        status = answer_status(answer, call.attempt)
+        status = answer_status(answer, call.attempt, call.marks)
         if raised and status.code and not isinstance(raised[0], asyncio.CancelledError):
             # Not where the handler committed first, or another replica's answer stands.
             # As it would be without us: for the interceptors outside, and gRPC's log.

@@ -9,7 +9,7 @@ import grpc
 
 from lease_server.status import DETAILS_KEY, details_bin, rich_status
 from rifl.core.call import Call
-from rifl.core.errors import LeaseExpired, RiflError
+from rifl.core.errors import LeaseExpired, NotLeader, RiflError
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord, Metadata
 from rifl.core.serving import Answer, HandlerResult
@@ -112,8 +112,8 @@ def is_bare(answer: Answer, attempt: int) -> bool:
     )
 
 
-def answer_status(answer: Answer, attempt: int) -> Status:
-    """Return what an answer is sent as.
+def answer_status(answer: Answer, attempt: int, marks: Metadata = ()) -> Status:
+    """Return what an answer is sent as, with what the store says beside it.
 
     Everything says its outcome but a first attempt's success that was executed;
     an error does always, since gRPC and proxies make errors of their own that look
@@ -126,6 +126,8 @@ def answer_status(answer: Answer, attempt: int) -> Status:
         trailing = (*trailing, (DETAILS_KEY, details_bin(code, record.reason, record.details)))
     if attempt > 1 or outcome is not Outcome.EXECUTED or record.code != _OK:
         trailing = (*trailing, (OUTCOME_KEY, outcome.value))
+    if marks:
+        trailing = (*trailing, *marks)
     return Status(record.code, record.details, record.initial_metadata, trailing, record.response)
 
 
@@ -143,6 +145,8 @@ def refusal_info(error: RiflError, call: Call | None) -> tuple[dict[str, str], f
     info = {}
     if isinstance(error, LeaseExpired) and call is not None and call.retried_by_grpc:
         info["previous_attempts"] = "true"
+    if isinstance(error, NotLeader) and error.leader:
+        info["leader"] = error.leader
     return info, _RETRY_AFTER_S.get(error.reason)
 
 

@@ -165,9 +165,9 @@ def unary_behavior(
             return RawAnswer(send(context, refusal_status(error, call)))
         if observer is not None:
             engine.served(method, call, answer, began)
-        if not raised and is_bare(answer, call.attempt):
+        if not raised and not call.marks and is_bare(answer, call.attempt):
             return RawAnswer(answer.record.response)  # OK has one
-        status = answer_status(answer, call.attempt)
+        status = answer_status(answer, call.attempt, call.marks)
         if raised and status.code:
             # Not where the handler committed first, or another replica's answer stands.
             # As it would be without us: for the interceptors outside, and gRPC's log.

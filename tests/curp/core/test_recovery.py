@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from curp.core.entries import LeaderStarted, Operation
+from curp.core.entries import LeaderStarted, Operation, SecretsPut
 from curp.core.recovery import (
     Append,
     Freeze,
@@ -40,7 +40,7 @@ class _Shell:
         self.max_waits = 3
 
     def run(self, wanted: tuple[str, ...] = ("w1", "w2")) -> Recovered | None:
-        rule = recover("r1", self.state, wanted, lambda: 0.0)
+        rule = recover("r1", self.state, wanted, lambda: 0.0, secret=b"s" * 32)
         answer: Any = None
         try:
             while True:
@@ -102,10 +102,10 @@ def test_the_order_is_the_one_that_loses_nothing() -> None:
     append = shell.steps[5]
     assert append.expected_tail == 2
     assert append.witnesses == WitnessList(4, ("w1", "w2"), False, ("w1", "w2"))
-    assert [type(entry) for entry in append.entries] == [Operation, LeaderStarted]
+    assert [type(entry) for entry in append.entries] == [Operation, LeaderStarted, SecretsPut]
     assert shell.steps[8] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
-    assert found == Recovered(shell.steps[8].witnesses, 4, "w1", 1, 1, 0)
-    assert shell.state.applied == 4
+    assert found == Recovered(shell.steps[8].witnesses, 5, "w1", 1, 1, 0)
+    assert shell.state.applied == 5
 
 
 def test_requests_are_filtered_by_the_trackers() -> None:
@@ -189,7 +189,7 @@ def test_a_crash_at_any_step_is_taken_over_by_the_next_recovery() -> None:
         shell = _Shell(committed(operation(1, 1)))
         shell.held["w1"] = [_held(1, 2)]
         log: list[Any] = []
-        rule = recover("r1", shell.state, (), lambda: 0.0)
+        rule = recover("r1", shell.state, (), lambda: 0.0, secret=b"s" * 32)
         answer: Any = None
         started = False
         for _ in range(crash_at):

@@ -1,0 +1,99 @@
+"""The lease server as it moves with the leadership (DESIGN §5, §7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curp.replica.errors import NotLeading
+from lease_server.authority import Grant, LeaseAuthority
+from lease_server.sessionbook import OpenedSession
+
+__all__ = ["GroupAuthority"]
+
+
+class GroupAuthority:
+    """What ``LeaseAuthority`` is, while this replica leads; else it refuses. Any thread.
+
+    Each leadership has an authority of its own, recovered from the log: every client
+    that the log knows gets a full term (late is safe, early is not).
+    """
+
+    # A heartbeat may find a leader that has just begun to read its log.
+    blocks = True
+
+    def __init__(self, term_s: float) -> None:
+        self.term_s = term_s
+        self._leading: LeaseAuthority | None = None
+
+    def lead(self, authority: LeaseAuthority | None) -> None:
+        """Answer from this authority from now on; None: refuse."""
+        self._leading = authority
+
+    @property
+    def current(self) -> LeaseAuthority:
+        """The leadership's authority; raises ``NotLeading``."""
+        leading = self._leading
+        if leading is None:
+            raise NotLeading("another replica leads, or none does yet")
+        return leading
+
+    def __len__(self) -> int:
+        """Leases held."""
+        return 0 if self._leading is None else len(self._leading)
+
+    def now(self) -> float:
+        """See ``LeaseAuthority``."""
+        return self.current.now()
+
+    def grant(self, peer: bytes = b"") -> Grant:
+        """See ``LeaseAuthority``."""
+        return self.current.grant(peer)
+
+    def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
+        """See ``LeaseAuthority``."""
+        self.current.check(client_id, token, peer)
+
+    def still_signed(self, token: bytes) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.still_signed(token)
+
+    def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
+        """See ``LeaseAuthority``."""
+        return self.current.fresh_token(client_id, token, peer)
+
+    def renew(self, client_id: int, now: float | None = None) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.renew(client_id, now)
+
+    def alive(self, client_id: int, now: float | None = None) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.alive(client_id, now)
+
+    def is_session(self, client_id: int) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.is_session(client_id)
+
+    def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
+        """See ``LeaseAuthority``."""
+        return self.current.heartbeat(client_id, token, peer)
+
+    def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
+        """See ``LeaseAuthority``."""
+        self.current.release(client_id, token, peer)
+
+    def open_session(self, name: str, peer: bytes = b"", retention_s: float = 0.0) -> OpenedSession:
+        """See ``LeaseAuthority``."""
+        return self.current.open_session(name, peer, retention_s)
+
+    def close_session(self, name: str, peer: bytes = b"") -> int:
+        """See ``LeaseAuthority``."""
+        return self.current.close_session(name, peer)
+
+    def rotate_secret(self) -> None:
+        """See ``LeaseAuthority``."""
+        self.current.rotate_secret()
+
+    def expire(self, now: float | None = None) -> list[int]:
+        """See ``LeaseAuthority``; nobody, while another replica leads."""
+        leading: Any = self._leading
+        return [] if leading is None else list(leading.expire(now))

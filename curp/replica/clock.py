@@ -1,0 +1,14 @@
+"""The clock of leases: seconds that also pass while the machine sleeps (invariant 10)."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["boottime"]
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boottime() -> float:
+    """Return seconds since the machine started, suspension included where it can be had."""
+    return time.clock_gettime(_CLOCK)

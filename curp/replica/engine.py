@@ -1,0 +1,51 @@
+"""How calls arrive at a group: leader first, with what the log needs of them (DESIGN §7)."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from curp.replica.group_store import Arrival, GroupStore
+from curp.replica.services import Services
+from rifl.core.call import Call
+from rifl.server.engine import Engine
+
+__all__ = ["GroupEngine"]
+
+
+class GroupEngine(Engine):
+    """``rifl``'s engine over a group. Any thread."""
+
+    def __init__(self, store: GroupStore, services: Services, *arguments: Any, **more: Any) -> None:
+        super().__init__(store, *arguments, **more)
+        self._group = store
+        self._services = services
+
+    def arrive(
+        self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
+    ) -> Call:
+        """Step 1, on the leader only; keeps the call's bytes and its conflict keys."""
+        if not self._group.serving:
+            # Before its token is looked at: nobody here can tell whether it is genuine.
+            raise self._group.not_leader()
+        call = super().arrive(method, request, context, read)
+        facts = self._services.facts(method)
+        if facts is None:
+            return call
+        call.extra = Arrival(
+            request,
+            facts.keys(request, read),
+            call.configuration,
+            call.first_incomplete,
+            call.completed,
+            reads=facts.conflicts.read_only,
+            deterministic=not facts.conflicts.synced,
+        )
+        # They take effect with the operation's entry, as on every other replica.
+        call.first_incomplete, call.completed = 1, ()
+        if call.stamp == (0, 0):
+            # A caller without our header: replay needs a stamp all the same.
+            call.stamp = (time.time_ns() // 1000, secrets.randbits(64))
+        return call

@@ -1,0 +1,463 @@
+"""The one object a server in a group needs (DESIGN §7)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.parse import parse_qs, urlsplit
+
+import grpc
+import grpc.aio
+
+from curp.core.leader import Leader, LeaderBounds
+from curp.core.recovery import WitnessList
+from curp.core.state import GroupState
+from curp.declarations import KeyDeclaration
+from curp.log.engine import LogEngine
+from curp.log.opening import open_engine
+from curp.replica.authority import GroupAuthority
+from curp.replica.engine import GroupEngine
+from curp.replica.group_service import SERVICE as GROUP
+from curp.replica.group_service import add_group_service
+from curp.replica.group_store import GroupStore
+from curp.replica.keeper import LeaseKeeper
+from curp.replica.leading import LIST_KEY, Leading
+from curp.replica.runner import TRANSFER_KEY, Role, Runner
+from curp.replica.servicers import Servicers
+from curp.replica.services import Registrar, Services
+from curp.replica.settings import ReplicaSettings, StateHooks
+from curp.replica.witnesses import Witnesses
+from curp.v1 import curp_pb2 as pb
+from curp.wire import witness_list_from_bytes
+from lease_server import Authority, add_lease_service
+from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
+from rifl.core.observer import Observer, Observers
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy, PolicyError
+from rifl.server.engine import KeysFrom
+from rifl.server.interceptors import AioInterceptor, SyncInterceptor
+from rifl.server.outcomes import SERVICE as OUTCOMES
+from rifl.server.outcomes import add_outcomes_service
+
+__all__ = ["Replica"]
+
+_log = get_logger("curp.replica")
+_NEVER = {
+    "/lease_server.v1.LeaseServer/*": None,
+    f"/{OUTCOMES}/*": None,
+    f"/{GROUP}/*": None,
+    "/grpc.health.v1.Health/*": None,
+    "/grpc.reflection.v1alpha.ServerReflection/*": None,
+}
+_MAX_WAIT_S = 30.0
+
+
+class Replica:
+    """Makes a gRPC server one of a group that survives the loss of its leader.
+
+    ::
+
+        url = "sqlite:////var/lib/bank.log?group=bank"
+        replica = curp.Replica(url, name="r1", address="10.0.0.1:50051")
+        server = grpc.server(pool, interceptors=[replica.interceptor()])
+        bank = replica.servicer(Bank)
+        bank_pb2_grpc.add_BankServicer_to_server(bank, replica.registrar(server))
+        replica.add_to_server(server)
+        server.start()
+        replica.start()
+
+    ``engine``: the log engine's URL, or an open one, shared by the group's replicas;
+    it names the ``group``, too.
+    ``name`` is unique in the group; ``address`` is where clients reach this one.
+    ``witnesses``: the group's first witness list; later it is what the engine says.
+    ``conflict_keys``: by full method name the fields, or a callable of the request,
+    that say what calls conflict with; ``read_only`` methods change nothing, and are
+    answered by the leader alone; ``nondeterministic`` ones depend on more than state,
+    request and stamp, and are synced before their answer. All three can be said by
+    proto options, too. ``methods``: as for ``rifl.Deduplicator``; a method declared as
+    None is served by every replica by itself.
+
+    State is what handlers change. It is rebuilt by running the same handlers on the
+    log's requests, so they have to be deterministic: ``curp.now`` and ``curp.random``
+    stand for clock and chance. A servicer given by ``servicer`` is made anew when the
+    replica has to begin over; for one that was not, ``reset`` does that. With
+    ``snapshot`` and ``restore`` (bytes; or methods of these names on servicers given by
+    ``servicer``) the log is compacted every ``snapshot_entries`` entries.
+
+    Every call needs an identity: ``rifl.connect`` gives one, or an ``idempotency-key``.
+    A handler must not call its own group.
+
+    ``start`` after the server's; ``close`` before it stops. Thread-safe. A crash leaves
+    what the log holds, and on the witnesses what was answered before that.
+    """
+
+    def __init__(
+        self,
+        engine: str | LogEngine,
+        *,
+        name: str,
+        address: str,
+        group: str | None = None,
+        witnesses: Sequence[str] = (),
+        replicas: Sequence[str] = (),
+        conflict_keys: Mapping[str, KeyDeclaration] | None = None,
+        read_only: Iterable[str] = (),
+        nondeterministic: Iterable[str] = (),
+        methods: Mapping[str, MethodPolicy | Kind | str | None] | None = None,
+        reset: Callable[[], None] | None = None,
+        snapshot: Callable[[], bytes] | None = None,
+        restore: Callable[[bytes], None] | None = None,
+        lease_term_s: float = 1.0,
+        client_term_s: float = 60.0,
+        drift: float = 0.1,
+        window: int = 512,
+        snapshot_entries: int = 10_000,
+        batch_entries: int = 64,
+        batch_delay_s: float = 0.005,
+        max_unsynced: int = 1024,
+        witness_timeout_s: float = 2.0,
+        group_token: str | None = None,
+        max_waiters: int | None = None,
+        max_aio_waiters: int = 1000,
+        peer_property: str | None = None,
+        keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
+        key_retention_s: float | None = 86_400.0,
+        observer: Observer | Sequence[Observer] | None = None,
+        fault: Callable[[str], None] | None = None,
+    ) -> None:
+        self.settings = ReplicaSettings(
+            name=name,
+            address=address,
+            group=group or _group_of(engine),
+            witnesses=tuple(witnesses),
+            replicas=tuple(replicas),
+            term_s=lease_term_s,
+            drift=drift,
+            client_term_s=client_term_s,
+            window=window,
+            witness_timeout_s=witness_timeout_s,
+            snapshot_entries=snapshot_entries,
+            bounds=LeaderBounds(
+                batch_entries=batch_entries,
+                batch_delay_s=batch_delay_s,
+                max_unsynced=max_unsynced,
+            ),
+        )
+        self._hooks = StateHooks(reset=reset, snapshot=snapshot, restore=restore)
+        self._policies = MethodPolicies({**_NEVER, **(methods or {})}, MethodPolicy(required=True))
+        _check(self._policies)
+        self._services = Services(
+            conflict_keys,
+            read_only,
+            nondeterministic,
+            excluded=lambda method: self._policies.find(method) is None,
+        )
+        self._servicers = Servicers()
+        self._given_waiters = max_waiters
+        self._peer_property = peer_property
+        self._fault = fault
+        self._witnesses = Witnesses(
+            self.settings.group,
+            self._services,
+            timeout_s=witness_timeout_s,
+            group_token=group_token,
+        )
+        self._log_engine: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
+        self._owns_engine = isinstance(engine, str)
+        self._authority = GroupAuthority(client_term_s)
+        self._store = GroupStore()
+        self._store.fault = fault
+        watcher = Observers.of(observer, _observer_failed)
+        self._store.observer = watcher
+        self._store.bind(
+            self._authority,
+            self._policies,
+            clock=time.monotonic,
+            # Acknowledgements count from their entry: what is not synced stays known.
+            window=2 * window + max_unsynced,
+            key_bounds=KeyBounds(retention_s=key_retention_s),
+        )
+        self._engine = GroupEngine(
+            self._store,
+            self._services,
+            cast("Authority", self._authority),
+            self._policies,
+            max_waiters=max_waiters or 0,
+            max_aio_waiters=max_aio_waiters,
+            max_wait_s=_MAX_WAIT_S,
+            peer_property=peer_property,
+            observer=watcher,
+            keys_from=KeysFrom(keys_from),
+        )
+        self._sync = SyncInterceptor(self._engine)
+        self._aio = AioInterceptor(self._engine)
+        self._runner: Runner | None = None
+        self._closing = threading.Lock()
+        self._closed = False
+
+    # -- building a server ----------------------------------------------------------------
+
+    def interceptor(self) -> grpc.ServerInterceptor:
+        """Return the interceptor for ``grpc.server``."""
+        return self._sync
+
+    def aio_interceptor(self) -> grpc.aio.ServerInterceptor:
+        """Return the interceptor for ``grpc.aio.server``."""
+        return self._aio
+
+    def servicer(self, factory: Callable[[], Any]) -> Any:
+        """Return what to register in place of the servicer that ``factory`` makes."""
+        return self._servicers.add(factory)
+
+    def registrar(self, server: grpc.Server | grpc.aio.Server) -> Any:
+        """Return what servicers are added to in place of the server.
+
+        Handlers are found there for replay. Raises ``PolicyError`` for a stream that is
+        not declared as None.
+        """
+        return Registrar(server, self._services)
+
+    def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
+        """Host the lease service, outcomes and ``curp.v1.Group``.
+
+        After the servicers were added, and before the server starts. Raises
+        ``PolicyError`` for declarations of methods that are not served.
+        """
+        self._services.settle()
+        add_lease_service(
+            server,
+            cast("Authority", self._authority),
+            deduplicated=self._policies.deduplicated(),
+            not_deduplicated=self._policies.not_deduplicated(),
+            window=self.settings.window,
+            peer_property=self._peer_property,
+        )
+        add_outcomes_service(server, self._engine, self._aio.shell)
+        add_group_service(server, self, peer_property=self._peer_property)
+        if isinstance(server, grpc.aio.Server):
+            self._services.loop = asyncio.get_running_loop()
+        elif self._given_waiters is None:
+            pool = getattr(getattr(server, "_state", None), "thread_pool", None)
+            size = getattr(pool, "_max_workers", 0)
+            self._engine.max_waiters = size // 4 if isinstance(size, int) else 0
+
+    def start(self) -> None:
+        """Begin to follow, and to lead when nobody else does. Returns at once."""
+        if self._runner is not None:
+            raise RuntimeError("a replica is started once")
+        hooks = self._servicers.hooks(self._hooks)
+
+        def leading(
+            state: GroupState, leader: Leader, keeper: LeaseKeeper, listed: WitnessList
+        ) -> Leading:
+            return Leading(
+                self._log_engine,
+                self._store,
+                self._services,
+                self._authority,
+                self._witnesses,
+                self.settings,
+                hooks,
+                self._fault,
+                state,
+                leader,
+                keeper,
+                listed,
+            )
+
+        self._runner = Runner(
+            self._log_engine,
+            self._store,
+            self._services,
+            self._witnesses,
+            self.settings,
+            hooks,
+            leading,
+        )
+        self._runner.start()
+
+    def close(self) -> None:
+        """Hand the leadership over if it is here, and let go of everything. Idempotent.
+
+        Blocks for the calls that run, at most some seconds; not to be called on the
+        event loop that serves: see ``aclose``.
+        """
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            if self._runner is not None:
+                self._runner.close()
+            self._witnesses.close()
+            if self._owns_engine:
+                self._log_engine.close()
+
+    async def aclose(self) -> None:
+        """Do what ``close`` does, letting the loop's handlers end meanwhile."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- looking at it --------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        """What it does: "leader", "standby", "recovering" or "stopped"."""
+        return Role.STANDBY if self._runner is None else self._runner.role
+
+    @property
+    def waiting_for(self) -> str:
+        """What it waits for, or why it stopped; empty if neither."""
+        if self._runner is None:
+            return ""
+        leading = self._runner.leading
+        return self._runner.waiting_for or ("" if leading is None else leading.trouble)
+
+    def answered(self) -> dict[str, int]:
+        """Return how many operations were answered first, or why they were not, so far."""
+        return {speed.value: count for speed, count in self._store.speeds.items()}
+
+    def snapshot(self) -> int | None:
+        """Save a snapshot now; its LSN, None where this replica does not lead."""
+        leading = None if self._runner is None else self._runner.leading
+        return None if leading is None else leading.snapshot()
+
+    # -- curp.v1.Group ----------------------------------------------------------------------
+
+    def configuration(self) -> pb.GroupConfiguration:
+        """Return who makes up the group, as this replica knows it."""
+        leading = None if self._runner is None else self._runner.leading
+        found = pb.GroupConfiguration(
+            group=self.settings.group,
+            methods=self._services.conflicts(),
+            replicas=self.settings.replicas or (self.settings.address,),
+        )
+        if leading is not None and self._store.serving:
+            listed = leading.listed
+            found.configuration = listed.configuration
+            found.leader = self.settings.address
+            found.witnesses.extend(listed.witnesses)
+            return found
+        leadership = self._log_engine.leadership()
+        data = self._log_engine.metadata(LIST_KEY)
+        if leadership is not None and leadership.expires_in_s > 0:
+            found.leader = leadership.address
+        if data is not None:
+            listed = witness_list_from_bytes(data)
+            if listed.serving:
+                found.configuration = listed.configuration
+                found.witnesses.extend(listed.witnesses)
+        return found
+
+    def check(self, call: Call) -> None:
+        """Raise unless the call's token is genuine; ``NotLeading`` on a standby."""
+        self._authority.check(call.client_id, call.token, call.peer)
+
+    def sync(self, configuration: int, call: Call, timeout_s: float) -> int:
+        """Wait until a call's entry is in the log (invariant 9)."""
+        leading = None if self._runner is None else self._runner.leading
+        if leading is None or not self._store.serving:
+            raise self._store.not_leader()
+        until = time.monotonic() + timeout_s
+        while True:
+            if configuration != leading.configuration:
+                # What a later leader knows of the call is not what this one answered.
+                return pb.SyncReply.OTHER_CONFIGURATION
+            found = self._store.call_synced(call)
+            if found is True:
+                return pb.SyncReply.SYNCED
+            if found is False:
+                return pb.SyncReply.NOT_KNOWN
+            ended = threading.Event()
+            found.add_callback(lambda _, ended=ended: ended.set())  # type: ignore[misc]
+            if not ended.wait(max(0.0, until - time.monotonic())):
+                raise InProgress("the call is not in the log yet")
+
+    def status(self) -> pb.GroupStatusReply:
+        """Tell what this replica does."""
+        clients, _, _ = self._store.statistics()
+        leader = self._store.leader
+        reply = pb.GroupStatusReply(
+            replica=self.settings.name,
+            role=self.role,
+            applied=self._store.state.applied,
+            unsynced=0 if leader is None else leader.unsynced,
+            clients=clients,
+            waiting_for=self.waiting_for,
+        )
+        try:
+            reply.configuration.CopyFrom(self.configuration())
+            reply.tail = self._log_engine.tail()
+        except Exception as error:  # noqa: BLE001 - a status is answered whatever is down
+            reply.waiting_for = reply.waiting_for or f"the log engine: {error}"
+        for address in reply.configuration.witnesses if self.role == Role.LEADER else ():
+            found = self._witnesses.status(address, min(1.0, self.settings.witness_timeout_s))
+            reply.witnesses.append(
+                found or pb.WitnessStatusReply(group=self.settings.group, mode="unreachable")
+            )
+        return reply
+
+    def change_witnesses(self, witnesses: list[str], configuration: int) -> pb.GroupConfiguration:
+        """Put another witness list in force (invariant 11)."""
+        leading = self._require_leading()
+        if len(set(witnesses)) != len(witnesses):
+            raise RiflError("the same witness is given twice")
+        try:
+            leading.change_witnesses(witnesses, configuration)
+        except RiflError:
+            raise
+        except Exception as error:
+            raise Deposed(f"the list may have changed: {error}") from error
+        return self.configuration()
+
+    def transfer(self, replica: str) -> None:
+        """Hand the leadership over, to a replica by name or to any other."""
+        leading = self._require_leading()
+        runner = self._runner
+        if replica == self.settings.name or runner is None:
+            return
+        try:
+            self._log_engine.put_metadata(
+                {TRANSFER_KEY: replica.encode() or None}, configuration=leading.configuration
+            )
+        except Exception as error:
+            raise StoreUnavailable(f"the transfer was not begun: {error}") from error
+        runner.hand_over()
+
+    def _require_leading(self) -> Leading:
+        leading = None if self._runner is None else self._runner.leading
+        if leading is None or not self._store.serving:
+            raise NotLeader(*self._store.not_leader().args)
+        return leading
+
+
+def _group_of(engine: str | LogEngine) -> str:
+    named = parse_qs(urlsplit(engine).query).get("group") if isinstance(engine, str) else None
+    return named[-1] if named else "group"
+
+
+def _check(policies: MethodPolicies) -> None:
+    for policy in policies:
+        if policy.kind is Kind.ATOMIC:
+            raise PolicyError("an atomic method has a database of its own, and a group has its log")
+        if policy.unrecorded:
+            # A later leader may run what is on a witness: it must find an answer (13).
+            raise PolicyError("in a group every answer is recorded: unrecorded cannot be honoured")
+
+
+def _observer_failed(method: str, error: Exception) -> None:
+    _log.error("observer_failed", method=method, error=repr(error))

@@ -1,0 +1,137 @@
+"""A replica's way to the group's witnesses; a wire's errors become answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import grpc
+
+from curp.core.collection import Collectable
+from curp.core.recovery import WitnessedCall
+from curp.core.witness_table import WitnessVerdict
+from curp.replica.services import Services
+from curp.v1 import curp_pb2 as pb
+from curp.wire import witnessed_call
+from curp.witness.client import WitnessClient
+from lease_server.log import get_logger
+
+__all__ = ["Witnesses"]
+
+_log = get_logger("curp.replica")
+_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500))
+
+
+class Witnesses:
+    """The witnesses by address, each with a channel of its own. Any thread; blocks."""
+
+    def __init__(
+        self, group: str, services: Services, *, timeout_s: float, group_token: str | None = None
+    ) -> None:
+        self._group = group
+        self._services = services
+        self._timeout_s = timeout_s
+        self._group_token = group_token
+        self._lock = threading.Lock()
+        self._clients: dict[str, WitnessClient] = {}
+
+    def freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
+        """Freeze a witness; what it holds, None if it cannot tell (invariant 5)."""
+        try:
+            verdict, calls = self._client(address).freeze(
+                self._group, configuration, timeout_s=self._timeout_s
+            )
+        except grpc.RpcError as error:
+            self._note("witness_not_frozen", address, error)
+            return None
+        if verdict is not WitnessVerdict.ACCEPTED:
+            # It restarted under that number, or serves another one.
+            _log.warning("witness_not_frozen", witness=address, verdict=verdict.name)
+            return None
+        return self.read(calls)
+
+    def start(self, address: str, configuration: int, secrets: pb.SecretsPut) -> bool:
+        """Start a witness, empty, under a number; whether it said yes. Asked once."""
+        return self._start(address, configuration, secrets, refresh=False)
+
+    def refresh(self, address: str, configuration: int, secrets: pb.SecretsPut) -> bool:
+        """Tell a witness the secrets that are valid now."""
+        return self._start(address, configuration, secrets, refresh=True)
+
+    def collect(
+        self, address: str, configuration: int, synced: Sequence[Collectable]
+    ) -> tuple[WitnessVerdict, list[WitnessedCall]] | None:
+        """Have it drop what is synced; its verdict and what is stuck. None: not asked."""
+        message = []
+        for seen in synced:
+            collected = pb.Collected(client_id=seen.client_id, conflict_keys=sorted(seen.keys))
+            if seen.key is None:
+                collected.seq = seen.seq or 0
+            else:
+                collected.key = seen.key
+            message.append(collected)
+        try:
+            verdict, stuck = self._client(address).collect(
+                self._group, configuration, message, timeout_s=self._timeout_s
+            )
+        except grpc.RpcError as error:
+            self._note("witness_not_told", address, error)
+            return None
+        return verdict, self.read(stuck)
+
+    def status(self, address: str, timeout_s: float) -> pb.WitnessStatusReply | None:
+        """Return what a witness says of itself, None if it says nothing."""
+        try:
+            return self._client(address).status(timeout_s=timeout_s)
+        except grpc.RpcError:
+            return None
+
+    def read(self, messages: Sequence[pb.WitnessedCall]) -> list[WitnessedCall]:
+        """Read requests that a witness held; under the keys that the leader finds."""
+        found = []
+        for message in messages:
+            witnessed = witnessed_call(message)
+            if witnessed is not None:
+                keys = self._services.keys(message.method, message.request)
+                found.append(witnessed._replace(keys=keys))
+        return found
+
+    def close(self) -> None:
+        """Let all channels go."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+    def _start(
+        self, address: str, configuration: int, secrets: pb.SecretsPut, *, refresh: bool
+    ) -> bool:
+        try:
+            verdict = self._client(address).start(
+                self._group,
+                configuration,
+                secrets,
+                self._services.conflicts(),
+                refresh=refresh,
+                timeout_s=self._timeout_s,
+            )
+        except grpc.RpcError as error:
+            self._note("witness_not_started", address, error)
+            return False
+        if verdict is not WitnessVerdict.ACCEPTED:
+            _log.warning("witness_not_started", witness=address, verdict=verdict.name)
+        return verdict is WitnessVerdict.ACCEPTED
+
+    def _client(self, address: str) -> WitnessClient:
+        with self._lock:
+            client = self._clients.get(address)
+            if client is None:
+                client = self._clients[address] = WitnessClient(
+                    address, group_token=self._group_token, options=_OPTIONS
+                )
+            return client
+
+    @staticmethod
+    def _note(event: str, address: str, error: grpc.RpcError) -> None:
+        code = error.code() if isinstance(error, grpc.Call) else None
+        _log.warning(event, witness=address, code=None if code is None else code.name)
