@@ -222,13 +222,13 @@ class LeaseAuthority:
     def close_session(self, name: str, peer: bytes = b"") -> int:
         """Close for ever, durably; the id, which the next ``expire`` returns.
 
-        Closing an ended session again returns its id. Raises BadRequest,
-        SessionClosed for a name never opened, StorageUnavailable.
+        A numbered session (see ``SessionTable``) closes with all below it. Closing an
+        ended session again returns its id. Raises BadRequest, SessionClosed for a
+        name never opened, StorageUnavailable.
         """
         client_id, ended_now = self._book.close(name, peer)
-        if ended_now:
-            with self._lock:
-                self._drops.append(client_id)
+        with self._lock:
+            self._drops += ended_now
         return client_id
 
     def rotate_secret(self) -> None:

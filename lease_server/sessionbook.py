@@ -106,24 +106,36 @@ class SessionBook:
             _log.info("session_opened", client_id=row.client_id, name=name)
         return row, created
 
-    def close(self, name: str, peer: bytes) -> tuple[int, bool]:
-        """Close for ever; the id, and whether it was open until now."""
+    def close(self, name: str, peer: bytes) -> tuple[int, list[int]]:
+        """Close for ever, a numbered session with all below it; the ids that ended now.
+
+        The first is the session's own, or that of the one which ended it before.
+        """
         self._table.check_name(name)
+        ended: list[int] = []
         with self._writing:
             with self._lock:
                 row = self._table.get(peer, name)
-            if row is None:
-                raise SessionClosed(f"no session {name!r} is known here")
-            if row.state is not SessionState.OPEN:
-                return row.client_id, False
-            # Durable first: a failed write leaves the session open, to be closed again.
-            # And again if another server forgot the name and opened it anew.
-            while row.state is SessionState.OPEN:
-                row = self._install(
-                    replace(row, state=SessionState.CLOSED, changed_at_unix_s=self._wall_clock())
-                )
-        _log.info("session_closed", client_id=row.client_id, name=name)
-        return row.client_id, True
+                ended_by = self._table.ended_by(peer, name)
+                lower = self._table.open_below(peer, name)
+            if row is None or row.state is not SessionState.OPEN:
+                if row is None and ended_by is None:
+                    raise SessionClosed(f"no session {name!r} is known here")
+                return (ended_by or 0) if row is None else row.client_id, []
+            # The lowest first: a crash in between leaves the rest to be closed again.
+            for each in (*lower, row):
+                ended.append(self._end(each))
+        return ended[-1], ended
+
+    def _end(self, row: SessionRow) -> int:
+        # Durable first: a failed write leaves the session open, to be closed again.
+        # And again if another server forgot the name and opened it anew.
+        while row.state is SessionState.OPEN:
+            row = self._install(
+                replace(row, state=SessionState.CLOSED, changed_at_unix_s=self._wall_clock())
+            )
+        _log.info("session_closed", client_id=row.client_id, name=row.name)
+        return row.client_id
 
     def sweep(self, now: float) -> None:
         """End sessions past their retention and forget names refused long enough.

@@ -9,11 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lease_server.errors import BadRequest, SessionClosed, TooManySessions
+from lease_server.series import SeriesBook
 
 __all__ = ["MAX_NAME_CHARS", "SessionPolicy", "SessionRow", "SessionState", "SessionTable"]
 
 MAX_NAME_CHARS = 256
 _DAY_S = 86_400.0
+# How long the row of a closed number is kept once a higher one is closed: until its
+# records are dropped, which sweeps do.
+_SUPERSEDED_S = 600.0
+_HEAP_SLACK = 1024
 
 
 class SessionState(enum.Enum):
@@ -83,11 +88,19 @@ class SessionTable:
     since names refused anew from every restart would pile up for ever. A wall
     clock set forward by days while the server is down forgets that much early.
 
+    A name ``series#number`` is a numbered session: closing it closes every lower
+    number of the series, and no number up to the highest closed is ever opened
+    again while the series is in use, that is, while one of its sessions is open, and
+    ``refuse_for_s`` beyond. Rows below are therefore forgotten soon, so a stream may
+    open and close one a second for years.
+
     Invariants:
 
     1. At most one row for each (peer, name); its id never changes.
     2. A row that is not OPEN never becomes OPEN again.
-    3. Every id held has exactly one entry in the heap (which may hold others too).
+    3. Every id held has an entry in the heap not later than its deadline was when
+       the entry was made (the heap may hold others too).
+    4. A numbered session at or below the highest ended one of its series is not alive.
     """
 
     def __init__(self, policy: SessionPolicy) -> None:
@@ -99,6 +112,7 @@ class SessionTable:
         self._heap: list[tuple[float, int]] = []
         self._open_of: Counter[bytes] = Counter()
         self._names_of: Counter[bytes] = Counter()
+        self._series = SeriesBook()
 
     def __len__(self) -> int:
         """Names held, open and refused."""
@@ -122,7 +136,8 @@ class SessionTable:
         Raises SessionClosed for a name that is closed or past its retention.
         """
         row = self.get(peer, name)
-        if row is not None and not self.renew(row.client_id, now):
+        ended = self._series.closed(peer, name) is not None
+        if ended or (row is not None and not self.renew(row.client_id, now)):
             raise SessionClosed(f"session {name!r} is closed or past its retention")
         return row
 
@@ -130,6 +145,15 @@ class SessionTable:
         """The row of that name, in whatever state; None if never seen."""
         client_id = self._ids.get((peer, name))
         return None if client_id is None else self._rows[client_id]
+
+    def ended_by(self, peer: bytes, name: str) -> int | None:
+        """The id of the session whose end ended this numbered one too, if one did."""
+        return self._series.closed(peer, name)
+
+    def open_below(self, peer: bytes, name: str) -> list[SessionRow]:
+        """The open sessions of lower numbers, lowest first: to be closed before it."""
+        rows = (self._rows[client_id] for client_id in self._series.below(peer, name))
+        return [row for row in rows if row.state is SessionState.OPEN]
 
     def require_room(self, peer: bytes) -> None:
         """Raise TooManySessions if this peer, or anyone, may not open another name."""
@@ -155,6 +179,7 @@ class SessionTable:
                 self._forget(self._rows[holder])
             self._ids[(row.peer, row.name)] = row.client_id
             self._names_of[row.peer] += 1
+            self._series.put(row.client_id, row.peer, row.name)
         elif standing.state is not SessionState.OPEN:
             return
         else:
@@ -168,6 +193,9 @@ class SessionTable:
         self._deadline[row.client_id] = deadline
         if standing is None:
             heapq.heappush(self._heap, (deadline, row.client_id))
+        if row.state is not SessionState.OPEN:
+            for client_id in self._series.end(row.client_id):
+                self._hasten(client_id, now + _SUPERSEDED_S)
 
     def renew(self, client_id: int, now: float) -> bool:
         """Restart an open session's retention; False if it is not open any more."""
@@ -182,7 +210,8 @@ class SessionTable:
         row = self._rows.get(client_id)
         if row is None or row.state is not SessionState.OPEN:
             return False
-        return now < self._deadline[client_id]
+        # An open row below a closed number is what a crash left of closing both.
+        return now < self._deadline[client_id] and not self._series.ended(client_id)
 
     def holds(self, client_id: int) -> bool:
         """Whether the id is that of a session, open or refused."""
@@ -207,6 +236,8 @@ class SessionTable:
                     row = replace(row, state=SessionState.EXPIRED, changed_at_unix_s=unix_s)
                     self.put(row, now)
                     expired.append(row)
+                elif self._series.needed(client_id, self._is_open):
+                    self._deadline[client_id] = now + self._policy.refuse_for_s
                 else:
                     self._forget(row)
                     forgotten.append(client_id)
@@ -214,7 +245,22 @@ class SessionTable:
             heapq.heappush(self._heap, (self._deadline[client_id], client_id))
         return expired, forgotten
 
+    def _is_open(self, client_id: int) -> bool:
+        return self._rows[client_id].state is SessionState.OPEN
+
+    def _hasten(self, client_id: int, deadline: float) -> None:
+        if self._is_open(client_id) or self._deadline[client_id] <= deadline:
+            return
+        self._deadline[client_id] = deadline
+        if len(self._heap) > 2 * len(self._rows) + _HEAP_SLACK:
+            # Entries of before: made anew, one a row.
+            self._heap = [(due, held) for held, due in self._deadline.items()]
+            heapq.heapify(self._heap)
+        else:
+            heapq.heappush(self._heap, (deadline, client_id))
+
     def _forget(self, row: SessionRow) -> None:
+        self._series.forget(row.client_id)
         del self._rows[row.client_id]
         del self._deadline[row.client_id]
         del self._ids[(row.peer, row.name)]

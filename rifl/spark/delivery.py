@@ -1,0 +1,196 @@
+"""A task's rows on their way: pipelined batched calls, each row judged by itself."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import grpc
+import pyarrow
+
+from rifl.client import BatchItem, BatchResult
+from rifl.core.outcome import Outcome
+from rifl.spark.connections import WorkerChannel
+from rifl.spark.counts import Counts
+from rifl.spark.errors import DeliveryError, RowError
+from rifl.spark.keys import KeyPlan
+from rifl.spark.mapping import MessagePlan
+from rifl.spark.options import WriteOptions
+
+__all__ = ["Delivered", "Delivery", "portions"]
+
+# Rows are mapped so many at a time: enough for bulk work, little to hold.
+_MAPPED_ROWS = 2000
+_WORDS = {
+    "PAYLOAD_MISMATCH": "this session has seen another row with this key and other content",
+    "WINDOW_EXCEEDED": (
+        "the session keeps as many keys as the server allows one "
+        "(rifl.Deduplicator(max_keys=..., max_key_bytes=...))"
+    ),
+    "SESSION_CLOSED": "the session is closed or past its retention; this row was not sent again",
+    "LEASE_EXPIRED": "the server has forgotten the session; this row was not sent again",
+    "OUTCOME_UNKNOWN": "a crash of the server took the outcome of this row, and it was not sent "
+    "again: declare the method idempotent or atomic where that matters",
+}
+
+
+class Delivered(NamedTuple):
+    """What became of one row: its answer or its error, one of them."""
+
+    response: bytes | None
+    error: RowError | None
+
+
+def portions(sizes: Sequence[int], max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into stretches within both bounds; a row larger than both goes alone."""
+    start, held = 0, 0
+    for at, size in enumerate(sizes):
+        if at > start and (at - start >= max_rows or held + size > max_bytes):
+            yield start, at
+            start, held = at, 0
+        held += size
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+class _Sent(NamedTuple):
+    at: list[int]  # positions in the slice
+    keys: list[bytes]
+    future: Future[list[BatchResult]]
+    sent_at: float
+    answered_at: list[float]
+    slot: _Slice
+
+
+class _Slice:
+    """Rows mapped together, handed back in order once each has its end."""
+
+    def __init__(self, batch: Any, keys: list[Any]) -> None:
+        self.batch = batch
+        self.keys = keys
+        self.ends: list[Delivered | None] = [None] * len(keys)
+        self.open = len(keys)
+
+    def end(self, at: int, delivered: Delivered) -> None:
+        self.ends[at] = delivered
+        self.open -= 1
+
+
+class Delivery:
+    """Sends record batches and gives them back with each row's end, in order.
+
+    Holds at most ``in_flight`` batched calls and one slice of rows beyond those
+    under way. One thread. What was sent stays sent, whatever is raised.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerChannel,
+        options: WriteOptions,
+        keys: KeyPlan,
+        messages: MessagePlan,
+        client_id: int,
+    ) -> None:
+        self._worker = worker
+        self._options = options
+        self._keys = keys
+        self._messages = messages
+        self._client_id = client_id
+        self._under_way: collections.deque[_Sent] = collections.deque()
+        self._slices: collections.deque[_Slice] = collections.deque()
+        self.counts = Counts()
+
+    def run(
+        self, batches: Iterable[pyarrow.RecordBatch]
+    ) -> Iterator[tuple[pyarrow.RecordBatch, list[Delivered]]]:
+        """Send everything; yields slices of the rows with their ends."""
+        retries = self._worker.retries
+        for batch in batches:
+            for start in range(0, batch.num_rows, _MAPPED_ROWS):
+                self._send(batch.slice(start, _MAPPED_ROWS))
+                yield from self._finished()
+                self.counts.retries = self._worker.retries - retries
+        while self._under_way:
+            self._collect()
+            yield from self._finished()
+        yield from self._finished()
+        self.counts.retries = self._worker.retries - retries
+
+    def _send(self, rows: pyarrow.RecordBatch) -> None:
+        requests = self._messages.requests(rows)
+        if self._keys.whole_row:
+            keys: list[Any] = [
+                None if isinstance(request, RowError) else self._keys.of_request(request)
+                for request in requests
+            ]
+        else:
+            keys = list(self._keys.keys(rows))
+        slot = _Slice(rows, keys)
+        self._slices.append(slot)
+        self.counts.rows += rows.num_rows
+        ready: list[int] = []
+        for at, (key, request) in enumerate(zip(keys, requests, strict=True)):
+            if isinstance(key, RowError):
+                slot.end(at, Delivered(None, key))
+            elif isinstance(request, RowError):
+                slot.end(at, Delivered(None, RowError(request.reason, request.text, key or b"")))
+            else:
+                ready.append(at)
+        sizes = [len(requests[at]) + len(keys[at]) for at in ready]  # type: ignore[arg-type]
+        options = self._options
+        for start, end in portions(sizes, options.batch_rows, options.batch_bytes):
+            while len(self._under_way) >= options.in_flight:
+                self._collect()
+            at = ready[start:end]
+            self._submit(slot, at, [BatchItem(requests[i], keys[i]) for i in at])  # type: ignore[arg-type]
+
+    def _submit(self, slot: _Slice, at: list[int], items: list[BatchItem]) -> None:
+        channel = self._worker.channel
+        if channel.session.client_id != self._client_id:
+            raise DeliveryError(
+                "LEASE_EXPIRED", _WORDS["LEASE_EXPIRED"], items[0].key or b"", "FAILED_PRECONDITION"
+            )
+        answered: list[float] = []
+        sent_at = time.monotonic()
+        future = channel.batch_future(self._options.method, items, timeout=self._options.timeout_s)
+        future.add_done_callback(lambda _: answered.append(time.monotonic()))
+        keys = [item.key or b"" for item in items]
+        self._under_way.append(_Sent(at, keys, future, sent_at, answered, slot))
+
+    def _collect(self) -> None:
+        sent = self._under_way.popleft()
+        results = sent.future.result()
+        counts = self.counts
+        answered_at = sent.answered_at[0] if sent.answered_at else time.monotonic()
+        counts.latencies.add(answered_at - sent.sent_at, len(results))
+        counts.sent += len(results)
+        for at, key, result in zip(sent.at, sent.keys, results, strict=True):
+            error = self._judge(key, result)
+            if error is None:
+                if result.outcome is Outcome.REPLAYED:
+                    counts.replayed += 1
+                else:
+                    counts.executed += 1
+            sent.slot.end(at, Delivered(result.response if error is None else None, error))
+
+    def _judge(self, key: bytes, result: BatchResult) -> DeliveryError | None:
+        if result.rpc_id is not None and result.rpc_id.client_id != self._client_id:
+            reason = "LEASE_EXPIRED"
+            text = "the server forgot the session, and the row was sent under a new one"
+            return DeliveryError(reason, text, key, "FAILED_PRECONDITION", "unknown")
+        if result.code is grpc.StatusCode.OK:
+            return None
+        reason = result.reason or "HANDLER"
+        text = _WORDS.get(reason, "")
+        text = f"{text}: {result.details}" if text and result.details else text or result.details
+        return DeliveryError(reason, text, key, result.code.name, result.outcome.value)
+
+    def _finished(self) -> Iterator[tuple[pyarrow.RecordBatch, list[Delivered]]]:
+        while self._slices and self._slices[0].open == 0:
+            slot = self._slices.popleft()
+            ends: list[Any] = slot.ends
+            self.counts.failed += sum(end.error is not None for end in ends)
+            yield slot.batch, ends

@@ -1,0 +1,204 @@
+"""The options of the sinks and of ``call``, checked; no secret is among them.
+
+Options end up in plans, event logs and checkpoints, so what is secret is named by
+a file or an environment variable that each process reads for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rifl.spark.errors import PlanError
+from rifl.spark.naming import batch_session
+
+__all__ = ["ConnectionOptions", "WriteOptions", "seconds"]
+
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20}
+# Spark's own, which reach every sink.
+_SPARKS = {"checkpointlocation", "queryname"}
+_PREFIXES = ("metadataenv.", "metadatafile.")
+_NAMES = (
+    *("target", "method", "key", "session", "retention", "closeSession", "adopt"),
+    *("descriptorFile", "module", "ignoreColumns", "batchRows", "batchBytes", "inFlight"),
+    *("timeout", "deadLetter", "report", "metrics"),
+    *("tls", "tlsRootsFile", "tlsCertFile", "tlsKeyFile", "tlsTargetName"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """How a process reaches the service.
+
+    ``metadata`` names each header with ``env:NAME`` or ``file:PATH``. Files are
+    read where the connection is made, on the driver and on each worker.
+    """
+
+    target: str
+    tls: bool = False
+    roots_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    target_name: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """One write, as asked for. Picklable; ``repr`` holds nothing secret.
+
+    ``timeout_s`` bounds one batched call with all its retries; ``batch_rows`` and
+    ``batch_bytes`` its size, ``in_flight`` how many a task has under way: together
+    they bound what a worker holds beside Spark's own Arrow batch.
+    """
+
+    connection: ConnectionOptions
+    method: str
+    key: tuple[str, ...]
+    session: str | None = None
+    retention_s: float | None = None
+    close_session: bool = False
+    adopt: bool = False
+    descriptor_file: str | None = None
+    module: str | None = None
+    ignored: tuple[str, ...] = ()
+    batch_rows: int = 500
+    batch_bytes: int = 1 << 20
+    in_flight: int = 4
+    timeout_s: float = 60.0
+    dead_letter: str | None = None
+    report: str | None = None
+    metrics: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check numbers and names against each other; raises ``PlanError``."""
+        if min(self.batch_rows, self.batch_bytes, self.in_flight) < 1 or self.timeout_s <= 0:
+            raise PlanError("batchRows, batchBytes, inFlight and timeout must be positive")
+        if self.in_flight > 16:
+            raise PlanError("inFlight is at most 16")
+        if self.descriptor_file and self.module:
+            raise PlanError("descriptorFile and module: name one of them")
+        if self.session is not None:
+            try:
+                batch_session(self.session)
+            except ValueError as error:
+                raise PlanError(str(error)) from error
+        if self.close_session and self.session is None:
+            raise PlanError("closeSession goes with a session of your own name")
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> WriteOptions:
+        """Read a sink's options; names in any case. Raises ``PlanError``."""
+        options = {name.lower(): value for name, value in given.items()}
+        _check_names(options)
+        target, method = options.get("target"), options.get("method")
+        if not target:
+            raise PlanError('no target: option("target", "host:port")')
+        if not method:
+            raise PlanError('no method: option("method", "/package.Service/Method")')
+        return cls(
+            connection=_connection(target, options),
+            method=method,
+            key=_names("key", options),
+            session=options.get("session") or None,
+            retention_s=_seconds("retention", options),
+            close_session=_flag("closesession", options),
+            adopt=_flag("adopt", options),
+            descriptor_file=options.get("descriptorfile"),
+            module=options.get("module"),
+            ignored=_names("ignorecolumns", options),
+            batch_rows=_size("batchrows", options, 500),
+            batch_bytes=_size("batchbytes", options, 1 << 20),
+            in_flight=_size("inflight", options, 4),
+            timeout_s=_seconds("timeout", options) or 60.0,
+            dead_letter=options.get("deadletter"),
+            report=options.get("report"),
+            metrics=options.get("metrics"),
+        )
+
+
+def seconds(text: str) -> float:
+    """Read a time such as ``90``, ``250ms``, ``12h`` or ``7d``; raises ``ValueError``."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if found is None or found[2] not in _UNITS or float(found[1]) == 0:
+        raise ValueError(f"{text!r} is not a time such as 90s, 12h or 7d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _connection(target: str, options: Mapping[str, str]) -> ConnectionOptions:
+    metadata: list[tuple[str, str]] = []
+    for name, value in sorted(options.items()):
+        if name.startswith(_PREFIXES):
+            prefix, _, header = name.partition(".")
+            metadata.append((header, f"{prefix.removeprefix('metadata')}:{value}"))
+    files = [options.get(f"tls{part}file") for part in ("roots", "cert", "key")]
+    if (files[1] is None) != (files[2] is None):
+        raise PlanError("tlsCertFile and tlsKeyFile go together")
+    asked = _flag("tls", options)
+    if any(files) and "tls" in options and not asked:
+        raise PlanError("tls is false and TLS files are named")
+    return ConnectionOptions(
+        target=target,
+        tls=asked or any(files),
+        roots_file=files[0],
+        cert_file=files[1],
+        key_file=files[2],
+        target_name=options.get("tlstargetname"),
+        metadata=tuple(metadata),
+    )
+
+
+def _check_names(options: Iterable[str]) -> None:
+    known = {name.lower() for name in _NAMES}
+    for name in options:
+        if name in known or name in _SPARKS or name.startswith(_PREFIXES):
+            continue
+        if name == "path":
+            raise PlanError("save() and start() take no path: rows go to the target")
+        if name.startswith("metadata."):
+            raise PlanError(
+                "metadata given as an option would be written into plans and logs: name an "
+                "environment variable, metadataEnv.HEADER, or a file, metadataFile.HEADER"
+            )
+        raise PlanError(f"unknown option {name!r}; there are: {', '.join(_NAMES)}")
+
+
+def _names(option: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    text = options.get(option, "").strip()
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError as error:
+            raise PlanError(f"{option}: {text!r} is no list of names") from error
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise PlanError(f"{option}: {text!r} is no list of names")
+        return tuple(names)
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _flag(option: str, options: Mapping[str, str]) -> bool:
+    text = options.get(option, "false").lower()
+    if text not in ("true", "false"):
+        raise PlanError(f"{option} is true or false, not {text!r}")
+    return text == "true"
+
+
+def _seconds(option: str, options: Mapping[str, str]) -> float | None:
+    text = options.get(option)
+    try:
+        return None if text is None else seconds(text)
+    except ValueError as error:
+        raise PlanError(f"{option}: {error}") from error
+
+
+def _size(option: str, options: Mapping[str, str], default: int) -> int:
+    text = options.get(option)
+    if text is None:
+        return default
+    found = re.fullmatch(r"\s*(\d+)\s*([km]?)b?\s*", text.lower())
+    if found is None:
+        raise PlanError(f"{option}: {text!r} is no number")
+    return int(found[1]) * _SIZES[found[2]]

@@ -1,0 +1,84 @@
+"""The sinks' options: what is asked for, and what is refused (DESIGN §8)."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from rifl.spark.errors import PlanError
+from rifl.spark.options import WriteOptions, seconds
+
+_LEAST = {"target": "host:1", "method": "/a.B/C", "key": "id"}
+
+
+def test_options_are_read_in_any_case() -> None:
+    """Spark gives names in any case; the least has sensible bounds (DESIGN §8)."""
+    options = WriteOptions.read(
+        {
+            "TARGET": "host:1",
+            "Method": "/a.B/C",
+            "key": " shard , offset ",
+            "batchrows": "100",
+            "batchBytes": "64k",
+            "timeout": "250ms",
+            "retention": "7d",
+            "checkpointLocation": "/c",
+            "metadataEnv.authorization": "TOKEN",
+            "metadataFile.x-team": "/run/team",
+        }
+    )
+    assert options.key == ("shard", "offset")
+    assert (options.batch_rows, options.batch_bytes, options.timeout_s) == (100, 65536, 0.25)
+    assert options.retention_s == 7 * 86400
+    assert options.connection.metadata == (
+        ("authorization", "env:TOKEN"),
+        ("x-team", "file:/run/team"),
+    )
+    assert not options.connection.tls
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
+    assert WriteOptions.read({**_LEAST, "key": '["a, b", "c"]'}).key == ("a, b", "c")
+    assert WriteOptions.read({**_LEAST, "tlsRootsFile": "/ca.pem"}).connection.tls
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"target": ""}, "no target"),
+        ({"method": ""}, "no method"),
+        ({"batchrow": "1"}, "unknown option 'batchrow'"),
+        ({"path": "/x"}, "take no path"),
+        ({"metadata.authorization": "secret"}, "environment"),
+        ({"batchRows": "0"}, "positive"),
+        ({"batchRows": "many"}, "no number"),
+        ({"inFlight": "17"}, "at most 16"),
+        ({"timeout": "soon"}, "not a time"),
+        ({"session": "daily#5"}, "numbered"),
+        ({"closeSession": "true"}, "your own name"),
+        ({"adopt": "yes"}, "true or false"),
+        ({"key": "[1]"}, "no list of names"),
+        ({"descriptorFile": "/a", "module": "b"}, "one of them"),
+        ({"tlsCertFile": "/a"}, "go together"),
+        ({"tls": "false", "tlsRootsFile": "/a"}, "TLS files"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, str], says: str) -> None:
+    """A bad option is an error before anything is sent, and shows no secret (DESIGN §8)."""
+    with pytest.raises(PlanError, match=says) as caught:
+        WriteOptions.read({**_LEAST, **given})
+    assert "secret" not in str(caught.value)
+
+
+def test_times() -> None:
+    """Times are numbers with a unit, seconds without (DESIGN §8)."""
+    assert [seconds(text) for text in ("90", "1.5s", "2m", "12h", "1d", "5 ms")] == [
+        90,
+        1.5,
+        120,
+        43200,
+        86400,
+        0.005,
+    ]
+    for bad in ("", "0", "-1s", "1w", "s"):
+        with pytest.raises(ValueError, match="not a time"):
+            seconds(bad)

@@ -1,0 +1,313 @@
+"""A write without Spark: planned, sent by tasks, committed, against a real server."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import pickle
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import rifl
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from rifl.spark.delivery import portions
+from rifl.spark.errors import DeliveryError, IdentityError, PlanError
+from rifl.spark.naming import MicroBatch
+from rifl.spark.options import WriteOptions
+from rifl.spark.writing import (
+    TaskResult,
+    WritePlan,
+    commit_batch,
+    commit_stream,
+    discard,
+    write_task,
+)
+from tests.helpers.servers import serve
+
+_METHOD = "/bank.v1.Bank/Deposit"
+_MODULE = "examples.bank.v1.bank_pb2"
+
+
+class Bank(bank_pb2_grpc.BankServicer):
+    """Counts the effects of each deposit."""
+
+    def __init__(self) -> None:
+        self.effects: collections.Counter[str] = collections.Counter()
+        self.seen_metadata: list[Any] = []
+
+    def Deposit(self, request: Any, context: Any) -> Any:  # noqa: N802 - the proto names it
+        """Count it; accounts named ``bad-…`` do not exist."""
+        self.seen_metadata.append(dict(context.invocation_metadata()))
+        if request.account.startswith("bad-"):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no account {request.account}")
+        self.effects[request.reference] += 1
+        return bank_pb2.Receipt(entry=self.effects.total(), balance_cents=request.cents)
+
+
+@contextlib.contextmanager
+def _bank(url: str = "memory:", **options: Any) -> Iterator[tuple[Bank, str]]:
+    bank = Bank()
+    options.setdefault("methods", {"/bank.v1.Bank/Balance": None})
+    with rifl.Deduplicator(url, **options) as dedup:
+
+        def add(server: Any) -> None:
+            bank_pb2_grpc.add_BankServicer_to_server(bank, server)
+            dedup.add_reflection(server, "bank.v1.Bank")
+
+        with serve("sync", dedup=dedup, add=add) as served:
+            yield bank, served.address
+
+
+def _options(target: str, **more: str) -> WriteOptions:
+    return WriteOptions.read({"target": target, "method": _METHOD, "key": "reference", **more})
+
+
+def _rows(numbers: range, *, cents: int = 1, account: str = "alice") -> pyarrow.Table:
+    return pyarrow.table(
+        {
+            "reference": [f"r{number}" for number in numbers],
+            "account": [account] * len(numbers),
+            "cents": [cents] * len(numbers),
+        }
+    )
+
+
+def _planned(options: WriteOptions, table: pyarrow.Table, **more: Any) -> WritePlan:
+    plan = WritePlan.make(options, table.schema, **{"stream": False, **more})
+    # As Spark does with it.
+    return pickle.loads(pickle.dumps(plan))  # type: ignore[no-any-return] # noqa: S301
+
+
+def _send(
+    plan: WritePlan, table: pyarrow.Table, batch: MicroBatch | None = None, attempt: str = "0"
+) -> TaskResult:
+    return write_task(plan, table.to_batches(), batch, attempt)
+
+
+def test_rows_sent_again_have_their_effect_once() -> None:
+    """Task attempts, in any partition and order, repeat no effect (DESIGN §8)."""
+    rows = _rows(range(1200))
+    with _bank() as (bank, target):
+        plan = _planned(_options(target, batchRows="100"), rows)
+        first = _send(plan, rows.slice(0, 700)).counts
+        second = _send(plan, rows.slice(300)).counts
+        assert (first.executed, first.replayed) == (700, 0)
+        assert (second.executed, second.replayed, second.sent) == (500, 400, 900)
+        assert set(bank.effects.values()) == {1}
+        assert len(bank.effects) == 1200
+
+
+def test_a_key_with_other_content_is_an_error_that_names_it() -> None:
+    """Never a silent drop: the row's key and the typed reason are told (DESIGN §8)."""
+    with _bank() as (bank, target):
+        plan = _planned(_options(target), _rows(range(5)))
+        _send(plan, _rows(range(5)))
+        with pytest.raises(DeliveryError) as caught:
+            _send(plan, _rows(range(4, 9), cents=2))
+        error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
+        assert (error.reason, error.key, error.outcome) == (
+            "PAYLOAD_MISMATCH",
+            b"s\x02r4",
+            "not-executed",
+        )
+        assert "other content" in str(error)
+        twins = pyarrow.concat_tables([_rows(range(90, 92)), _rows(range(90, 92))])
+        assert _send(plan, twins).counts.replayed == 2
+        assert bank.effects["r90"] == 1
+
+
+def test_a_whole_row_can_be_the_key_and_columns_can_be_keys_only() -> None:
+    """ "*" is what the row says; a key column needs no field (DESIGN §8)."""
+    rows = _rows(range(3)).append_column("offset", pyarrow.array([7, 7, 8], pyarrow.int64()))
+    with _bank() as (bank, target):
+        options = _options(target, key="*", ignoreColumns="offset")
+        _send(_planned(options, rows), pyarrow.concat_tables([rows, rows]))
+        assert bank.effects.total() == 3
+        plan = _planned(_options(target, key="offset,reference"), rows)
+        assert _send(plan, rows).counts.executed == 3
+
+
+def test_a_run_closes_its_own_session_and_a_named_one_stays() -> None:
+    """A name makes the job itself repeatable; a leftover of a run is refused (DESIGN §8)."""
+    rows = _rows(range(10))
+    with _bank() as (bank, target):
+        for _ in range(2):
+            plan = _planned(_options(target, session="daily"), rows)
+            result = _send(plan, rows)
+            commit_batch(plan, [result])
+        assert result.counts.replayed == 10
+        assert bank.effects.total() == 10
+        own = _planned(_options(target), rows)
+        commit_batch(own, [_send(own, rows)])
+        assert bank.effects.total() == 20
+        with pytest.raises((IdentityError, DeliveryError), match="closed"):
+            _send(own, _rows(range(20, 30)))
+        last = _planned(_options(target, session="daily", closeSession="true"), rows)
+        commit_batch(last, [_send(last, rows)])
+        with pytest.raises(PlanError, match="'daily' is closed"):
+            _planned(_options(target, session="daily"), rows)
+        assert bank.effects.total() == 20
+
+
+def test_micro_batches_close_late() -> None:
+    """A batch may be run and committed again until the next one is committed (DESIGN §8)."""
+    rows = _rows(range(10))
+    with _bank() as (bank, target):
+        options = _options(target)
+        batches = [MicroBatch("spark/q", number) for number in range(3)]
+        for batch in batches:
+            for _ in range(2):  # a restart between the sink's commit and Spark's own
+                plan = _planned(options, rows, stream=True)
+                result = _send(plan, rows, batch)
+                commit_stream(options, [result], batch.batch)
+            assert bank.effects["r1"] == batch.batch + 1
+        for closed in batches[:2]:
+            with pytest.raises(IdentityError, match="leftover"):
+                _send(plan, rows, closed)
+        assert set(bank.effects.values()) == {3}
+
+
+def test_a_checkpoint_that_the_server_does_not_remember_is_refused() -> None:
+    """An old checkpoint, or another server, is an error before any row (DESIGN §8)."""
+    rows = _rows(range(3))
+    with _bank() as (bank, target):
+        plan = _planned(_options(target), rows, stream=True)
+        with pytest.raises(IdentityError, match="does not remember"):
+            _send(plan, rows, MicroBatch("spark/old", 7))
+        assert bank.effects.total() == 0
+        adopted = _planned(_options(target, adopt="true"), rows, stream=True)
+        _send(adopted, rows, MicroBatch("spark/old", 7))
+        assert bank.effects.total() == 3
+
+
+def test_a_memory_server_that_restarted_is_noticed() -> None:
+    """What a lost store was told is not sent again silently (DESIGN §1, §8)."""
+    rows = _rows(range(3))
+    with _bank() as (_, target):
+        plan = _planned(_options(target), rows, stream=True)
+        named = _planned(_options(target, session="daily"), rows)
+    with _bank() as (bank, other):
+        for lost, batch in ((plan, MicroBatch("spark/q", 0)), (named, None)):
+            moved = _moved(lost, other)
+            with pytest.raises(IdentityError, match="forgotten"):
+                _send(moved, rows, batch)
+        assert bank.effects.total() == 0
+
+
+def _moved(plan: WritePlan, target: str) -> WritePlan:
+    """The same plan where the server came back on another port."""
+    state = {name: getattr(plan, name) for name in WritePlan.__dataclass_fields__}
+    given = {"target": target, "method": _METHOD, "key": "reference"}
+    if plan.session is not None:
+        given["session"] = plan.session
+    return WritePlan(**{**state, "options": WriteOptions.read(given)})
+
+
+def test_dead_letters_hold_the_row_its_key_and_the_reason(tmp_path: Path) -> None:
+    """Rows that fail for good are put aside once, and only when committed (DESIGN §8)."""
+    good, bad = _rows(range(4)), _rows(range(4, 6), account="bad-bank")
+    rows = pyarrow.concat_tables([good, bad])
+    aside = tmp_path / "dead"
+    with _bank() as (bank, target):
+        plan = _planned(_options(target, deadLetter=str(aside)), rows)
+        thrown_away = _send(plan, rows, attempt="0-1")
+        result = _send(plan, rows, attempt="0-2")
+        assert not list(aside.glob("*.parquet"))
+        commit_batch(plan, [result])
+        commit_batch(plan, [result])  # again is the same as once
+        assert bank.effects.total() == 4
+        (file,) = aside.glob("*.parquet")
+        table = pyarrow.parquet.read_table(file)
+        assert table.column("reference").to_pylist() == ["r4", "r5"]
+        assert table.column("rifl_key").to_pylist() == [b"s\x02r4", b"s\x02r5"]
+        assert set(table.column("rifl_code").to_pylist()) == {"FAILED_PRECONDITION"}
+        assert set(table.column("rifl_reason").to_pylist()) == {"HANDLER"}
+        assert result.counts.dead_lettered == result.counts.failed == 2
+        discard(plan.options, [_Told(thrown_away)])
+        assert not list((aside / "_rifl").iterdir())
+
+
+class _Told:
+    def __init__(self, result: TaskResult) -> None:
+        self.result = result
+
+
+def test_a_row_that_fails_fails_the_task_with_its_key() -> None:
+    """Without a dead-letter path the first such row is the task's error (DESIGN §8)."""
+    with _bank() as (bank, target):
+        plan = _planned(_options(target), _rows(range(2)))
+        with pytest.raises(DeliveryError, match="FAILED_PRECONDITION HANDLER: no account") as one:
+            _send(plan, _rows(range(2), account="bad-bank"))
+        assert one.value.key == b"s\x02r0"
+        assert bank.effects.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"key": ""}, "no key columns"),
+        ({"key": "nope"}, "'nope' is not a column"),
+        ({"method": "/bank.v1.Bank/Nope"}, "it has: Balance, Deposit, Transfer"),
+        ({"method": "/no.Service/Nope"}, "no service no.Service"),
+        ({"method": "/bank.v1.Bank/Balance", "ignoreColumns": "reference,cents"}, "deduplicate"),
+    ],
+)
+def test_what_cannot_work_is_found_before_any_row(more: dict[str, str], says: str) -> None:
+    """Keys, methods and declarations are checked by the driver (DESIGN §8)."""
+    with _bank() as (bank, target), pytest.raises(PlanError, match=says):
+        _planned(_options(target, **more), _rows(range(2)))
+    assert bank.effects.total() == 0
+
+
+def test_a_target_that_is_not_there_or_not_wrapped_is_named() -> None:
+    """An unreachable server, and one without rifl, are errors of the plan (DESIGN §8)."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(PlanError, match=f"{target} could not be asked"):
+            _planned(_options(target, timeout="500ms"), _rows(range(1)))
+    bank = Bank()
+
+    def add(server: Any) -> None:
+        bank_pb2_grpc.add_BankServicer_to_server(bank, server)
+
+    with serve("sync", add=add) as served:
+        for more, says in (({"module": _MODULE}, "not wrapped"), ({}, "no reflection")):
+            with pytest.raises(PlanError, match=says):
+                _planned(_options(served.address, **more), _rows(range(1)))
+
+
+def test_metadata_comes_from_where_the_process_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Secrets are read from a variable or file, and are in no plan (DESIGN §8)."""
+    monkeypatch.setenv("BANK_TOKEN", "hush-1")
+    file = tmp_path / "team"
+    file.write_text("hush-2\n")
+    with _bank() as (bank, target):
+        options = _options(
+            target, **{"metadataEnv.authorization": "BANK_TOKEN", "metadataFile.x-team": str(file)}
+        )
+        plan = _planned(options, _rows(range(1)))
+        assert b"hush" not in pickle.dumps(plan)
+        assert "hush" not in repr(plan)
+        _send(plan, _rows(range(1)))
+        seen = bank.seen_metadata[0]
+        assert (seen["authorization"], seen["x-team"]) == ("hush-1", "hush-2")
+        monkeypatch.delenv("BANK_TOKEN")
+        with pytest.raises(PlanError, match="BANK_TOKEN is not set"):
+            _planned(options, _rows(range(1)))
+
+
+def test_portions_keep_both_bounds() -> None:
+    """Batches are bounded in rows and bytes; one huge row goes alone (DESIGN §8)."""
+    assert list(portions([], 2, 10)) == []
+    assert list(portions([1, 1, 1], 2, 10)) == [(0, 2), (2, 3)]
+    assert list(portions([6, 6, 1, 50, 1], 9, 10)) == [(0, 1), (1, 3), (3, 4), (4, 5)]
