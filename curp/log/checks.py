@@ -137,7 +137,12 @@ def check_trim(through: int, snapshot: int | None) -> None:
 
 
 def require_configuration(given: int, current: int) -> None:
-    """Raise ``Deposed`` unless the writer's number is the current one, which is above 0."""
+    """Raise ``Deposed`` unless the writer's number is the current one, which is above 0.
+
+    ``CorruptLog`` for one above it: the store has forgotten that it gave it.
+    """
+    if given > current:
+        raise CorruptLog(f"the configuration number went back: it is {current}, not {given}")
     if given != current or given < 1:
         raise Deposed(f"the configuration number is {current}, and the writer has {given}")
 

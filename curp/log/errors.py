@@ -13,6 +13,7 @@ __all__ = [
     "InvalidRequest",
     "LeaseHeld",
     "LogError",
+    "NotDurable",
     "TailMismatch",
     "TrimmedLog",
 ]
@@ -32,6 +33,7 @@ class LogError(Exception):
         ├── CorruptLog          a gap, a torn or damaged entry, a tail that went back,
         │                       a newer format
         ├── InvalidRequest      what can never be done: the caller's bug
+        ├── NotDurable          the store's settings may lose what it acknowledges
         └── EngineUnavailable   cannot be asked now; a write may have happened
             └── EngineStopped   and never again through this handle
     """
@@ -84,6 +86,10 @@ class CorruptLog(LogError):
 
 class InvalidRequest(LogError, ValueError):
     """What was asked can never be done: empty, over a bound, or in the wrong order."""
+
+
+class NotDurable(LogError):
+    """The store's settings allow it to forget what it acknowledged. Raised when opening."""
 
 
 class EngineUnavailable(LogError):

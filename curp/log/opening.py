@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from curp.log.engine import LogEngine
 from curp.log.errors import InvalidRequest
+from rifl.stores.errors import UnsupportedStore
 
 __all__ = ["open_engine"]
+
+_REDIS = ("redis", "rediss", "unix")
 
 
 def open_engine(url: str, *, create: bool = True) -> LogEngine:
@@ -16,8 +19,13 @@ def open_engine(url: str, *, create: bool = True) -> LogEngine:
 
     ::
 
-        sqlite:///file?group=NAME               four slashes: from the root
-            &timeout_s=5                        for other processes' writes
+        sqlite:///file?group=NAME                  four slashes: from the root
+            timeout_s=5            how long to wait for other processes' writes
+        redis://[user:password@]host[:port][/db]?group=NAME
+            or rediss://, unix://, redis+sentinel://, redis+cluster://: see RedisAddress
+            durability=require     or warn: what to do about a server that may forget
+            replicas=0             must have a write before it counts, within timeout_s / 2
+            timeout_s=5            for connecting and for each reply
 
     ``create`` false: an ``InvalidRequest`` where there is no such log. No message
     holds the URL: it may have a password in it.
@@ -28,12 +36,18 @@ def open_engine(url: str, *, create: bool = True) -> LogEngine:
         groups = given.pop("group", [])
     except ValueError:
         groups = []
-    if len(groups) != 1 or not 1 <= len(groups[0].encode()) <= 256:
-        raise InvalidRequest("the URL of a log names its group, of 1 to 256 bytes: ?group=NAME")
+    if len(groups) != 1 or len(groups[0].encode()) > 256 or set(groups[0]) & set("{}"):
+        raise InvalidRequest(
+            "the URL of a log names its group, in up to 256 bytes without braces: ?group=NAME"
+        )
     options = {name: values[-1] for name, values in given.items()}
     if scheme == "sqlite":
         return _open_sqlite(url, groups[0], options, create)
-    raise InvalidRequest(f"{scheme!r} is not sqlite:///file?group=NAME")
+    if scheme.partition("+")[0] in _REDIS:
+        return _open_redis(url.partition("?")[0], groups[0], options, create)
+    raise InvalidRequest(
+        f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME"
+    )
 
 
 def _open_sqlite(url: str, group: str, options: dict[str, str], create: bool) -> LogEngine:
@@ -50,3 +64,20 @@ def _open_sqlite(url: str, group: str, options: dict[str, str], create: bool) ->
             "a log file's URL is sqlite:///file?group=NAME, with timeout_s or none"
         )
     return SqliteEngine(Path(path), group, create=create, timeout_s=timeout_s)
+
+
+def _open_redis(base: str, group: str, options: dict[str, str], create: bool) -> LogEngine:
+    try:
+        from curp.log.redis import RedisEngine
+        from rifl.stores.redis.address import RedisAddress
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"redis:// needs the extra rifl[redis]: {error}") from error
+    replicas = options.pop("replicas", "0")
+    unknown = options.keys() & {"namespace", "beat_s", "dead_after_s"}
+    if not replicas.isdecimal() or unknown:
+        raise InvalidRequest("of a log's URL: replicas is a number, and namespace is not known")
+    try:
+        address = RedisAddress.parse(base + (f"?{urlencode(options)}" if options else ""))
+    except UnsupportedStore as error:
+        raise InvalidRequest(str(error)) from None
+    return RedisEngine(address, group, create=create, replicas=int(replicas))

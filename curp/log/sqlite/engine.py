@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from curp.log import checks
 from curp.log.boot_clock import BootClock, LeaseDate, LeaseView
 from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, Snapshot
+from curp.log.entries import unpack_tags
 from curp.log.errors import CorruptLog, InvalidRequest, LeaseHeld
 from curp.log.sqlite.file import LogFile
 from curp.log.sqlite.rows import (
@@ -306,7 +306,7 @@ class SqliteEngine:
                 tags = [
                     (self._group_id, tag, key - keys[0])
                     for key, packed in gone
-                    for tag in json.loads(packed)
+                    for tag in unpack_tags(packed)
                 ]
                 connection.executemany(
                     "DELETE FROM curp_tag WHERE group_id=? AND tag=? AND lsn=?", tags

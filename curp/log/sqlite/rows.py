@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from curp.log.boot_clock import LeaseDate
-from curp.log.checksum import entry_checksum
 from curp.log.engine import Entry, NewEntry
+from curp.log.entries import entry_checksum, pack_tags, unpack_entry
 from curp.log.errors import CorruptLog
 from curp.log.sqlite.schema import LSN_BITS
 
@@ -67,16 +66,8 @@ def place(group_id: int, lsn: int) -> int:
 
 def entry_of(row: Sequence[Any], group_id: int) -> Entry:
     """Return the entry of a row (place, append_id, tags, checksum, body), checked."""
-    key, append_id, packed_tags, checksum, body = row
-    lsn = key - place(group_id, 0)
-    try:
-        tags = tuple(json.loads(packed_tags))
-        found = entry_checksum(lsn, append_id, tags, body)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CorruptLog(f"entry {lsn} is damaged: {error}") from error
-    if found != checksum:
-        raise CorruptLog(f"entry {lsn} is damaged: its checksum is {found:08x}, not {checksum:08x}")
-    return Entry(lsn, body, tags)
+    key, append_id, tags, checksum, body = row
+    return unpack_entry(key - place(group_id, 0), append_id, tags, checksum, body)
 
 
 def appended(
@@ -108,8 +99,8 @@ def append_rows(
     rows, tags = [], []
     for lsn, entry in enumerate(entries, tail + 1):
         checksum = entry_checksum(lsn, append_id, entry.tags, entry.body)
-        packed = json.dumps(entry.tags, ensure_ascii=False) if entry.tags else "[]"
-        rows.append((place(group_id, lsn), append_id, packed, checksum, entry.body))
+        key = place(group_id, lsn)
+        rows.append((key, append_id, pack_tags(entry.tags), checksum, entry.body))
         tags += [(group_id, tag, lsn) for tag in entry.tags]
     connection.executemany(_INSERT, rows)
     if tags:

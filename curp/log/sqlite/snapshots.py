@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from curp.log import checks
-from curp.log.checksum import chunk_checksum
 from curp.log.engine import Snapshot
+from curp.log.entries import chunk_checksum
 from curp.log.errors import CorruptLog, EngineUnavailable, TrimmedLog
 from curp.log.sqlite.file import LogFile
 from curp.log.sqlite.rows import GroupRow, group_row

@@ -27,11 +27,12 @@ class Clients:
     """Makes and keeps clients. Safe in any thread.
 
     Pools are bounded and block: a burst of calls waits for a connection instead of
-    opening thousands.
+    opening thousands. ``retries``: how often a command is sent again on its own.
     """
 
-    def __init__(self, address: RedisAddress) -> None:
+    def __init__(self, address: RedisAddress, *, retries: int = _RETRIES) -> None:
         self._address = address
+        self._retries = retries
         self._lock = threading.Lock()
         self.blocking: Any = self._make_blocking()
         self._awaiting: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
@@ -74,7 +75,7 @@ class Clients:
 
     def _make_blocking(self) -> Any:
         address = self._address
-        retry = redis.retry.Retry(redis.backoff.ExponentialBackoff(0.2, 0.01), _RETRIES)
+        retry = redis.retry.Retry(redis.backoff.ExponentialBackoff(0.2, 0.01), self._retries)
         if address.topology is Topology.SERVER:
             pool = redis.BlockingConnectionPool.from_url(
                 address.url,
@@ -102,7 +103,9 @@ class Clients:
 
     def _make_awaiting(self) -> Any:
         address = self._address
-        retry = redis.asyncio.retry.Retry(redis.backoff.ExponentialBackoff(0.2, 0.01), _RETRIES)
+        retry = redis.asyncio.retry.Retry(
+            redis.backoff.ExponentialBackoff(0.2, 0.01), self._retries
+        )
         if address.topology is Topology.SERVER:
             pool = redis.asyncio.BlockingConnectionPool.from_url(
                 address.url,

@@ -154,8 +154,8 @@ class LogConformance:
 
     def test_an_append_without_a_leader_is_refused(self, engine):
         """No configuration number is current before the first (DESIGN §7)."""
-        for configuration in (0, 1):
-            with pytest.raises(Deposed):
+        for configuration, error in ((0, Deposed), (1, CorruptLog)):
+            with pytest.raises(error):
                 engine.append(
                     [NewEntry(b"x")],
                     configuration=configuration,

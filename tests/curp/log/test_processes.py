@@ -23,9 +23,18 @@ _PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def url(tmp_path):
-    """A log of its own."""
+def sqlite_url(tmp_path):
+    """A log in a file of its own."""
     return f"sqlite:///{tmp_path}/log.db?group=bank"
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request):
+    """A log of its own, of either engine."""
+    if request.param == "sqlite":
+        return request.getfixturevalue("sqlite_url")
+    server = request.getfixturevalue("shared_redis")
+    return server.url(group=request.getfixturevalue("group"))
 
 
 def state(pid):
@@ -71,16 +80,16 @@ class Replica:
 
 
 @pytest.fixture
-def replica(tmp_path, url):
+def replica(tmp_path):
     """Make replicas, and take them down."""
     with contextlib.ExitStack() as stack:
-        yield lambda *arguments: Replica(tmp_path, stack, url, *arguments)
+        yield lambda *arguments: Replica(tmp_path, stack, *arguments)
 
 
 def test_writers_killed_at_random(replica, url):
     """No lost acknowledged append, no duplicate, no gap, after each SIGKILL (DESIGN §7)."""
     chance = random.Random(7)
-    replicas = [replica("one"), replica("two")]
+    replicas = [replica(url, "one"), replica(url, "two")]
     for _ in range(4):
         before = [each.acknowledged() for each in replicas]
         more = chance.randint(2, 30)
@@ -104,9 +113,9 @@ def test_writers_killed_at_random(replica, url):
 
 def test_a_stopped_leader_that_wakes_up_is_refused(replica, url):
     """After a take-over its append, already on the way, is not written (DESIGN §7, inv. 4)."""
-    zombie = replica("zombie", 5)
+    zombie = replica(url, "zombie", 5)
     zombie.wait_until_stopped()
-    heir = replica("heir")
+    heir = replica(url, "heir")
     heir.wait_for(10)
     zombie.resume()
     until(lambda: events(zombie.file, "deposed"), "the zombie is refused", _PATIENCE_S)
@@ -120,11 +129,11 @@ def test_a_stopped_leader_that_wakes_up_is_refused(replica, url):
     engine.close()
 
 
-def test_a_writer_stopped_inside_its_transaction(tmp_path, url):
+def test_a_writer_stopped_inside_its_transaction(tmp_path, sqlite_url):
     """It keeps the file to itself: others wait, fail by type, and lose nothing (DESIGN §7)."""
-    with started("tests.curp.log.locker", url, log=tmp_path / "log") as locker:
+    with started("tests.curp.log.locker", sqlite_url, log=tmp_path / "log") as locker:
         until(lambda: state(locker.pid) == "T", "it stops", _PATIENCE_S)
-        engine = open_engine(url + "&timeout_s=0.1", create=False)
+        engine = open_engine(sqlite_url + "&timeout_s=0.1", create=False)
         with pytest.raises(EngineUnavailable):
             engine.take_leadership("two", "", term_s=1)
         assert engine.leadership() is None
@@ -132,3 +141,24 @@ def test_a_writer_stopped_inside_its_transaction(tmp_path, url):
         assert locker.wait() == 0
         assert engine.take_leadership("two", "", term_s=1) == 2
         engine.close()
+
+
+def test_redis_killed_and_restarted_under_its_writers(replica, own_redis):
+    """With appendfsync always nothing acknowledged is lost, and lost replies are settled (§7)."""
+    url = own_redis.url(group="bank", timeout_s=10)
+    replicas = [replica(url, "one"), replica(url, "two")]
+    for turn in range(1, 4):
+        until(
+            lambda turn=turn: sum(each.acknowledged() for each in replicas) >= 10 * turn,
+            "appends",
+            _PATIENCE_S,
+        )
+        own_redis.stop()
+        own_redis.start()
+    before = sum(each.acknowledged() for each in replicas)
+    until(lambda: sum(each.acknowledged() for each in replicas) > before, "more", _PATIENCE_S)
+    for each in replicas:
+        each.process.kill()
+    engine = open_engine(url)
+    assert check_history(engine, [each.file for each in replicas]) > 30
+    engine.close()

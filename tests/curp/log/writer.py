@@ -50,6 +50,9 @@ def main() -> None:
             _lead(engine, number, tell, stop_after)
         except Deposed:
             tell("deposed", number)
+        except EngineUnavailable:
+            # No append is open: those are settled first.
+            _IDLE.wait(_PAUSE_S)
 
 
 def _open(url: str) -> LogEngine:

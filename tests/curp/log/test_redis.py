@@ -1,0 +1,54 @@
+"""The log in Redis: the conformance suite (DESIGN §7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from curp.log import open_engine
+from tests.curp.log.conformance import LogConformance
+
+
+class Place:
+    """A group's log in a server, whose leases are moved instead of its clock."""
+
+    def __init__(self, server, group, **options):
+        self.server = server
+        self.group = group
+        self.url = server.url(group=group, **options)
+        self.opened = []
+
+    def open(self, **options):
+        """One more engine."""
+        self.opened.append(open_engine(self.url, **options))
+        return self.opened[-1]
+
+    def key(self, name):
+        """One of the group's keys."""
+        return f"curp:{{{self.group}}}:{name}"
+
+    def pass_time(self, seconds):
+        """Let time pass."""
+        with self.server.client() as client:
+            client.hincrby(self.key("control"), "expires_ms", -int(seconds * 1000))
+
+    def close(self):
+        """Close all engines."""
+        for engine in self.opened:
+            engine.close()
+
+
+@pytest.fixture
+def place(shared_redis, group):
+    """A log of its own in the shared server."""
+    place = Place(shared_redis, group)
+    yield place
+    place.close()
+
+
+class TestRedisConformance(LogConformance):
+    """``RedisEngine``."""
+
+    @pytest.fixture
+    def place(self, place):
+        """A log in Redis."""
+        return place

@@ -1,0 +1,505 @@
+"""A Redis that restarts, forgets, hangs, or is set up weakly (DESIGN §7)."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+
+import pytest
+import redis
+
+from curp.log import open_engine
+from curp.log.boot_clock import LeaseDate
+from curp.log.engine import Entry, NewEntry
+from curp.log.errors import (
+    CorruptLog,
+    EngineUnavailable,
+    InvalidRequest,
+    NotDurable,
+    TailMismatch,
+    TrimmedLog,
+)
+from curp.log.redis.lease import ServerLease
+from rifl.testing import FakeClock
+from tests.curp.log.conformance import Writer, append_id
+from tests.stores.redis.servers import RedisServer, until
+
+
+@pytest.fixture
+def opened():
+    """Open engines, and close them afterwards."""
+    with contextlib.ExitStack() as stack:
+        yield lambda url, **options: stack.enter_context(
+            contextlib.closing(open_engine(url, **options))
+        )
+
+
+def _patiently(work):
+    """Do it again while the server is away; other errors pass."""
+
+    def attempt():
+        with contextlib.suppress(EngineUnavailable):
+            return (work(),)
+        return None
+
+    return until(attempt, "the server is back")[0]
+
+
+# Restarts.
+
+
+def test_a_restart_of_a_durable_server(own_redis, opened):
+    """Everything acknowledged is there, and writer and readers just go on (DESIGN §7)."""
+    url = own_redis.url(group="bank")
+    writer, reader = Writer(opened(url)), opened(url)
+    writer.append(b"a", b"b", tags=("t",), metadata={"k": b"v"})
+    writer.snapshot(1, b"s")
+    assert len(reader.read(0)) == 2
+    own_redis.stop()
+    with pytest.raises(EngineUnavailable):
+        writer.append(b"c")
+    own_redis.start()
+    assert _patiently(lambda: writer.append(b"c")) == 3
+    assert _patiently(lambda: reader.read(2)) == [Entry(3, b"c")]
+    assert reader.read(0, tag="t")[1] == Entry(2, b"b", ("t",))
+    assert (reader.metadata("k"), list(reader.load_snapshot().chunks)) == (b"v", [b"s"])
+
+
+def test_a_restart_that_forgot_everything(tmp_path, opened):
+    """Writer and readers stop by type; nobody takes the empty server for the log (§7)."""
+    server = RedisServer(tmp_path, appendonly="no")
+    try:
+        url = server.url(group="bank", durability="warn")
+        writer, reader = Writer(opened(url)), opened(url)
+        writer.append(b"a")
+        reader.read(0)
+        server.stop()
+        server.start()
+        for ask in (
+            lambda: writer.append(b"b"),
+            lambda: writer.engine.renew_leadership(1, term_s=1),
+            lambda: reader.read(1),
+            lambda: reader.wait(1, timeout_s=1),
+            reader.tail,
+        ):
+            with pytest.raises(CorruptLog):
+                _patiently(ask)
+        # Also when a log of the same name was begun anew in it.
+        assert opened(url).tail() == 0
+        with pytest.raises(CorruptLog):
+            writer.append(b"b")
+    finally:
+        server.stop()
+
+
+class _Backup:
+    """What a server had once: a restored backup, or a replica that lagged behind."""
+
+    def __init__(self, server, folder):
+        self.server = server
+        self.folder = folder
+        server.stop()
+        shutil.copytree(server.directory, folder)
+        server.start()
+
+    def restore(self):
+        """Start the server with that again."""
+        self.server.stop()
+        shutil.copytree(self.folder, self.server.directory, dirs_exist_ok=True)
+        self.server.start()
+
+
+@pytest.fixture
+def backup(own_redis, tmp_path_factory):
+    """Make a backup now."""
+    return lambda: _Backup(own_redis, tmp_path_factory.mktemp("backup") / "data")
+
+
+def test_a_tail_that_went_back(own_redis, opened, backup):
+    """The writer finds it below what it expects, readers below what they read (DESIGN §7)."""
+    url = own_redis.url(group="bank")
+    writer, reader, late = Writer(opened(url)), opened(url), opened(url)
+    writer.append(b"a")
+    older = backup()
+    _patiently(lambda: writer.append(b"b", b"c"))
+    assert _patiently(lambda: len(reader.read(0))) == 3
+    older.restore()
+    with pytest.raises(CorruptLog):
+        _patiently(lambda: writer.append(b"d"))
+    for ask in (lambda: reader.read(3), lambda: reader.read(0), reader.tail):
+        with pytest.raises(CorruptLog):
+            _patiently(ask)
+    # One that had seen less knows only what its caller tells.
+    with pytest.raises(TailMismatch) as caught:
+        _patiently(lambda: Writer(late).append(b"d", expected_tail=3))
+    assert caught.value.tail == 1
+    with pytest.raises(CorruptLog):
+        late.read(3)
+
+
+def test_another_history_of_the_same_length(own_redis, opened, backup):
+    """What was read once is read again or noticed: LSNs alone do not tell (DESIGN §7)."""
+    url = own_redis.url(group="bank")
+    writer, reader = Writer(opened(url)), opened(url)
+    writer.append(b"a")
+    older = backup()
+    _patiently(lambda: writer.append(b"b"))
+    assert _patiently(lambda: len(reader.read(0))) == 2
+    older.restore()
+    other = _patiently(lambda: opened(url))
+    other.append(
+        [NewEntry(b"x"), NewEntry(b"y")],
+        configuration=1,
+        expected_tail=1,
+        append_id=append_id(),
+    )
+    with pytest.raises(CorruptLog):
+        _patiently(lambda: reader.read(2))
+    # By then the tail is at least where the old writer expects it.
+    with pytest.raises((CorruptLog, TailMismatch)):
+        writer.append(b"c")
+    assert [entry.body for entry in other.read(0)] == [b"a", b"x", b"y"]
+
+
+def test_a_configuration_number_that_went_back(own_redis, opened, backup):
+    """It might be given twice: its holder stops (DESIGN §7, invariant 2 of LogEngine)."""
+    url = own_redis.url(group="bank")
+    first = Writer(opened(url))
+    older = backup()
+    second = _patiently(lambda: Writer(opened(url)))
+    assert second.configuration == first.configuration + 1
+    older.restore()
+    with pytest.raises(CorruptLog):
+        _patiently(lambda: second.append(b"a"))
+
+
+# Replies that get lost.
+
+
+def test_a_lost_reply(own_redis, opened):
+    """The append happened though its caller gave up; asked again it is there once (DESIGN §7)."""
+    writer = Writer(opened(own_redis.url(group="bank", timeout_s=0.5)))
+    writer.append(b"a")
+    name = append_id()
+    own_redis.suspend()
+    try:
+        with pytest.raises(EngineUnavailable):
+            writer.append(b"b", b"c", append_id=name)
+    finally:
+        own_redis.resume()
+    until(lambda: _patiently(writer.engine.tail) == 3, "the server catches up")
+    assert writer.append(b"b", b"c", append_id=name) == 3
+    assert [entry.body for entry in writer.engine.read(0)] == [b"a", b"b", b"c"]
+
+
+def test_a_server_that_is_full(own_redis, opened):
+    """It is EngineUnavailable, and when there is room again the append happens once (§7)."""
+    writer = Writer(opened(own_redis.url(group="bank")))
+    with own_redis.client() as client:
+        client.config_set("maxmemory", "100kb")
+        name = append_id()
+        with pytest.raises(EngineUnavailable, match="OOM"):
+            writer.append(b"a", append_id=name)
+        assert writer.engine.read(0) == []
+        client.config_set("maxmemory", "0")
+    assert writer.append(b"a", append_id=name) == 1
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("appendonly", "no"), ("appendfsync", "everysec"), ("maxmemory-policy", "allkeys-lru")],
+)
+def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
+    """Each is named with its cost; with durability=warn the log says so itself (DESIGN §7)."""
+    with own_redis.client() as client:
+        client.config_set(setting, value)
+    with pytest.raises(NotDurable, match=f"{setting} is {value}"):
+        open_engine(own_redis.url(group="bank"))
+    weak = opened(own_redis.url(group="bank", durability="warn"))
+    assert f"{setting} is {value}" in weak.durability
+    Writer(weak).append(b"a")
+
+
+def test_good_settings_are_told(own_redis, opened):
+    """What is promised, and what is not: a failover may lose it (DESIGN §7)."""
+    told = opened(own_redis.url(group="bank")).durability
+    assert "on the server's disk" in told
+    assert "failover" in told
+
+
+def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_factory, opened):
+    """Fewer in time is EngineUnavailable; asked again, the append is found and waited for (§7)."""
+    url = own_redis.url(group="bank", replicas=1, timeout_s=2)
+    with pytest.raises(NotDurable, match="0 of 1 replicas"):
+        open_engine(url)
+    with own_redis.client() as client:
+        client.config_set("repl-diskless-sync-delay", "0")
+    replica = RedisServer(
+        tmp_path_factory.mktemp("replica"), replicaof=f"127.0.0.1 {own_redis.port}"
+    )
+    try:
+        with own_redis.client() as client:
+            until(lambda: client.wait(1, 100) == 1, "the replica follows")
+        writer = Writer(opened(url))
+        assert "1 of its replicas" in writer.engine.durability
+        assert _patiently(lambda: writer.append(b"a")) == 1
+        replica.suspend()
+        name = append_id()
+        for _ in range(2):
+            with pytest.raises(EngineUnavailable, match="0 of 1 replicas"):
+                writer.append(b"b", append_id=name)
+        with pytest.raises(EngineUnavailable):
+            writer.engine.renew_leadership(1, term_s=1)
+        replica.resume()
+        assert _patiently(lambda: writer.append(b"b", append_id=name)) == 2
+        with replica.client() as client:
+            assert client.xlen("curp:{bank}:log") == 2
+        assert len(writer.engine.read(0)) == 2
+    finally:
+        replica.stop()
+
+
+# Damage.
+
+
+@pytest.fixture
+def broken(shared_redis, group, opened):
+    """A log with a little of everything, and a client to break it with."""
+    url = shared_redis.url(group=group)
+    writer = Writer(opened(url))
+    writer.append(*(b"body %d" % n for n in range(1, 11)), tags=("t",))
+    writer.snapshot(4, b"one", b"two")
+    writer.engine.trim(2, configuration=1)
+
+    class Broken:
+        prefix = f"curp:{{{group}}}:"
+
+        def open(self):
+            return opened(url)
+
+    broken = Broken()
+    broken.url = url
+    with shared_redis.client() as broken.client:
+        yield broken
+
+
+@pytest.mark.parametrize("lsn", [3, 7, 10])
+def test_a_missing_entry(broken, lsn):
+    """It is CorruptLog, by tag and without (DESIGN §7)."""
+    broken.client.xdel(broken.prefix + "log", f"{lsn}-0")
+    for tag in (None, "t"):
+        with pytest.raises(CorruptLog):
+            broken.open().read(2, tag=tag)
+
+
+def test_a_changed_entry(broken):
+    """A stream that was rebuilt with one byte changed is CorruptLog (DESIGN §7)."""
+    log = broken.prefix + "log"
+    entries = broken.client.xrange(log)
+    broken.client.delete(log)
+    for lsn, fields in entries:
+        if lsn == b"7-0":
+            fields[b"b"] = b"bodY 7"
+        broken.client.xadd(log, fields, id=lsn)
+    assert len(broken.open().read(2, limit=4)) == 4
+    for tag in (None, "t"):
+        with pytest.raises(CorruptLog):
+            broken.open().read(2, tag=tag)
+
+
+@pytest.mark.parametrize("name", ["control", "log", "tag:t"])
+def test_a_key_of_another_type(broken, name):
+    """It is CorruptLog, not an accident of the client library (DESIGN §9)."""
+    engine = broken.open()
+    broken.client.delete(broken.prefix + name)
+    broken.client.set(broken.prefix + name, "x")
+    with pytest.raises(CorruptLog):
+        engine.read(2, tag="t" if "tag" in name else None)
+
+
+def test_a_control_row_that_lacks_a_field(broken):
+    """Nothing is guessed (DESIGN §9)."""
+    engine = broken.open()
+    broken.client.hdel(broken.prefix + "control", "tail")
+    with pytest.raises(CorruptLog):
+        engine.tail()
+
+
+def test_a_tag_that_an_entry_does_not_carry(broken):
+    """An index that lies is CorruptLog (DESIGN §7)."""
+    broken.client.zadd(broken.prefix + "tag:u", {"5": 5})
+    with pytest.raises(CorruptLog):
+        broken.open().read(2, tag="u")
+
+
+def test_a_log_without_its_control_row(broken):
+    """It is not begun anew over what is left of it (DESIGN §7)."""
+    broken.client.delete(broken.prefix + "control")
+    with pytest.raises(CorruptLog):
+        broken.open()
+
+
+def test_a_damaged_snapshot(broken):
+    """A chunk that is missing or changed is CorruptLog (DESIGN §7, invariant 8)."""
+    name = broken.client.hget(broken.prefix + "control", "snapshot_id").decode()
+    chunks = f"{broken.prefix}snapshot:{name}"
+    broken.client.hset(chunks, "1", broken.client.hget(chunks, "1") + b"!")
+    with pytest.raises(CorruptLog):
+        list(broken.open().load_snapshot().chunks)
+    broken.client.hdel(chunks, "1")
+    with pytest.raises(CorruptLog):
+        list(broken.open().load_snapshot().chunks)
+
+
+def test_a_newer_format(broken):
+    """A log written by a newer release is refused, and left as it is (DESIGN §7)."""
+    broken.client.hset(broken.prefix + "control", "format", "2")
+    with pytest.raises(CorruptLog, match="newer release"):
+        broken.open()
+
+
+def test_trimmed_keys_are_gone(broken):
+    """What is trimmed gives its room back, tags and old snapshots included (DESIGN §7)."""
+    assert broken.client.xlen(broken.prefix + "log") == 8
+    assert broken.client.zcard(broken.prefix + "tag:t") == 8
+    writer = Writer(broken.open())
+    writer.snapshot(10, b"all")
+    writer.engine.trim(10, configuration=writer.configuration)
+    keys = {key.decode() for key in broken.client.keys(broken.prefix.replace("{", "[{]") + "*")}
+    assert broken.client.xlen(broken.prefix + "log") == 0
+    assert broken.prefix + "tag:t" not in keys
+    assert len([key for key in keys if "snapshot" in key]) == 1
+    with pytest.raises(TrimmedLog):
+        broken.open().read(9)
+
+
+# The rest.
+
+
+def test_a_log_in_a_cluster(tmp_path, opened):
+    """All keys of a group are in one slot; WAIT is not to be had there (DESIGN §7)."""
+    server = RedisServer(tmp_path, **{"cluster-enabled": "yes"})
+    try:
+        with server.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            until(lambda: _cluster_is_up(client), "the cluster is up")
+        url = f"redis+cluster://127.0.0.1:{server.port}?group=bank"
+        writer = Writer(opened(url))
+        writer.append(b"a", b"b", tags=("t", "u"), metadata={"k": b"v"})
+        writer.snapshot(1, b"s")
+        writer.engine.trim(1, configuration=1)
+        assert opened(url).read(1, tag="u") == [Entry(2, b"b", ("t", "u"))]
+        assert opened(url).wait(1, timeout_s=5) == 2
+        with pytest.raises(InvalidRequest):
+            open_engine(url + "&replicas=1")
+    finally:
+        server.stop()
+
+
+def _cluster_is_up(client):
+    return b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO")
+
+
+def test_a_server_that_is_not_there(own_redis):
+    """It is EngineUnavailable when it is opened (DESIGN §9)."""
+    own_redis.stop()
+    with pytest.raises(EngineUnavailable):
+        open_engine(own_redis.url(group="bank"))
+
+
+def test_a_wait_ends_with_an_append(shared_redis, group, opened):
+    """A reader asleep in the server is woken by the append, not by a timer (DESIGN §7)."""
+    url = shared_redis.url(group=group)
+    writer, reader = Writer(opened(url)), opened(url)
+    woken = []
+
+    def wait():
+        woken.append((reader.wait(0, timeout_s=20), time.monotonic()))
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    with shared_redis.client() as client:
+        until(lambda: any(c["cmd"] == "xread" for c in client.client_list()), "it sleeps there")
+    before = time.monotonic()
+    writer.append(b"a")
+    waiter.join(20)
+    ((tail, at),) = woken
+    assert tail == 1
+    assert at - before < 0.45  # less than one of its naps
+
+
+def test_a_servers_clock_that_jumps_forward():
+    """The lease at hand gets a full term from then; the next one is as before (inv. 10)."""
+    clock = FakeClock()
+    view = ServerLease(clock)
+    lease = LeaseDate(1, "", 110.0, 10.0)
+    assert view.remaining_s(lease, 100.0) == 10.0
+    clock.advance(1)
+    assert view.remaining_s(lease, 101.0) == 9.0
+    clock.advance(1)
+    assert view.remaining_s(lease, 3700.0) == 10.0
+    clock.advance(4)
+    assert view.remaining_s(lease, 3704.0) == 6.0
+    assert view.remaining_s(LeaseDate(1, "", 3713.0, 10.0), 3704.0) == 9.0
+    clock.advance(1)
+    assert view.remaining_s(lease, 3705.0) == 5.0
+
+
+def test_a_servers_clock_that_jumps_back():
+    """A lease gets longer: late is safe (DESIGN §7, invariant 10)."""
+    clock = FakeClock()
+    view = ServerLease(clock)
+    lease = LeaseDate(1, "", 110.0, 10.0)
+    view.remaining_s(lease, 105.0)
+    clock.advance(1)
+    assert view.remaining_s(lease, 50.0) == 60.0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1",
+        "redis://127.0.0.1?group=",
+        "redis://127.0.0.1?group=a&group=b",
+        "redis://127.0.0.1?group={a}",
+        "redis://127.0.0.1?group=a&replicas=-1",
+        "redis://127.0.0.1?group=a&namespace=b",
+        "redis://127.0.0.1?group=a&durability=maybe",
+        "redis://u:hunter2@127.0.0.1:port?group=a",
+        "sqlite:///?group=a",
+        "sqlite:///log.db",
+        "sqlite://host/log.db?group=a",
+        "sqlite:///log.db?group=a&timeout_s=soon",
+        "sqlite:///log.db?group=a&colour=red",
+        "mysql://u:hunter2@host?group=a",
+        "",
+    ],
+)
+def test_a_url_that_names_no_log(url):
+    """A typed error that does not repeat the URL's password (DESIGN §9)."""
+    with pytest.raises(InvalidRequest) as caught:
+        open_engine(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_redis_py_is_what_was_tested():
+    """Scripts whose reply was lost are not sent again by the library itself (DESIGN §7)."""
+    from rifl.stores.redis.address import RedisAddress
+    from rifl.stores.redis.clients import Clients
+
+    clients = Clients(RedisAddress.parse("redis://127.0.0.1:1"), retries=0)
+    connection = clients.blocking.connection_pool.make_connection()
+    tried = []
+
+    def work():
+        tried.append(1)
+        raise redis.ConnectionError("lost")
+
+    with pytest.raises(redis.ConnectionError):
+        connection.retry.call_with_retry(work, lambda error: None)
+    assert len(tried) == 1
