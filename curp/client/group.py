@@ -14,12 +14,13 @@ _log = get_logger("curp.client")
 
 # Between two requests for the configuration, where the first one told nothing new.
 _ASK_EVERY_S = 0.1
-# A witness that let a call wait is not waited for by others for so long.
-_SLOW_FOR_S = 1.0
+# A witness that has said nothing for so long, and let a call wait, is not waited for
+# by others for as long again.
+_SILENT_S = 0.5
 # How long a call waits for witnesses once the leader has answered: so many times as long
 # as the leader took, within these bounds.
-_PATIENCE = 2.0
-_LEAST_PATIENCE_S = 0.01
+_PATIENCE = 3.0
+_LEAST_PATIENCE_S = 0.02
 _MOST_PATIENCE_S = 0.25
 _MAX_WITNESSES = 16
 
@@ -58,6 +59,7 @@ class GroupKnowledge:
         self._lock = threading.Lock()
         self._asking = False
         self._ask_at = 0.0
+        self._heard_at: dict[str, float] = {}
         self._slow_until: dict[str, float] = {}
         self._counts = [0, 0, 0]
 
@@ -94,6 +96,7 @@ class GroupKnowledge:
             # That was worth it: the next change may be asked for at once.
             self._ask_at = 0.0
             self.view = GroupView(reply.configuration, witnesses, recorded)
+            self._heard_at.clear()
             self._slow_until.clear()
         _log.info("configuration", number=reply.configuration, witnesses=witnesses)
 
@@ -109,12 +112,17 @@ class GroupKnowledge:
         return min(max(_LEAST_PATIENCE_S, _PATIENCE * elapsed_s), _MOST_PATIENCE_S)
 
     def is_slow(self, witness: str, now: float) -> bool:
-        """Whether a witness let another call wait, not long ago."""
+        """Whether a witness let another call wait, not long ago, and is silent."""
         return bool(self._slow_until) and now < self._slow_until.get(witness, 0.0)
+
+    def heard(self, witness: str, now: float) -> None:
+        """Note that a witness answered."""
+        self._heard_at[witness] = now
 
     def found_slow(self, witness: str, now: float) -> None:
         """Note that a witness let a call wait for longer than its patience."""
-        self._slow_until[witness] = now + _SLOW_FOR_S
+        if now - self._heard_at.setdefault(witness, now) >= _SILENT_S:
+            self._slow_until[witness] = now + _SILENT_S
 
     def count(self, *, fast: bool, asked: bool) -> None:
         """Count a final answer."""

@@ -241,6 +241,7 @@ def _finish_blocking(attempt: _Attempt, call: Any, timeout: float | None) -> Non
     waiting = []
     for address, record in zip(attempt.view.witnesses, attempt.records, strict=True):
         if record.done():
+            path.knowledge.heard(address, now)
             rule.witness_answered(_verdict(record))
         else:
             waiting.append((address, record))
@@ -259,6 +260,7 @@ def _finish_blocking(attempt: _Attempt, call: Any, timeout: float | None) -> Non
         except grpc.FutureCancelledError:
             step = rule.witness_answered(None)
         else:
+            path.knowledge.heard(address, time.monotonic())
             step = rule.witness_answered(_verdict(record))
     asked = step is Step.SYNC
     if asked:

@@ -87,8 +87,8 @@ class WitnessTable:
       if it shares no conflict key with a held one (one without keys shares with all)
       and there is room. The same call again is accepted. So all held calls commute,
       and may be run again in any order.
-    - 2, 5: from ``freeze`` on nothing is ever accepted under that number, and the held
-      calls stay readable until ``start`` under a higher one.
+    - 2, 5: from ``freeze`` on nothing is ever accepted under that number or a lower one,
+      and the held calls stay readable, under their own number, until the next ``start``.
     - 2: a table made with the past's ``highest`` is unlisted: it takes no record and
       gives no calls until started under a higher number.
     - 11: numbers in force only grow; a record under any other is refused.
@@ -109,6 +109,8 @@ class WitnessTable:
         self.mode = WitnessMode.UNLISTED
         # In force, frozen or, in an unlisted table, remembered; 0: none ever.
         self.configuration = highest
+        # The number that the held calls were recorded under.
+        self._held_under = 0
         self.group = group
         self.accepted = 0
         self.refused = 0
@@ -221,11 +223,13 @@ class WitnessTable:
         """Judge a freeze: ACCEPTED, also when frozen under this number already.
 
         A number beyond the one in force is accepted too: nothing was recorded under
-        it, and nothing will be. An unlisted table may have forgotten records.
+        it, and nothing will be. The calls of the one that was in force stay. An unlisted
+        table may have forgotten records.
         """
         if group != self.group:
             return WitnessVerdict.OTHER_GROUP
-        if self.mode is WitnessMode.UNLISTED or configuration < self.configuration:
+        known = configuration >= self.configuration or configuration == self._held_under
+        if self.mode is WitnessMode.UNLISTED or not known:
             return WitnessVerdict.OTHER_CONFIGURATION
         return WitnessVerdict.ACCEPTED
 
@@ -233,9 +237,10 @@ class WitnessTable:
         """Accept nothing under this number from now on; return the held calls' bodies."""
         verdict = self.may_freeze(group, configuration)
         invariant(verdict is WitnessVerdict.ACCEPTED, "a freeze is judged before it is made")
-        if configuration > self.configuration:
-            self._begin(configuration)
+        self.configuration = max(self.configuration, configuration)
         self.mode = WitnessMode.FROZEN
+        if configuration != self._held_under:
+            return []
         return [held.body for held in self._calls.values()]
 
     def may_start(self, group: str, configuration: int, *, refresh: bool = False) -> WitnessVerdict:
@@ -276,7 +281,7 @@ class WitnessTable:
 
     def _begin(self, configuration: int) -> None:
         invariant(configuration > self.configuration, "configuration numbers only grow")
-        self.configuration = configuration
+        self.configuration = self._held_under = configuration
         self._calls.clear()
         self._keys.clear()
         self._keyless = self._bytes = self._round = 0

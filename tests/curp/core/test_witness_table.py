@@ -131,6 +131,19 @@ def test_a_number_never_started_can_be_frozen() -> None:
     assert table.freeze("g", 3) == []
     assert table.may_start("g", 3) is FROZEN
     assert table.may_start("g", 2) is OTHER
+    assert table.may_freeze("g", 2) is OTHER
+    assert record(table, 2, 11) is OTHER
+
+
+def test_freezing_the_wrong_number_first_loses_nothing() -> None:
+    """Invariant 5: calls stay readable under their own number until the next start."""
+    table = started()
+    record(table, 1, 10)
+    assert table.freeze("g", 3) == []
+    assert table.freeze("g", 1) == [1]
+    assert table.freeze("g", 3) == []
+    assert table.configuration == 3
+    table.start("g", 4)
     assert table.may_freeze("g", 1) is OTHER
 
 
