@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -36,6 +36,8 @@ _SUBSCRIBE_TIMEOUT_S = 10.0
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
 _POLL_S = 0.5
+# Each round has to be answered within the time of one statement.
+_IN_PIPELINE = 100
 _Statement = tuple[bytes, tuple[Any, ...]]
 
 
@@ -86,6 +88,48 @@ class PostgresBackend:
         except (psycopg.Error, OSError) as error:
             raise failed(error) from error
         return self._read(request, rows)
+
+    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        """Carry out requests in pipelines: many statements a round trip, each one a transaction.
+
+        In one transaction they would hold each other's rows, and batches of one client's
+        could wait for one another in a ring.
+        """
+        try:
+            packed = [self._pack(request) for request in requests]
+            self._check()
+            pool = self.pools.blocking
+            try:
+                found = _fetch_all(pool, packed)
+            except psycopg.OperationalError as error:
+                if not _was_lost(error):
+                    raise
+                pool.check()
+                found = _fetch_all(pool, packed)
+            return [self._read(*each) for each in zip(requests, found, strict=True)]
+        except BackendError as error:
+            return [error] * len(requests)
+        except (psycopg.Error, OSError) as error:
+            return [failed(error)] * len(requests)
+
+    async def ask_all_async(self, requests: Sequence[Any]) -> list[Any]:
+        """The same on the running event loop."""
+        try:
+            packed = [self._pack(request) for request in requests]
+            self._check()
+            pool = await self.pools.awaiting()
+            try:
+                found = await _fetch_all_async(pool, packed)
+            except psycopg.OperationalError as error:
+                if not _was_lost(error):
+                    raise
+                await pool.check()
+                found = await _fetch_all_async(pool, packed)
+            return [self._read(*each) for each in zip(requests, found, strict=True)]
+        except BackendError as error:
+            return [error] * len(requests)
+        except (psycopg.Error, OSError) as error:
+            return [failed(error)] * len(requests)
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
         """Let go of keyed calls whose retention is over; how many."""
@@ -295,6 +339,43 @@ async def _fetch_async(
         except NoAnswer:
             await connection.close()
             raise
+
+
+def _fetch_all(pool: psycopg_pool.ConnectionPool[Any], packed: list[_Statement]) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    with pool.connection() as connection:
+        try:
+            for at in range(0, len(packed), _IN_PIPELINE):
+                with connection.pipeline() as pipeline:
+                    cursors = []
+                    for statement, arguments in packed[at : at + _IN_PIPELINE]:
+                        cursors.append(connection.execute(statement, arguments, binary=True))
+                        # The end of its transaction.
+                        pipeline.sync()
+                    found += [cursor.fetchall() for cursor in cursors]
+        except NoAnswer:
+            connection.close()
+            raise
+    return found
+
+
+async def _fetch_all_async(
+    pool: psycopg_pool.AsyncConnectionPool[Any], packed: list[_Statement]
+) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    async with pool.connection() as connection:
+        try:
+            for at in range(0, len(packed), _IN_PIPELINE):
+                async with connection.pipeline() as pipeline:
+                    cursors = []
+                    for statement, arguments in packed[at : at + _IN_PIPELINE]:
+                        cursors.append(await connection.execute(statement, arguments, binary=True))
+                        await pipeline.sync()
+                    found += [await cursor.fetchall() for cursor in cursors]
+        except NoAnswer:
+            await connection.close()
+            raise
+    return found
 
 
 def _was_lost(error: psycopg.OperationalError) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import redis
@@ -12,6 +12,7 @@ from lease_server.log import get_logger
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.clients import Clients
 from rifl.stores.redis.keys import sweep_keys
+from rifl.stores.redis.pipelines import Sent, rounds
 from rifl.stores.redis.scripts import Script
 from rifl.stores.redis.steps import steps_of
 from rifl.stores.shared.backend import BackendError, WentBackwards
@@ -69,6 +70,54 @@ class RedisBackend:
                 step = steps.send(await self._run_async(*step))
         except StopIteration as stop:
             return stop.value
+
+    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        """Carry out requests in one pipeline; one by one on a cluster."""
+        if self.clustered:
+            return [_reply(self.ask, request) for request in requests]
+        steps = rounds(requests, self.invocation, self._accept)
+        client = self.clients.blocking
+        try:
+            sent = next(steps)
+            while True:
+                self._check()
+                replies = _pipeline(client, sent).execute(raise_on_error=False)
+                if left := _without_script(sent, replies):
+                    for script in {sent[at][0] for at in left}:
+                        client.script_load(script.text)
+                    again = _pipeline(client, [sent[at] for at in left])
+                    _put(replies, left, again.execute(raise_on_error=False))
+                sent = steps.send(replies)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        except BackendError as error:
+            return [error] * len(requests)
+        except (redis.RedisError, OSError) as error:
+            return [_failed(error)] * len(requests)
+
+    async def ask_all_async(self, requests: Sequence[Any]) -> list[Any]:
+        """The same on the running event loop."""
+        if self.clustered:
+            return [await _reply_async(self.ask_async, request) for request in requests]
+        steps = rounds(requests, self.invocation, self._accept)
+        client = self.clients.awaiting()
+        try:
+            sent = next(steps)
+            while True:
+                self._check()
+                replies = await _pipeline(client, sent).execute(raise_on_error=False)
+                if left := _without_script(sent, replies):
+                    for script in {sent[at][0] for at in left}:
+                        await client.script_load(script.text)
+                    again = _pipeline(client, [sent[at] for at in left])
+                    _put(replies, left, await again.execute(raise_on_error=False))
+                sent = steps.send(replies)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        except BackendError as error:
+            return [error] * len(requests)
+        except (redis.RedisError, OSError) as error:
+            return [_failed(error)] * len(requests)
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
         """Let go of keyed calls whose retention is over; see ``Backend``."""
@@ -194,6 +243,39 @@ class RedisBackend:
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)
             finally:
                 pubsub.close()
+
+
+def _pipeline(client: Any, sent: Sent) -> Any:
+    # Not a transaction: each script is one step, and a long one would hold up all others.
+    pipeline = client.pipeline(transaction=False)
+    for script, parts in sent:
+        pipeline.evalsha(script.sha, *parts)
+    return pipeline
+
+
+def _without_script(sent: Sent, replies: list[Any]) -> list[int]:
+    return [
+        at for at in range(len(sent)) if isinstance(replies[at], redis.exceptions.NoScriptError)
+    ]
+
+
+def _put(replies: list[Any], places: list[int], found: list[Any]) -> None:
+    for at, reply in zip(places, found, strict=True):
+        replies[at] = reply
+
+
+def _reply(ask: Callable[[Any], Any], request: Any) -> Any:
+    try:
+        return ask(request)
+    except BackendError as error:
+        return error
+
+
+async def _reply_async(ask: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
+    try:
+        return await ask(request)
+    except BackendError as error:
+        return error
 
 
 def _failed(error: Exception) -> BackendError:

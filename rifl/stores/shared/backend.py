@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from rifl.core.later import Later
@@ -28,6 +28,16 @@ class Backend(Protocol):
         """Carry out a request, blocking; raises ``BackendError`` and nothing else."""
 
     async def ask_async(self, request: Any) -> Any:
+        """The same on the running event loop."""
+
+    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        """Carry out requests of one client's, in their order, each one a step of its own.
+
+        In as few round trips as it can. Returns for each its reply, or the ``BackendError``
+        it failed with; raises nothing. Blocks.
+        """
+
+    async def ask_all_async(self, requests: Sequence[Any]) -> list[Any]:
         """The same on the running event loop."""
 
     def expire_keys(self, lost: bytes, limit: int) -> int:

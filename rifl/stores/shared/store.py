@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets as randomness
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from lease_server.log import get_logger
@@ -24,6 +24,7 @@ from rifl.core.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
+from rifl.core.groups import Replies
 from rifl.core.invariant import invariant
 from rifl.core.later import Later
 from rifl.core.observer import Observer
@@ -46,6 +47,7 @@ from rifl.stores.shared.requests import (
     Found,
     Look,
 )
+from rifl.stores.shared.together import AllSteps
 
 __all__ = ["SharedStore"]
 
@@ -158,6 +160,19 @@ class SharedStore:
     def claim(self, call: Call, policy: MethodPolicy) -> Later:
         """Decide about a call and claim it if it is new: one request, as a rule."""
         return self._steps(self._claim(call, policy))
+
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Later:
+        """Decide about many calls and claim those that are new; see ``Group``."""
+        return AllSteps(self._backend, [self._claim(call, policy) for call in calls])
+
+    def start_all(self, attempts: Sequence[Attempt]) -> Replies:
+        """Nothing to do: the claims are the intents."""
+        return [None] * len(attempts)
+
+    def finish_all(self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]) -> Later:
+        """Make many records durable, then settle; see ``Group``."""
+        pairs = zip(attempts, records, strict=True)
+        return AllSteps(self._backend, [self._finish(*pair) for pair in pairs])
 
     def start(self, attempt: Attempt) -> Later | None:
         """Nothing to do: the claim is the intent."""
