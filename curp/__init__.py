@@ -1,5 +1,19 @@
 """Replicated groups (DESIGN §7): durable in one round trip, exactly once through leader changes."""
 
-from curp.replica import Diverged, NotServed, Replica, ReplicaStopped, now, random
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from curp.replica import Diverged, NotServed, Replica, ReplicaStopped, now, random
 
 __all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "now", "random"]
+
+
+def __getattr__(name: str) -> Any:
+    # A client imports its path from here, and needs nothing of a server.
+    if name in __all__:
+        import curp.replica
+
+        return getattr(curp.replica, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -172,6 +172,8 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
     )
     if limit := header.max_response_bytes:
         call.max_response_bytes = limit
+    if configuration := header.configuration:
+        call.configuration = configuration
     call.stamp = (header.time_us, header.seed)
     return call
 

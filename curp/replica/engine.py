@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from curp.replica.group_store import Arrival, GroupStore
+from curp.replica.group_store import Arrival, GroupStore, not_by_log
 from curp.replica.services import Services
 from rifl.core.call import Call
 from rifl.server.engine import Engine
+from rifl.wire import find_header, parse_call
 
 __all__ = ["GroupEngine"]
 
@@ -29,7 +30,11 @@ class GroupEngine(Engine):
         """Step 1, on the leader only; keeps the call's bytes and its conflict keys."""
         if not self._group.serving:
             # Before its token is looked at: nobody here can tell whether it is genuine.
-            raise self._group.not_leader()
+            refusal = self._group.not_leader()
+            header = find_header(context.invocation_metadata())
+            if header is None:
+                raise refusal
+            raise not_by_log(refusal, parse_call(header, method, b""))
         call = super().arrive(method, request, context, read)
         facts = self._services.facts(method)
         if facts is None:

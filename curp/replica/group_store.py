@@ -31,13 +31,14 @@ from rifl.core.errors import (
 )
 from rifl.core.invariant import InvariantViolated
 from rifl.core.namespace import is_namespace
+from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
 
-__all__ = ["Arrival", "GroupStore", "LogWrite"]
+__all__ = ["Arrival", "GroupStore", "LogWrite", "not_by_log"]
 
 
 class Arrival:
@@ -235,6 +236,12 @@ class GroupStore(EmbeddedStore):
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision:
         """Decide about a call and claim it if it is new, while this replica leads."""
+        try:
+            return self._claim(call, policy)
+        except RiflError as error:
+            raise not_by_log(error, call) from None
+
+    def _claim(self, call: Call, policy: MethodPolicy) -> Decision:
         now = self._clock()
         with self._lock:
             if not self.serving:
@@ -440,6 +447,7 @@ class GroupStore(EmbeddedStore):
                 done.append(heapq.heappop(self._synced_waiters)[2])
             if self._draining:
                 self._idle.notify_all()
+        self._strike("reply")
         for pending in done:
             pending.succeed()
         for wake in waiters:
@@ -628,6 +636,17 @@ def _arrival(call: Call) -> Arrival:
         # A resolution: nothing runs, and it conflicts with nothing that does.
         found = call.extra = Arrival(b"", frozenset(), 0, 1, (), deterministic=False)
     return found
+
+
+def not_by_log(error: RiflError, call: Call) -> RiflError:
+    """Return a refusal as it is told of a call that may be on a witness (invariant 13).
+
+    A later leader may run it: only what is in the log says that it never will.
+    """
+    if call.configuration and error.outcome is Outcome.NOT_EXECUTED:
+        # Of this refusal, not of its class.
+        error.__dict__["outcome"] = Outcome.UNKNOWN
+    return error
 
 
 def _wake(pendings: list[Pending]) -> None:

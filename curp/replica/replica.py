@@ -44,7 +44,10 @@ from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
 
-__all__ = ["Replica"]
+__all__ = ["PATH", "Replica"]
+
+# What clients load to send their calls by: an entry point of the group `rifl.paths`.
+PATH = "curp"
 
 _log = get_logger("curp.replica")
 _NEVER = {
@@ -236,6 +239,7 @@ class Replica:
             not_deduplicated=self._policies.not_deduplicated(),
             window=self.settings.window,
             peer_property=self._peer_property,
+            path=PATH,
         )
         add_outcomes_service(server, self._engine, self._aio.shell)
         add_group_service(server, self, peer_property=self._peer_property)

@@ -295,7 +295,8 @@ class Runner:
                 witnesses=list(found.witnesses.witnesses),
                 seconds=round(time.monotonic() - began, 3),
             )
-            self._over.wait()
+            while not (self._over.wait(_LOOK_S) or self._closing.is_set()):
+                pass
             if self._error is None:
                 leading.drain()
         except (StorageUnavailable, RiflError) as error:

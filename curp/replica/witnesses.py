@@ -34,6 +34,7 @@ class Witnesses:
         self._group_token = group_token
         self._lock = threading.Lock()
         self._clients: dict[str, WitnessClient] = {}
+        self._noted: set[tuple[str, str]] = set()
 
     def freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
         """Freeze a witness; what it holds, None if it cannot tell (invariant 5)."""
@@ -77,6 +78,7 @@ class Witnesses:
         except grpc.RpcError as error:
             self._note("witness_not_told", address, error)
             return None
+        self._reached("witness_not_told", address)
         return verdict, self.read(stuck)
 
     def status(self, address: str, timeout_s: float) -> pb.WitnessStatusReply | None:
@@ -131,7 +133,14 @@ class Witnesses:
                 )
             return client
 
-    @staticmethod
-    def _note(event: str, address: str, error: grpc.RpcError) -> None:
+    def _note(self, event: str, address: str, error: grpc.RpcError) -> None:
         code = error.code() if isinstance(error, grpc.Call) else None
-        _log.warning(event, witness=address, code=None if code is None else code.name)
+        # Once for each time that it cannot be reached.
+        if (event, address) not in self._noted:
+            self._noted.add((event, address))
+            _log.warning(event, witness=address, code=None if code is None else code.name)
+
+    def _reached(self, event: str, address: str) -> None:
+        if (event, address) in self._noted:
+            self._noted.discard((event, address))
+            _log.info("witness_back", witness=address)

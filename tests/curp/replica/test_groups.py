@@ -1,0 +1,241 @@
+"""Groups with witnesses: DESIGN §7, invariants 1, 3, 4, 5, 9, 10, 11, 12 and 13."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from curp.log.memory import MemoryEngine, MemoryLog
+from curp.v1 import curp_pb2 as pb
+from curp.v1 import curp_pb2_grpc
+from tests.curp.replica.by_hand import ByHand
+from tests.curp.replica.running import Running, replica
+from tests.helpers.processes import Process, started
+from tests.helpers.waiting import until
+
+# Nothing is appended by time: what is unsynced stays so until somebody asks.
+_LAZY = {"batch_delay_s": 600.0}
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[str]:
+    """One witness, in memory."""
+    with _witness(tmp_path, "w1") as process:
+        yield process.line()
+
+
+def _witness(tmp_path: Path, name: str, listen: str = "127.0.0.1:0") -> object:
+    return started("curp.witness", "--listen", listen, log=tmp_path / f"{name}.err")
+
+
+def _held(address: str) -> pb.WitnessStatusReply:
+    with grpc.insecure_channel(address) as channel:
+        status: pb.WitnessStatusReply = curp_pb2_grpc.WitnessStub(channel).Status(
+            pb.WitnessStatusRequest(), timeout=20, wait_for_ready=True
+        )
+        return status
+
+
+def _registered(running: Running) -> tuple[ByHand, int]:
+    """A client whose registration is in the log, and the configuration number."""
+    running.until_leading()
+    client = ByHand(running.address)
+    number = client.configuration().configuration
+    assert client.mark(client.deposit("first", "opening", 1, configuration=number)) == str(number)
+    return client, number
+
+
+def test_what_commutes_is_answered_first_and_what_does_not_is_synced(witness: str) -> None:
+    """The first call of a client and one in conflict are marked synced (invariants 1 and 3)."""
+    log = MemoryLog()
+    with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
+        client, number = _registered(running)
+        tail = log.tail
+        first = client.deposit("a1", "alice", 2, configuration=number)
+        other = client.deposit("b1", "bob", 3, configuration=number)
+        assert (client.mark(first), client.mark(other), log.tail) == ("", "", tail)
+        conflicting = client.deposit("a2", "alice", 4, configuration=number)
+        assert client.mark(conflicting) == str(number)
+        assert log.tail == tail + 3
+        # A caller with no number, and one with another: synced before their answer.
+        assert client.deposit("c1", "carol", 5).ok
+        assert log.tail == tail + 4
+        assert client.mark(client.deposit("d", "dora", 6, configuration=number + 1)) == str(number)
+        assert log.tail == tail + 5
+        answered = running.replica.answered()
+        assert (answered["fast"], answered["conflict"], answered["unregistered"]) == (2, 1, 1)
+        assert answered["no-number"] == 2
+
+
+def test_a_duplicate_of_an_unsynced_call_waits_for_its_entry(witness: str) -> None:
+    """Its answer is synced then, and says so; a sync request brings it about (invariant 9)."""
+    log = MemoryLog()
+    with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
+        client, number = _registered(running)
+        assert client.mark(client.deposit("a1", "alice", 2, configuration=number)) == ""
+        again = client.begin_deposit("a1", "alice", 2, configuration=number, attempt=2)
+        assert client.sync(2, number + 1) == "OTHER_CONFIGURATION"
+        assert client.sync(9, number) == "NOT_KNOWN"
+        assert client.sync(2, number) == "SYNCED"
+        assert dict(again.trailing_metadata())["curp-synced"] == str(number)
+        assert dict(again.trailing_metadata())["rifl-outcome"] == "replayed"
+        assert client.sync(2, number) == "SYNCED"
+        assert running.bank.paid["a1"] == 1
+
+
+def test_reads_wait_for_what_they_conflict_with(witness: str) -> None:
+    """And for nothing else; nothing of them is logged (invariant 10)."""
+    log = MemoryLog()
+    with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
+        client, number = _registered(running)
+        client.deposit("a1", "alice", 2, configuration=number)
+        tail = log.tail
+        assert client.balance("bob", 3, configuration=number).ok
+        assert log.tail == tail
+        assert client.balance("alice", 4, configuration=number).ok
+        assert log.tail == tail + 1
+        assert client.balance("alice", 5, configuration=number).ok
+        assert log.tail == tail + 1
+
+
+def test_witnesses_are_told_what_is_synced(witness: str) -> None:
+    """They drop it, and nothing else (invariant 12)."""
+    with replica(MemoryLog().engine(), witnesses=[witness], **_LAZY) as running:
+        client, number = _registered(running)
+        assert client.record(witness, "a1", "alice", 2, configuration=number) == "ACCEPTED"
+        assert client.mark(client.deposit("a1", "alice", 2, configuration=number)) == ""
+        assert _held(witness).held == 1
+        assert client.sync(2, number) == "SYNCED"
+        until(lambda: _held(witness).held == 0, "the witness drops what is synced")
+
+
+def test_a_request_that_is_stuck_on_a_witness_is_run_by_the_leader(witness: str) -> None:
+    """Its client died on the way: it is run once, synced and collected (invariant 12)."""
+    with replica(MemoryLog().engine(), witnesses=[witness]) as running:
+        client, number = _registered(running)
+        assert client.record(witness, "stuck", "alice", 2, configuration=number) == "ACCEPTED"
+        other, seq = ByHand(running.address), 0
+        while _held(witness).held:
+            # Rounds of collection follow what others do.
+            seq += 1
+            assert seq < 2000
+            other.deposit(f"other{seq}", "bob", seq, configuration=number, first=seq)
+        assert running.bank.paid["stuck"] == 1
+        assert client.deposit("stuck", "alice", 2, configuration=number).outcome != "executed"
+        assert running.bank.paid["stuck"] == 1
+
+
+def test_a_new_leader_replays_what_a_witness_holds(tmp_path: Path, witness: str) -> None:
+    """Answered first, never appended: there after the leader was lost (invariant 5)."""
+    log = MemoryLog()
+    lost = Running(log.engine(), "r1", witnesses=[witness], **_LAZY)
+    try:
+        client, number = _registered(lost)
+        for seq, account in enumerate(("alice", "bob", "carol"), 2):
+            verdict = client.record(witness, account, account, seq, configuration=number, first=seq)
+            assert verdict == "ACCEPTED"
+            reply = client.deposit(account, account, seq, configuration=number, first=seq)
+            assert (reply.ok, client.mark(reply)) == (True, "")
+        with replica(log.engine(), "r2", witnesses=[witness]) as second:
+            # As if it had been stopped in the middle: its number is taken from it.
+            until(lambda: _expired(log, second), "the second leads")
+            assert {key: second.bank.paid.get(key) for key in ("alice", "bob", "carol")} == {
+                "alice": 1,
+                "bob": 1,
+                "carol": 1,
+            }
+            client.move(second.address)
+            new = client.configuration().configuration
+            assert new > number
+            # The same identity at the new leader: its first answer, and it is synced.
+            again = client.deposit("carol", "carol", 4, configuration=new, attempt=2)
+            assert (again.outcome, client.mark(again)) == ("replayed", str(new))
+            # The witness serves the new number only, and from empty.
+            assert client.record(witness, "z", "z", 5, configuration=number) != "ACCEPTED"
+            assert _held(witness).configuration == new
+    finally:
+        lost.stop()
+
+
+def test_a_deposed_leader_drops_its_answers_and_follows(witness: str) -> None:
+    """What it executed and never logged is gone from its state (invariant 4)."""
+    log = MemoryLog()
+    with replica(log.engine(), "r1", witnesses=[witness], **_LAZY) as first:
+        client, number = _registered(first)
+        # Not on the witness: nobody was told that this one is final.
+        assert client.mark(client.deposit("lost", "alice", 2, configuration=number)) == ""
+        assert first.bank.paid["lost"] == 1
+        taken = log.engine()
+        until(lambda: _take(log, taken), "the number is taken")
+        waiting = client.begin_deposit("also lost", "alice", 3, configuration=number)
+        assert waiting.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE)
+        until(lambda: "lost" not in first.bank.paid, "it begins over")
+        assert first.bank.paid == {"first": 1}
+        first.until_leading()
+        assert client.deposit("lost", "alice", 2, attempt=2).ok
+        assert first.bank.paid == {"first": 1, "lost": 1}
+
+
+def _expired(log: MemoryLog, other: Running) -> bool:
+    if log.leader is not None and not log.leader.replica.startswith(other.replica.settings.name):
+        log.expires_at = 0.0
+    return other.replica.role == "leader"
+
+
+def _take(log: MemoryLog, engine: MemoryEngine) -> bool:
+    log.expires_at = 0.0
+    return engine.take_leadership("thief", "127.0.0.1:1", term_s=0.5) > 0
+
+
+def test_another_witness_list_is_in_force_only_under_a_new_number(
+    tmp_path: Path, witness: str
+) -> None:
+    """What was answered first is synced before, and the old witness serves no more (11)."""
+    log = MemoryLog()
+    with (
+        _witness(tmp_path, "w2") as other,  # type: ignore[attr-defined]
+        replica(log.engine(), witnesses=[witness], **_LAZY) as running,
+    ):
+        second = other.line()
+        client, number = _registered(running)
+        client.deposit("a1", "alice", 2, configuration=number)
+        tail = log.tail
+        with grpc.insecure_channel(running.address) as channel:
+            changed = curp_pb2_grpc.GroupStub(channel).ChangeWitnesses(
+                pb.ChangeWitnessesRequest(witnesses=[second], configuration=number), timeout=30
+            )
+            assert (list(changed.witnesses), changed.configuration) == ([second], number + 1)
+            assert log.tail == tail + 1
+            with pytest.raises(grpc.RpcError):
+                curp_pb2_grpc.GroupStub(channel).ChangeWitnesses(
+                    pb.ChangeWitnessesRequest(witnesses=[], configuration=number), timeout=30
+                )
+        assert client.mark(client.deposit("b", "bob", 3, configuration=number)) == str(number + 1)
+        assert client.record(second, "c", "carol", 4, configuration=number + 1) == "ACCEPTED"
+        assert client.mark(client.deposit("c", "carol", 4, configuration=number + 1)) == ""
+
+
+def test_a_witness_that_restarted_is_listed_under_a_new_number(tmp_path: Path) -> None:
+    """It refuses until then, and the leader notices when it collects (invariants 2 and 11)."""
+    process = Process("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w.err")
+    try:
+        address = process.line()
+        with replica(MemoryLog().engine(), witnesses=[address]) as running:
+            client, number = _registered(running)
+            process.kill()
+            process.close()
+            process = Process("curp.witness", "--listen", address, log=tmp_path / "w.err")
+            assert process.line() == address
+            assert client.record(address, "x", "x", 2, configuration=number) != "ACCEPTED"
+            assert client.deposit("x", "x", 2, configuration=number).ok
+            new = until(
+                lambda: (found := client.configuration().configuration) > number and found,
+                "a new number",
+            )
+            until(lambda: _held(address).mode == "normal", "the witness is started")
+            assert client.record(address, "y", "y", 3, configuration=new) == "ACCEPTED"
+    finally:
+        process.close()
