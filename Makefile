@@ -20,10 +20,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo postgresql test lint types generate check-generated bench chaos chaos-long clean
+.PHONY: help demo demo-spark bench-spark postgresql test lint types generate check-generated bench chaos chaos-long clean
 
 help:
-	@echo "make demo | test | chaos | chaos-long | lint | types | generate | check-generated | bench | clean"
+	@echo "make demo | demo-spark | test | chaos | chaos-long | lint | types | generate | check-generated | bench | bench-spark | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -50,6 +50,13 @@ $(GEN_INSTALLED): | $(INSTALLED)
 
 demo: $(INSTALLED)
 	@$(PYTHON) -m examples.demo $(DEMO_FLAGS)
+
+# Needs a Java, 17 or newer, and says so where there is none.
+demo-spark: $(INSTALLED)
+	@$(PYTHON) -m examples.flights $(DEMO_FLAGS)
+
+bench-spark: $(INSTALLED)
+	@$(PYTHON) -m benchmarks.spark $(BENCH_FLAGS)
 
 # The one thing that pip has no good package of: tests of the PostgreSQL store.
 postgresql:

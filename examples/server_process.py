@@ -40,6 +40,13 @@ class ServerProcess:
         """Kill what is left."""
         self._kill()
 
+    @property
+    def pid(self) -> int:
+        """The process id; raises ``RuntimeError`` if none runs."""
+        if self._process is None:
+            raise RuntimeError("it does not run")
+        return self._process.pid
+
     def start(self) -> int:
         """Start it and return its port once it listens."""
         with tempfile.TemporaryFile("w+") as complaints:

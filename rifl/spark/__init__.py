@@ -7,7 +7,9 @@
        .option("target", "bank:50051").option("method", "/bank.v1.Bank/Deposit")
        .option("key", "txn_id").mode("append").save())
 
-See docs/spark.md.
+``df.writeStream.format("rifl")`` takes the same options. ``call`` gives replies as
+a column, ``session`` handles a named session, and ``spark.read.format("rifl-records")``
+reads a store. See docs/spark.md.
 """
 
 from __future__ import annotations
@@ -15,19 +17,35 @@ from __future__ import annotations
 from typing import Any
 
 from rifl.spark.errors import DeliveryError, IdentityError, PlanError, RowError, SparkError
+from rifl.spark.sessions import Session, session
 
 __all__ = [
     "DeliveryError",
     "IdentityError",
     "PlanError",
     "RowError",
+    "Session",
     "SparkError",
+    "call",
     "register",
+    "session",
 ]
 
 
 def register(spark: Any) -> None:
-    """Make the format ``rifl`` known to a Spark session. Again is harmless."""
+    """Make the formats ``rifl`` and ``rifl-records`` known to a Spark session.
+
+    Again is harmless. Executors need rifl installed.
+    """
+    from rifl.spark.records import RecordsDataSource
     from rifl.spark.sink import RiflDataSource
 
     spark.dataSource.register(RiflDataSource)
+    spark.dataSource.register(RecordsDataSource)
+
+
+def call(df: Any, **arguments: Any) -> Any:
+    """Return the frame with a service's replies; see ``rifl.spark.enrichment.call``."""
+    from rifl.spark.enrichment import call as enriched
+
+    return enriched(df, **arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +50,9 @@ class _Retries(Observer):
     def call_ended(self, ended: EndedCall, begun: Any) -> None:
         self.count += max(0, ended.attempts - 1)
 
+    def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
+        self.count += sum(each.attempts for each in ended) - len(ended)
+
 
 # One for each process and session. Worker processes are forked from a daemon that
 # never used gRPC, and gRPC must not be used before a fork: so made on first use.
@@ -57,21 +60,25 @@ _channels: dict[tuple[int, ConnectionOptions, str], WorkerChannel] = {}
 
 
 def worker_channel(
-    connection: ConnectionOptions, session: str, retention_s: float | None
+    connection: ConnectionOptions, session: str, retention_s: float | None, timeout_s: float
 ) -> WorkerChannel:
     """Return this process's channel in the session, opened on first use.
 
     A worker runs one task at a time, so a channel of another session, which an
-    earlier task used, is closed.
+    earlier task used, is closed. Raises ``CallError`` if there is no session within
+    ``timeout_s``.
     """
     wanted = (os.getpid(), connection, session)
     found = _channels.get(wanted)
     if found is None:
         found = WorkerChannel(connection, session, retention_s)
-        # After the new one is there, so that they share the connection.
-        stale = [key for key in _channels if key[1] == connection]
-        found.channel.session.open(timeout=None)
-        for key in stale:
+        try:
+            found.channel.session.open(timeout_s)
+        except BaseException:
+            found.channel.close()
+            raise
+        # Only now, so that the new one shares the connection.
+        for key in [key for key in _channels if key[1] == connection]:
             _channels.pop(key).channel.close()
         _channels[wanted] = found
     return found
@@ -120,7 +127,9 @@ def _read(path: str | None) -> bytes | None:
 def _interceptors(connection: ConnectionOptions) -> list[Any]:
     if not connection.metadata:
         return []
-    return [_Metadata(tuple((name, _secret(source)) for name, source in connection.metadata))]
+    for _, source in connection.metadata:
+        _secret(source)
+    return [_Metadata(connection.metadata)]
 
 
 def _secret(source: str) -> str:
@@ -149,10 +158,13 @@ class _Metadata(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg, misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg, misc]
 ):
-    """Adds the same entries to every call, the lease server's included."""
+    """Adds entries to every call, the lease server's included.
 
-    def __init__(self, entries: tuple[tuple[str, str], ...]) -> None:
-        self._entries = entries
+    Their values are read each time: tokens are exchanged while a worker lives.
+    """
+
+    def __init__(self, sources: tuple[tuple[str, str], ...]) -> None:
+        self._sources = sources
 
     def intercept_unary_unary(
         self, continuation: Callable[..., Any], details: Any, request: Any
@@ -168,7 +180,7 @@ class _Metadata(
         return _Details(
             details.method,
             details.timeout,
-            (*(details.metadata or ()), *self._entries),
+            (*(details.metadata or ()), *((name, _secret(at)) for name, at in self._sources)),
             details.credentials,
             getattr(details, "wait_for_ready", None),
             getattr(details, "compression", None),

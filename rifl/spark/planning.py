@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -21,7 +22,7 @@ from rifl.spark.descriptors import MethodShape, from_file, from_module, from_poo
 from rifl.spark.errors import PlanError, SparkError
 from rifl.spark.options import ConnectionOptions, WriteOptions
 
-__all__ = ["Driver", "SessionGone"]
+__all__ = ["Driver", "SessionGone", "process_driver"]
 
 _ATTEMPT_S = 10.0
 _LONGEST_PAUSE_S = 1.0
@@ -81,13 +82,17 @@ class Driver:
         )
         return int(grant.client_id)
 
-    def open_session(self, name: str, retention_s: float | None, method: str) -> int:
-        """Open a session and return its client id; raises ``SessionGone``."""
+    def open_session(self, name: str, retention_s: float | None, method: str | None) -> int:
+        """Open a session and return its client id; raises ``SessionGone``.
+
+        ``method``, unless None, is one that the server must deduplicate.
+        """
         request = lease_pb.OpenSessionRequest(
             name=name, retention_ms=int((retention_s or 0.0) * 1000)
         )
         opened = self._ask(self._leases.OpenSession, request)
-        self._require_deduplicated(method, opened)
+        if method is not None:
+            self._require_deduplicated(method, opened)
         return int(opened.client_id)
 
     def close_session(self, name: str) -> bool:
@@ -154,6 +159,21 @@ class Driver:
             f"the server at {self._target} could not be asked within {self._timeout_s:g} s: "
             f"{_code(error).name}: {_details(error)}"
         )
+
+
+# Spark's planner, commit and worker processes serve many micro-batches: a connection
+# each. Keyed by process, since gRPC does not survive a fork.
+_drivers: dict[tuple[int, ConnectionOptions], Driver] = {}
+
+
+def process_driver(connection: ConnectionOptions, timeout_s: float) -> Driver:
+    """Return a driver that lives as long as this process; for processes of Spark's."""
+    wanted = (os.getpid(), connection)
+    found = _drivers.get(wanted)
+    if found is None:
+        _drivers.clear()
+        found = _drivers[wanted] = Driver(connection, timeout_s)
+    return found
 
 
 def _code(error: grpc.RpcError) -> grpc.StatusCode:

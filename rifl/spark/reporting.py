@@ -18,7 +18,7 @@ from typing import Any
 from rifl.spark.counts import Counts
 from rifl.spark.errors import PlanError
 
-__all__ = ["check_metrics", "report"]
+__all__ = ["check_metrics", "report", "tell_aborted"]
 
 _log = logging.getLogger("rifl.spark")
 _HELP = {
@@ -75,6 +75,16 @@ def report(
             _add(Path(metrics), method, counts)
     except (OSError, ValueError) as error:
         _logger().warning("rifl could not write its report: %s", error)
+
+
+def tell_aborted(method: str, session: str) -> None:
+    """Say in the driver's log how to go on after a write that failed."""
+    _logger().warning(
+        "rifl write to %s aborted; what was executed stays so. Written again with "
+        'option("session", "%s") it would be finished, and nothing repeated',
+        method,
+        session,
+    )
 
 
 def _short(value: Any) -> Any:

@@ -104,7 +104,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Any) -> None:
         """Some task failed: what was sent stays, and its session stays open."""
-        discard(self._plan.options, messages)
+        discard(self._plan.options, messages, self._plan.session)
 
 
 class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +26,9 @@ from rifl.spark.errors import DeliveryError, IdentityError, PlanError
 from rifl.spark.keys import KeyPlan
 from rifl.spark.mapping import MessagePlan, plan_message
 from rifl.spark.naming import MicroBatch, lost_memory, run_session
-from rifl.spark.options import WriteOptions
-from rifl.spark.planning import Driver, SessionGone
-from rifl.spark.reporting import check_metrics, report
+from rifl.spark.options import ConnectionOptions, WriteOptions
+from rifl.spark.planning import Driver, SessionGone, process_driver
+from rifl.spark.reporting import check_metrics, report, tell_aborted
 
 __all__ = [
     "TaskResult",
@@ -66,8 +68,12 @@ class WritePlan:
         *,
         stream: bool,
         session: str | None = None,
+        driver: Driver | None = None,
     ) -> WritePlan:
-        """Check everything that can be before a row is sent; raises ``PlanError``."""
+        """Check everything that can be before a row is sent; raises ``PlanError``.
+
+        ``driver`` is for a process that is not Spark's: it keeps no connection.
+        """
         KeyPlan(options.key, schema)
         check_metrics(options.metrics)
         if options.dead_letter is not None:
@@ -75,25 +81,20 @@ class WritePlan:
             open_path(options.dead_letter)
         if stream and (options.session is not None or options.close_session):
             raise PlanError("a stream's sessions are named by its query and micro-batch")
-        with Driver(options.connection, options.timeout_s) as driver:
-            shape = driver.shape(options)
-            _messages(options, schema, shape)
-            if stream:
-                return cls(
-                    options=options,
-                    schema=schema,
-                    shape=shape,
-                    session=None,
-                    client_id=driver.planned_id(options.method),
-                )
-            name = session or options.session or run_session()
-            try:
-                client_id = driver.open_session(name, options.retention_s, options.method)
-            except SessionGone as error:
-                raise PlanError(
-                    f"the session {name!r} is closed or past its retention: its rows were "
-                    "written, and would be written again under another name"
-                ) from error
+        driver = driver or process_driver(options.connection, options.timeout_s)
+        shape = driver.shape(options)
+        _messages(options, schema, shape)
+        if stream:
+            planned = driver.planned_id(options.method)
+            return cls(options=options, schema=schema, shape=shape, session=None, client_id=planned)
+        name = session or options.session or run_session()
+        try:
+            client_id = driver.open_session(name, options.retention_s, options.method)
+        except SessionGone as error:
+            raise PlanError(
+                f"the session {name!r} is closed or past its retention: its rows were "
+                "written, and would be written again under another name"
+            ) from error
         return cls(options=options, schema=schema, shape=shape, session=name, client_id=client_id)
 
     def delivery(self, worker: WorkerChannel, client_id: int) -> Delivery:
@@ -114,7 +115,9 @@ class WritePlan:
         try:
             if batch is not None:
                 self._require_known(batch)
-            worker = worker_channel(options.connection, name, options.retention_s)
+            worker = worker_channel(
+                options.connection, name, options.retention_s, options.timeout_s
+            )
         except CallError as error:
             if error.reason == "SESSION_CLOSED":
                 raise IdentityError(_closed_text(name, batch)) from error
@@ -132,23 +135,28 @@ class WritePlan:
     def _require_known(self, batch: MicroBatch) -> None:
         """Have the server confirm that it remembers this query (naming, rule 1)."""
         options = self.options
-        if options.adopt:
+        confirmed = (os.getpid(), options.connection, batch)
+        if options.adopt or confirmed in _confirmed:
             return
-        with Driver(options.connection, options.timeout_s) as driver:
-            if batch.root is not None:
-                try:
-                    driver.open_session(batch.root, options.retention_s, options.method)
-                except SessionGone:
-                    # Closed by this batch's own commit; the batch's session is not.
-                    return
-            elif not driver.close_session(batch.must_be_known or ""):
-                raise IdentityError(
-                    f"the server does not remember the micro-batches before {batch.batch} of "
-                    f"{batch.series}: the checkpoint is older than the retention of its "
-                    "sessions, or the target is another server than before. Sending could "
-                    "repeat what was sent; nothing was sent. If nothing was sent there "
-                    'before, option("adopt", "true") begins here.'
-                )
+        driver = process_driver(options.connection, options.timeout_s)
+        if batch.root is not None:
+            # Gone if this batch was committed before; its own session is not.
+            with contextlib.suppress(SessionGone):
+                driver.open_session(batch.root, options.retention_s, options.method)
+        elif not driver.close_session(batch.must_be_known or ""):
+            raise IdentityError(
+                f"the server does not remember the micro-batches before {batch.batch} of "
+                f"{batch.series}: the checkpoint is older than the retention of its "
+                "sessions, or the target is another server than before. Sending could "
+                "repeat what was sent; nothing was sent. If nothing was sent there "
+                'before, option("adopt", "true") begins here.'
+            )
+        _confirmed.clear()
+        _confirmed.add(confirmed)
+
+
+# The micro-batch that the server confirmed to this process.
+_confirmed: set[tuple[int, ConnectionOptions, MicroBatch]] = set()
 
 
 def _closed_text(name: str, batch: MicroBatch | None) -> str:
@@ -244,8 +252,7 @@ def commit_batch(plan: WritePlan, results: Sequence[TaskResult]) -> None:
     options, name = plan.options, plan.session or ""
     _publish(options, results)
     if options.session is None or options.close_session:
-        with Driver(options.connection, options.timeout_s) as driver:
-            driver.close_session(name)
+        process_driver(options.connection, options.timeout_s).close_session(name)
     _tell(options, name, None, results)
 
 
@@ -257,13 +264,18 @@ def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id
     if batch is None or batch.batch != batch_id:
         raise IdentityError(f"tasks say {batch}, and the commit is of batch {batch_id}")
     _publish(options, results)
-    with Driver(options.connection, options.timeout_s) as driver:
-        driver.close_session(batch.closed_by_commit)
+    driver = process_driver(options.connection, options.timeout_s)
+    driver.close_session(batch.closed_by_commit)
     _tell(options, batch.session, batch_id, results)
 
 
-def discard(options: WriteOptions, messages: Sequence[Any]) -> None:
-    """Abort: what was executed stays so; only unread dead letters go (naming, rule 3)."""
+def discard(options: WriteOptions, messages: Sequence[Any], session: str | None = None) -> None:
+    """Abort: what was executed stays so; only unread dead letters go (naming, rule 3).
+
+    ``session`` is a batch write's, by whose name it can be finished.
+    """
+    if session is not None:
+        tell_aborted(options.method, session)
     if options.dead_letter is not None:
         names = [name for each in messages if each is not None for name in each.result.dead_files]
         drop_files(options.dead_letter, names)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.helpers.waiting import DEADLINE_S
@@ -22,14 +22,22 @@ _ROOT = Path(__file__).parents[2]
 class Process:
     """One child running ``python -m module``, and the lines it printed."""
 
-    def __init__(self, module: str, *arguments: str, log: Path) -> None:
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        log: Path,
+        with_input: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = log
         with log.open("ab") as errors:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=_ROOT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+                # An open pipe for those that end when it closes.
+                stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )
@@ -84,8 +92,9 @@ class Process:
     def close(self) -> None:
         """Kill it if need be and let its pipe go."""
         self.kill()
-        if self._child.stdout is not None:
-            self._child.stdout.close()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Rows a second from Spark to one service, side by side."""

@@ -1,0 +1,266 @@
+"""``make bench-spark``: rows a second from Spark to one service, side by side.
+
+Naive ``foreachPartition`` with one blocking call a row, the same with calls pipelined by
+hand, the batch sink and the streaming sink; over the memory and the SQLite store. The
+service counts in memory. Then what a micro-batch costs beside a sink that does nothing,
+and what a session's keys cost the server. Figures are of this machine, now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
+
+import rifl.spark
+from examples.flights.cluster import environment, require_java
+from examples.flights.v1 import flights_pb2, flights_pb2_grpc
+from examples.server_process import ServerProcess
+
+_METHOD = "/flights.v1.Books/Post"
+_PIPELINED = 64
+
+
+def main() -> int:
+    """Measure, print a table, and one JSON object as the last line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keys", type=int, default=1_000_000, help="in one session; 0: skip")
+    options = parser.parse_args()
+    require_java()
+    with tempfile.TemporaryDirectory(prefix="rifl-bench-") as name:
+        directory = Path(name)
+        os.environ.update(environment(directory))
+        spark = _session()
+        results: dict[str, Any] = {}
+        for store in ("memory:", f"sqlite:///{directory}/rifl.db"):
+            with _books(store) as target:
+                kind = store.partition(":")[0]
+                results[kind] = _throughput(spark, target, directory / kind, options)
+        with _books("memory:") as target:
+            results["micro_batch_ms"] = _micro_batches(spark, target, directory / "micro")
+        if options.keys:
+            results["keys"] = _keys(spark, options.keys, f"sqlite:///{directory}/keys.db")
+        spark.stop()
+    _print(results)
+    print(json.dumps(results), flush=True)
+    return 0
+
+
+def _session() -> SparkSession:
+    spark = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    rifl.spark.register(spark)
+    spark.dataSource.register(_Nothing)
+    return spark
+
+
+@contextlib.contextmanager
+def _books(store: str) -> Iterator[str]:
+    with ServerProcess("examples.flights.books", "--store", store) as books:
+        yield f"127.0.0.1:{books.start()}"
+
+
+def _rows(spark: SparkSession, rows: int, start: int = 0) -> DataFrame:
+    return spark.range(start, start + rows, numPartitions=2).selectExpr(
+        "timestamp_seconds(id) as departs",
+        "'UA' as carrier",
+        "id as number",
+        "'EWR' as origin",
+        "'SFO' as dest",
+        "2565L as miles",
+    )
+
+
+def _throughput(
+    spark: SparkSession, target: str, directory: Path, options: argparse.Namespace
+) -> dict[str, float]:
+    ways: dict[str, Callable[[DataFrame, int], None]] = {
+        "blocking": lambda frame, _: frame.foreachPartition(_blocking(target)),
+        "pipelined": lambda frame, _: frame.foreachPartition(_by_hand(target)),
+        "batch sink": lambda frame, _: _sink(frame.write, target).mode("append").save(),
+        "streaming sink": lambda frame, at: _stream(spark, target, directory / str(at), frame),
+    }
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    start = 0
+    for at in range(options.rounds + 1):  # the first warms up, and does not count
+        for way, write in ways.items():
+            rows = options.rows // 8 if at == 0 or way == "blocking" else options.rows
+            frame = _rows(spark, rows, start)
+            start += rows
+            if way == "streaming sink":
+                frame.write.parquet(str(directory / str(at) / "input"))
+            began = time.perf_counter()
+            write(frame, at)
+            if at:
+                seconds[way].append((time.perf_counter() - began) / rows)
+    return {way: round(1 / statistics.median(each)) for way, each in seconds.items()}
+
+
+def _sink(writer: Any, target: str) -> Any:
+    return (
+        writer.format("rifl")
+        .option("target", target)
+        .option("method", _METHOD)
+        .option("key", "number")
+    )
+
+
+def _stream(spark: SparkSession, target: str, directory: Path, frame: DataFrame) -> None:
+    rows = spark.readStream.schema(frame.schema).parquet(str(directory / "input"))
+    query = (
+        _sink(rows.writeStream, target)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def _flight(row: Any) -> Any:
+    flight = flights_pb2.Flight(
+        carrier=row.carrier, number=row.number, origin=row.origin, dest=row.dest, miles=row.miles
+    )
+    flight.departs.FromDatetime(row.departs)
+    return flight
+
+
+def _blocking(target: str) -> Callable[[Iterable[Any]], None]:
+    def send(rows: Iterable[Any]) -> None:
+        with grpc.insecure_channel(target) as channel:
+            stub = flights_pb2_grpc.BooksStub(channel)
+            for row in rows:
+                stub.Post(_flight(row), timeout=60)
+
+    return send
+
+
+def _by_hand(target: str) -> Callable[[Iterable[Any]], None]:
+    def send(rows: Iterable[Any]) -> None:
+        with grpc.insecure_channel(target) as channel:
+            stub = flights_pb2_grpc.BooksStub(channel)
+            under_way: list[Any] = []
+            for row in rows:
+                if len(under_way) >= _PIPELINED:
+                    under_way.pop(0).result()
+                under_way.append(stub.Post.future(_flight(row), timeout=60))
+            for each in under_way:
+                each.result()
+
+    return send
+
+
+class _Told(WriterCommitMessage):
+    pass
+
+
+class _Nothing(DataSource):
+    """A Python sink that does nothing: Spark's own floor."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nothing"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        return _NothingWriter()
+
+
+class _NothingWriter(DataSourceStreamWriter):
+    def write(self, iterator: Any) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return _Told()
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
+        pass
+
+    def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
+        pass
+
+
+def _micro_batches(spark: SparkSession, target: str, directory: Path) -> dict[str, float]:
+    """Median time of a micro-batch of one row, by sink."""
+    medians = {}
+    for sink in ("nothing", "rifl"):
+        rows = (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", "1")
+            .option("numPartitions", "1")
+            .load()
+            .selectExpr(
+                *("timestamp as departs", "'UA' as carrier", "value as number"),
+                *("'EWR' as origin", "'SFO' as dest", "2565L as miles"),
+            )
+        )
+        writer = rows.writeStream.format("nothing")
+        if sink == "rifl":
+            writer = _sink(rows.writeStream, target)
+        query = writer.option("checkpointLocation", str(directory / sink)).start()
+        try:
+            while query.isActive and (query.lastProgress or {"batchId": 0})["batchId"] < 30:
+                query.awaitTermination(1)
+            times = [
+                progress["durationMs"]["addBatch"]
+                for progress in query.recentProgress
+                if progress["batchId"] >= 5
+            ]
+        finally:
+            query.stop()
+        medians[sink] = statistics.median(times)
+    medians["beyond"] = medians["rifl"] - medians["nothing"]
+    return medians
+
+
+def _keys(spark: SparkSession, keys: int, store: str) -> dict[str, float]:
+    """What the server holds for a session of so many rows."""
+    server = ServerProcess("examples.flights.books", "--store", store)
+    with server as books:
+        target = f"127.0.0.1:{books.start()}"
+        before = _resident(books.pid)
+        began = time.perf_counter()
+        writer = _sink(_rows(spark, keys).write, target).option("session", "large")
+        writer.mode("append").save()
+        seconds = time.perf_counter() - began
+        held = _resident(books.pid) - before
+    return {
+        "keys": keys,
+        "rows_per_second": round(keys / seconds),
+        "bytes_per_key": round(held / keys),
+    }
+
+
+def _resident(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _print(results: dict[str, Any]) -> None:
+    ways = list(results["memory"])
+    print(f"{'rows a second':>18}" + "".join(f"{kind:>12}" for kind in ("memory", "sqlite")))
+    for way in ways:
+        print(f"{way:>18}" + "".join(f"{results[kind][way]:>12}" for kind in ("memory", "sqlite")))
+    print(f"micro-batch of one row, ms: {results['micro_batch_ms']}")
+    if "keys" in results:
+        print(f"one session: {results['keys']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

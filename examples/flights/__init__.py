@@ -1,0 +1,1 @@
+"""New York's flights of 2013, booked from Spark while everything goes wrong."""

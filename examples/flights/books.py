@@ -1,0 +1,81 @@
+"""The bookkeeping service as a process: ``python -m examples.flights.books``.
+
+Prints ``listening <port>`` and serves until its standard input closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+import rifl
+from examples.flights.v1 import flights_pb2, flights_pb2_grpc
+
+__all__ = ["Books"]
+
+
+class Books(flights_pb2_grpc.BooksServicer):
+    """Every call of ``Post`` is an entry, whether or not the flight is in the books."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: collections.Counter[tuple[int, str, int]] = collections.Counter()
+        self._count = 0
+        self._miles = 0
+
+    def Post(self, request: flights_pb2.Flight, context: grpc.ServicerContext) -> flights_pb2.Entry:
+        """Book a flight."""
+        with self._lock:
+            self._entries[request.departs.seconds, request.carrier, request.number] += 1
+            self._count += 1
+            self._miles += request.miles
+            return flights_pb2.Entry(entry=self._count)
+
+    def Totals(
+        self, request: flights_pb2.TotalsRequest, context: grpc.ServicerContext
+    ) -> flights_pb2.TotalsReply:
+        """Count the entries."""
+        with self._lock:
+            return flights_pb2.TotalsReply(
+                entries=self._count, flights=len(self._entries), miles=self._miles
+            )
+
+
+def main() -> int:
+    """Serve, with or without rifl in front."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--store", help="of completion records; without it rifl is left out")
+    options = parser.parse_args()
+    books = Books()
+    if options.store is None:
+        server = grpc.server(ThreadPoolExecutor(8))
+        flights_pb2_grpc.add_BooksServicer_to_server(books, server)
+        return _serve(server)
+    methods = {"/flights.v1.Books/Totals": None}
+    # One session holds a whole day's, or year's, flights.
+    with rifl.Deduplicator(
+        options.store, methods=methods, max_keys=2_000_000, max_key_bytes=2 << 30
+    ) as dedup:
+        server = grpc.server(ThreadPoolExecutor(8), interceptors=[dedup.interceptor()])
+        flights_pb2_grpc.add_BooksServicer_to_server(books, server)
+        dedup.add_to_server(server)
+        dedup.add_reflection(server, "flights.v1.Books")
+        return _serve(server)
+
+
+def _serve(server: grpc.Server) -> int:
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(f"listening {port}", flush=True)
+    sys.stdin.read()
+    server.stop(2).wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""``call``: a service's replies as a column, the same however often Spark evaluates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from rifl.spark.delivery import Delivered
+from rifl.spark.errors import DeliveryError, IdentityError, PlanError
+from rifl.spark.naming import MicroBatch, call_session
+from rifl.spark.options import WriteOptions
+from rifl.spark.planning import Driver
+from rifl.spark.replies import ReplyPlan
+from rifl.spark.rows import arrow_schema
+from rifl.spark.writing import WritePlan
+
+__all__ = ["call"]
+
+_ERROR = pyarrow.struct(
+    [(name, pyarrow.string()) for name in ("code", "reason", "details", "outcome")]
+)
+
+
+def call(
+    df: DataFrame,
+    *,
+    target: str,
+    method: str,
+    key: Sequence[str],
+    reply: str = "reply",
+    request: Sequence[str] | None = None,
+    errors: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Return the frame with the service's reply to each row in the column ``reply``.
+
+    Rows become requests as in the sinks, of the columns in ``request`` (None: all but
+    key columns without a field). Each key is called once, and every evaluation of the
+    plan, task retries and speculation included, gets the first answer: for a
+    batch frame within one session, fresh for each use of ``call`` unless
+    ``session`` names one; on a streaming frame within the query and micro-batch.
+    Sessions stay open until their retention is over or ``rifl.spark.session`` closes
+    them, since Spark may evaluate the frame again at any time.
+
+    A row that fails for good fails the task; with ``errors``, the name of another
+    column, it has a struct there instead (``code``, ``reason``, ``details``,
+    ``outcome``) and a null reply. Further ``options`` are the sinks', with
+    underscores or in their own spelling. Checked at once, on the driver, which asks
+    the server: raises ``PlanError``.
+    """
+    given = {"target": target, "method": method, **_option_names(options)}
+    wanted = WriteOptions.read({**given, "key": _listed(key)})
+    if wanted.dead_letter or wanted.report or wanted.metrics or wanted.close_session:
+        raise PlanError("deadLetter, report, metrics and closeSession belong to the sinks")
+    taken = [name for name in (reply, errors) if name in df.columns]
+    if taken or reply == errors:
+        raise PlanError(f"the column {(taken or [reply])[0]!r} is there already")
+    whole = arrow_schema(df.schema)
+    names = list(dict.fromkeys([*(request or whole.names), *(k for k in key if k != "*")]))
+    unknown = [name for name in names if name not in whole.names]
+    if unknown:
+        raise PlanError(f"{unknown[0]!r} is not a column; there are: {', '.join(whole.names)}")
+    sent = pyarrow.schema([whole.field(name) for name in names])
+    stream = df.isStreaming
+    name = None if stream else wanted.session or call_session()
+    with Driver(wanted.connection, wanted.timeout_s) as driver:
+        plan = WritePlan.make(wanted, sent, stream=stream, session=name, driver=driver)
+    replies = ReplyPlan(plan.shape.response_class())
+    added = [(reply, replies.type)] + ([(errors, _ERROR)] if errors else [])
+    schema = StructType(
+        [*df.schema.fields]
+        + [StructField(name, from_arrow_type(kind), True) for name, kind in added]
+    )
+    task = _Task(plan, names, added, series=f"spark/call{method}", stream=stream)
+    return df.mapInArrow(task, schema)
+
+
+class _Task:
+    """What runs in a worker; pickled into the plan."""
+
+    def __init__(
+        self,
+        plan: WritePlan,
+        names: Sequence[str],
+        added: Sequence[tuple[str, Any]],
+        *,
+        series: str,
+        stream: bool,
+    ) -> None:
+        self._plan = plan
+        self._names = list(names)
+        self._added = list(added)
+        self._series = series
+        self._stream = stream
+
+    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """Call for each row, and give the rows back in order."""
+        plan = self._plan
+        worker, client_id = plan.open_worker(self._micro_batch())
+        read = ReplyPlan(plan.shape.response_class())
+        delivery = plan.delivery(worker, client_id)
+        kept: list[Any] = []
+        columns = (
+            pyarrow.RecordBatch.from_arrays(
+                [batch.column(name) for name in self._names], names=self._names
+            )
+            for batch in _kept(batches, kept)
+        )
+        for rows, ends in delivery.run(columns):
+            yield self._answered(_taken(kept, rows.num_rows), ends, read)
+
+    def _micro_batch(self) -> MicroBatch | None:
+        if not self._stream:
+            return None
+        context = TaskContext.get()
+        if context is None:
+            raise IdentityError("this is not a task of Spark's")
+        return MicroBatch.of(
+            context.getLocalProperty("sql.streaming.queryId"),
+            context.getLocalProperty("streaming.sql.batchId"),
+            series=self._series,
+        )
+
+    def _answered(self, rows: Any, ends: Sequence[Delivered], read: ReplyPlan) -> Any:
+        if len(self._added) == 1:
+            for end in ends:
+                if end.error is not None:
+                    raise end.error
+        replies = [None if end.response is None else read.read(end.response) for end in ends]
+        columns = [pyarrow.array(replies, self._added[0][1])]
+        if len(self._added) == 2:
+            columns.append(pyarrow.array([_told(end) for end in ends], _ERROR))
+        names = [*rows.schema.names, *(name for name, _ in self._added)]
+        return pyarrow.RecordBatch.from_arrays([*rows.columns, *columns], names=names)
+
+
+def _kept(batches: Iterable[pyarrow.RecordBatch], kept: list[Any]) -> Iterator[pyarrow.RecordBatch]:
+    for batch in batches:
+        kept.append(batch)
+        yield batch
+
+
+def _taken(kept: list[Any], rows: int) -> Any:
+    """Take the next rows of the batches that were read: answers come in their order."""
+    while kept[0].num_rows == 0:
+        kept.pop(0)
+    first = kept[0]
+    if first.num_rows == rows:
+        return kept.pop(0)
+    kept[0] = first.slice(rows)
+    return first.slice(0, rows)
+
+
+def _told(end: Delivered) -> Any:
+    error = end.error
+    if error is None:
+        return None
+    known = isinstance(error, DeliveryError)
+    return {
+        "code": error.code if known else "INVALID_ARGUMENT",  # type: ignore[attr-defined]
+        "reason": error.reason,
+        "details": error.text,
+        "outcome": error.outcome if known else "not-executed",  # type: ignore[attr-defined]
+    }
+
+
+def _option_names(options: dict[str, Any]) -> dict[str, str]:
+    def text(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return {
+        name if "." in name else name.replace("_", ""): text(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def _listed(key: Sequence[str]) -> str:
+    return json.dumps([key] if isinstance(key, str) else list(key))

@@ -1,0 +1,80 @@
+"""A driver of two queries over the same files: the sink's, and what people write today.
+
+``python -m tests.spark.stream_driver``; ends when all files were taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import rifl.spark
+from tests.spark.conftest import METHOD
+from tests.spark.naive import naive_sender
+from tests.spark.signalled import SIGNALS, SignalledDataSource
+
+
+def main() -> None:
+    """Run both queries to their ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--cores", type=int, required=True)
+    parser.add_argument("--partitions", type=int, required=True)
+    parser.add_argument("--aqe", choices=("true", "false"), required=True)
+    options = parser.parse_args()
+    spark = (
+        SparkSession.builder.master(f"local[{options.cores},4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.adaptive.enabled", options.aqe)
+        .config("spark.sql.shuffle.partitions", str(options.partitions))
+        .config("spark.executor.heartbeatInterval", "60s")
+        .config("spark.network.timeout", "600s")
+        .getOrCreate()
+    )
+    gateway: Any = spark.sparkContext._gateway
+    Path(os.environ[SIGNALS], "driver.pid").write_text(str(gateway.proc.pid))
+    rifl.spark.register(spark)
+    spark.dataSource.register(SignalledDataSource)
+    rows = (
+        spark.readStream.schema("reference string, account string, cents bigint")
+        .option("maxFilesPerTrigger", "1")
+        .json(str(options.directory / "input"))
+        .repartition("account")
+    )
+    exact = (
+        rows.writeStream.format("rifl-signalled")
+        .option("target", options.target)
+        .option("method", METHOD)
+        .option("key", "reference")
+        .option("batchRows", "10")
+        .option("report", str(options.directory / "report"))
+        .option("checkpointLocation", str(options.directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    send = naive_sender(options.target)
+
+    def book(frame: Any, batch: int) -> None:
+        frame.foreachPartition(send)
+
+    naive = (
+        rows.writeStream.foreachBatch(book)
+        .option("checkpointLocation", str(options.directory / "naive"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    print("started", flush=True)
+    exact.awaitTermination()
+    naive.awaitTermination()
+    print("done", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
