@@ -1,5 +1,6 @@
 # Every target installs what it needs into .venv by itself; nothing else is touched.
 #   make demo   the main job, end to end, under faults (no server to install)
+#   make demo-curp   a replicated group whose leaders are killed under load
 #   make test   the whole test suite
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,10 +21,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-spark bench-spark postgresql test lint types generate check-generated bench chaos chaos-long clean
+.PHONY: help demo demo-curp demo-spark bench-spark postgresql test lint types generate check-generated bench chaos chaos-long clean
 
 help:
-	@echo "make demo | demo-spark | test | chaos | chaos-long | lint | types | generate | check-generated | bench | bench-spark | clean"
+	@echo "make demo | demo-curp | demo-spark | test | chaos | chaos-long | lint | types | generate | check-generated | bench | bench-spark | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -57,6 +58,9 @@ demo-spark: $(INSTALLED)
 
 bench-spark: $(INSTALLED)
 	@$(PYTHON) -m benchmarks.spark $(BENCH_FLAGS)
+
+demo-curp: $(INSTALLED)
+	@$(PYTHON) -m examples.replicated_bank.demo $(DEMO_FLAGS)
 
 # The one thing that pip has no good package of: tests of the PostgreSQL store.
 postgresql:

@@ -60,6 +60,16 @@ class Ledger:
         with self.transaction() as transaction:
             return _balance(transaction, account)
 
+    def statement(self, account: str, after: int, limit: int) -> list[str]:
+        """References of payments into an account, in order."""
+        with self.transaction() as transaction:
+            rows = transaction.execute(
+                "SELECT reference FROM statement WHERE to_account = ? ORDER BY entry "
+                "LIMIT ? OFFSET ?",
+                (account, limit, after),
+            ).fetchall()
+        return [reference for (reference,) in rows]
+
     def close(self) -> None:
         """Close the database."""
         with self._lock:

@@ -43,6 +43,14 @@ class Bank(bank_pb2_grpc.BankServicer):
         except UnknownAccount:
             context.abort(grpc.StatusCode.NOT_FOUND, f"no account {request.account}")
 
+    def Statement(
+        self, request: bank_pb2.StatementRequest, context: grpc.ServicerContext
+    ) -> bank_pb2.StatementReply:
+        """Tell the payments into an account, in order."""
+        del context
+        lines = self._ledger.statement(request.account, request.after, request.limit or 1000)
+        return bank_pb2.StatementReply(references=lines)
+
     @contextlib.contextmanager
     def payment(self, context: grpc.ServicerContext) -> Iterator[sqlite3.Connection]:
         """One transaction; what the books refuse becomes a status."""

@@ -49,6 +49,11 @@ class BankStub(object):
                 request_serializer=examples_dot_bank_dot_v1_dot_bank__pb2.BalanceRequest.SerializeToString,
                 response_deserializer=examples_dot_bank_dot_v1_dot_bank__pb2.BalanceReply.FromString,
                 _registered_method=True)
+        self.Statement = channel.unary_unary(
+                '/bank.v1.Bank/Statement',
+                request_serializer=examples_dot_bank_dot_v1_dot_bank__pb2.StatementRequest.SerializeToString,
+                response_deserializer=examples_dot_bank_dot_v1_dot_bank__pb2.StatementReply.FromString,
+                _registered_method=True)
 
 
 class BankServicer(object):
@@ -73,6 +78,12 @@ class BankServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Statement(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BankServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -90,6 +101,11 @@ def add_BankServicer_to_server(servicer, server):
                     servicer.Balance,
                     request_deserializer=examples_dot_bank_dot_v1_dot_bank__pb2.BalanceRequest.FromString,
                     response_serializer=examples_dot_bank_dot_v1_dot_bank__pb2.BalanceReply.SerializeToString,
+            ),
+            'Statement': grpc.unary_unary_rpc_method_handler(
+                    servicer.Statement,
+                    request_deserializer=examples_dot_bank_dot_v1_dot_bank__pb2.StatementRequest.FromString,
+                    response_serializer=examples_dot_bank_dot_v1_dot_bank__pb2.StatementReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -173,6 +189,33 @@ class Bank(object):
             '/bank.v1.Bank/Balance',
             examples_dot_bank_dot_v1_dot_bank__pb2.BalanceRequest.SerializeToString,
             examples_dot_bank_dot_v1_dot_bank__pb2.BalanceReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Statement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bank.v1.Bank/Statement',
+            examples_dot_bank_dot_v1_dot_bank__pb2.StatementRequest.SerializeToString,
+            examples_dot_bank_dot_v1_dot_bank__pb2.StatementReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,185 @@
+"""A group as real processes: started, killed, stopped, continued, started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from curp.v1 import curp_pb2
+
+__all__ = ["GroupProcesses", "NoLeader"]
+
+_ROOT = Path(__file__).parents[1]
+_START_S = 60.0
+_ASK_S = 1.0
+_LOOK_EVERY_S = 0.01
+
+
+class NoLeader(RuntimeError):
+    """No replica leads within the time given."""
+
+
+class GroupProcesses:
+    """Replicas, ``python -m module``, and witnesses, each on a port of its own that it keeps.
+
+    A replica is told ``--listen``, ``--name``, ``--log`` and its ``--witness``es, prints a
+    line when it listens, and ends when its standard input closes: nothing outlives this
+    process. What they say goes to files in ``directory``. One thread.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        module: str,
+        log: str,
+        *,
+        replicas: int = 3,
+        witnesses: int = 1,
+        witness_addresses: Sequence[str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """``witness_addresses``: where replicas and clients find the witnesses."""
+        self._directory = directory
+        self._module = module
+        self._log = log
+        self._arguments = tuple(arguments)
+        ports = _free_ports(replicas + witnesses)
+        self.replicas = [f"127.0.0.1:{port}" for port in ports[:replicas]]
+        self.witnesses = [f"127.0.0.1:{port}" for port in ports[replicas:]]
+        self._listed = list(witness_addresses or self.witnesses)
+        # By address.
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._channels: dict[str, grpc.Channel] = {}
+
+    def __enter__(self) -> Self:
+        """Start all of it; returns when every process listens."""
+        try:
+            for address in (*self.witnesses, *self.replicas):
+                self._spawn(address)
+            for address in (*self.witnesses, *self.replicas):
+                self._await_ready(address)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def status(self, address: str) -> curp_pb2.GroupStatusReply | None:
+        """Return what a replica says of itself, None if it says nothing in a second."""
+        channel = self._channels.get(address)
+        if channel is None:
+            options = (
+                ("grpc.initial_reconnect_backoff_ms", 20),
+                ("grpc.max_reconnect_backoff_ms", 100),
+            )
+            channel = self._channels[address] = grpc.insecure_channel(address, options)
+        ask = channel.unary_unary(
+            "/curp.v1.Group/Status",
+            request_serializer=curp_pb2.GroupStatusRequest.SerializeToString,
+            response_deserializer=curp_pb2.GroupStatusReply.FromString,
+        )
+        try:
+            reply: curp_pb2.GroupStatusReply = ask(curp_pb2.GroupStatusRequest(), timeout=_ASK_S)
+        except grpc.RpcError:
+            return None
+        return reply
+
+    def leader(self, *, not_: str | None = None, timeout_s: float = 60.0) -> str:
+        """Wait for a replica that leads, other than ``not_``; its address."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            for address in self.replicas:
+                if address == not_ or address not in self._running:
+                    continue
+                found = self.status(address)
+                if found is not None and found.role == "leader":
+                    return address
+            time.sleep(_LOOK_EVERY_S)
+        states = {address: self.status(address) for address in self.replicas}
+        raise NoLeader(f"nobody leads after {timeout_s:g} s: {states}; {self.complaints()}")
+
+    def kill(self, address: str) -> None:
+        """SIGKILL: it gets no chance to finish anything."""
+        process = self._running.pop(address)
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def stop(self, address: str) -> None:
+        """SIGSTOP: alive, and silent."""
+        self._running[address].send_signal(signal.SIGSTOP)
+
+    def resume(self, address: str) -> None:
+        """SIGCONT: it goes on as if no time had passed."""
+        self._running[address].send_signal(signal.SIGCONT)
+
+    def start(self, address: str) -> None:
+        """Start what was killed, on its old port; returns when it listens."""
+        self._spawn(address)
+        self._await_ready(address)
+
+    def complaints(self) -> str:
+        """The last that each process said."""
+        files = sorted(self._directory.glob("*.err"))
+        return "\n".join(f"{file.name}: {file.read_text()[-1500:]}" for file in files)
+
+    def _spawn(self, address: str) -> None:
+        if address in self.witnesses:
+            command = ["-m", "curp.witness", "--listen", address]
+        else:
+            name = f"r{self.replicas.index(address) + 1}"
+            command = ["-m", self._module, "--listen", address, "--name", name, "--log", self._log]
+            for witness in self._listed:
+                command += ["--witness", witness]
+            command += self._arguments
+        errors = self._directory / f"{address.rpartition(':')[2]}.err"
+        with errors.open("ab") as complaints:
+            self._running[address] = subprocess.Popen(  # noqa: S603 - our own command
+                [sys.executable, *command],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+
+    def _await_ready(self, address: str) -> None:
+        output = self._running[address].stdout
+        ready = output is not None and select.select([output], [], [], _START_S)[0]
+        if not ready or output is None or not output.readline():
+            raise RuntimeError(f"{address} did not start: {self.complaints()}")
+
+    def _end(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        for address in list(self._running):
+            with contextlib.suppress(ProcessLookupError):
+                self.kill(address)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        # All held at once, so that they differ.
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in taken]

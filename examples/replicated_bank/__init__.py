@@ -1,0 +1,14 @@
+"""A bank kept by a group of replicas: any of them may be killed at any moment (DESIGN §7).
+
+The whole of it in four commands, each in a terminal of its own::
+
+    python -m curp.witness --listen 127.0.0.1:7100
+    python -m examples.replicated_bank --listen 127.0.0.1:7001 \\
+        --log "sqlite:////tmp/bank.log?group=bank" --witness 127.0.0.1:7100
+    python -m examples.replicated_bank --listen 127.0.0.1:7002 \\
+        --log "sqlite:////tmp/bank.log?group=bank" --witness 127.0.0.1:7100
+    python -m examples.replicated_bank --listen 127.0.0.1:7003 \\
+        --log "sqlite:////tmp/bank.log?group=bank" --witness 127.0.0.1:7100
+
+``python -m examples.replicated_bank.demo`` runs all that by itself, and kills leaders.
+"""

@@ -1,0 +1,74 @@
+"""One replica of the bank: serves until a signal, or until its standard input closes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import stat
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import structlog
+
+import curp
+from examples.bank.v1 import bank_pb2_grpc
+from examples.replicated_bank.bank import MemoryBank
+
+_THREADS = 32
+
+
+def main() -> int:
+    """Serve; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m examples.replicated_bank", description=__doc__)
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="as clients reach it")
+    parser.add_argument("--name", help="unique in the group; by default the address")
+    parser.add_argument("--log", required=True, metavar="URL", help="sqlite:///file?group=NAME")
+    parser.add_argument("--witness", action="append", default=[], metavar="HOST:PORT")
+    options = parser.parse_args()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+
+    replica = curp.Replica(
+        options.log,
+        name=options.name or options.listen,
+        address=options.listen,
+        witnesses=options.witness,
+        # Payments on different accounts commute: they are durable in one round trip.
+        conflict_keys={
+            "/bank.v1.Bank/Deposit": "account",
+            "/bank.v1.Bank/Transfer": ["from_account", "to_account"],
+            "/bank.v1.Bank/Balance": "account",
+            "/bank.v1.Bank/Statement": "account",
+        },
+        read_only=["/bank.v1.Bank/Balance", "/bank.v1.Bank/Statement"],
+    )
+    with replica:
+        server = grpc.server(
+            ThreadPoolExecutor(_THREADS),
+            interceptors=[replica.interceptor()],
+            # A replica that comes back takes its own port, and nobody shares it.
+            options=[("grpc.so_reuseport", 0)],
+        )
+        bank = replica.servicer(MemoryBank)
+        bank_pb2_grpc.add_BankServicer_to_server(bank, replica.registrar(server))
+        replica.add_to_server(server)
+        server.add_insecure_port(options.listen)
+        server.start()
+        replica.start()
+        print(f"listening {options.listen}", flush=True)
+        if stat.S_ISFIFO(os.fstat(0).st_mode):
+            # Whoever started this holds the other end: it is not to be outlived.
+            threading.Thread(target=lambda: (os.read(0, 1), over.set()), daemon=True).start()
+        while not over.wait(0.5):
+            pass
+    server.stop(1).wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The group's demo, short: what it counts, and that it cleans up (DESIGN §7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_leaders_are_killed_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Exactly once through a leader killed under load; the last line is the count (§7)."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "examples.replicated_bank.demo", "--seconds", "1", "--callers", "4"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=220,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    counted = json.loads(finished.stdout.splitlines()[-1])
+    assert set(counted) == {
+        "calls",
+        "effects",
+        "duplicates",
+        "lost",
+        "failovers",
+        "fast_path_share",
+        "longest_pause_ms",
+    }
+    assert counted["failovers"] >= 1
+    assert counted["effects"] > 0
+    assert (counted["duplicates"], counted["lost"]) == (0, 0)
+    assert counted["fast_path_share"] > 0
+    assert list(tmp_path.iterdir()) == [], "the demo left files behind"
