@@ -19,6 +19,7 @@ from lease_server.errors import (
     StorageUnavailable,
     TooManyClients,
 )
+from lease_server.keyring import KeyRing
 from lease_server.log import get_logger
 from lease_server.sessionbook import OpenedSession, SessionBook
 from lease_server.sessions import SessionPolicy
@@ -150,6 +151,11 @@ class LeaseAuthority:
     def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
         """What replaces a genuine token since the secret was rotated, or b""."""
         return self._signer.fresh_token(client_id, token, peer)
+
+    @property
+    def key_ring(self) -> KeyRing:
+        """The secrets that tokens are checked with; its ``key_ids`` identifies them."""
+        return self._signer.ring
 
     def still_signed(self, token: bytes) -> bool:
         """Whether a token that was genuine once names a secret that is still valid.

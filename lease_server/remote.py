@@ -13,6 +13,7 @@ from lease_server.authority import Grant
 from lease_server.checks import MAX_CHECKED
 from lease_server.errors import BadRequest, LeaseError, StorageUnavailable
 from lease_server.held import Doubt, HeldClients
+from lease_server.keyring import KeyRing
 from lease_server.log import get_logger
 from lease_server.sessionbook import OpenedSession
 from lease_server.status import read_error_info
@@ -44,6 +45,8 @@ class RemoteAuthority:
 
     # Heartbeats are passed on: not on an event loop's thread.
     blocks = True
+    # The lease server has it.
+    key_ring: KeyRing | None = None
 
     def __init__(
         self,

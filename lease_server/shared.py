@@ -16,6 +16,7 @@ from lease_server.errors import (
     SessionClosed,
     StorageUnavailable,
 )
+from lease_server.keyring import KeyRing
 from lease_server.log import get_logger
 from lease_server.sessionbook import OpenedSession
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState, SessionTable
@@ -130,6 +131,11 @@ class SharedAuthority:
     def __len__(self) -> int:
         """Leases held here: none, they are the storage's."""
         return 0
+
+    @property
+    def key_ring(self) -> KeyRing:
+        """The secrets that tokens are checked with; its ``key_ids`` identifies them."""
+        return self._signer.ring
 
     def still_signed(self, token: bytes) -> bool:
         """Whether a token that was genuine once names a secret that is still valid."""

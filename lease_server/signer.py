@@ -32,12 +32,12 @@ class Signer:
         self._lock = threading.Lock()
         self._refresh_s = term_s / _REFRESHES_PER_TERM
         self._refresh_at = clock() + self._refresh_s
-        self._ring = KeyRing(term_s, self._refresh_s)
-        self._ring.update(storage.secrets(), clock())
+        self.ring = KeyRing(term_s, self._refresh_s)
+        self.ring.update(storage.secrets(), clock())
 
     def token(self, client_id: int, peer: bytes) -> bytes:
         """A token for this id, bound to the peer unless that is empty."""
-        return make_token(self._ring.signing, client_id, peer)
+        return make_token(self.ring.signing, client_id, peer)
 
     def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
         """What replaces a genuine token since the secret was rotated, or b""."""
@@ -46,11 +46,11 @@ class Signer:
 
     def may_be_valid(self, token: bytes) -> bool:
         """Whether the token names a secret that is still valid; says nothing more."""
-        return token[2:4] in self._ring.key_ids
+        return token[2:4] in self.ring.key_ids
 
     def check(self, client_id: int, token: bytes, peer: bytes) -> None:
         """Raise NotYours, or LeaseExpired for another incarnation's id, unless genuine."""
-        if verify(self._ring.valid, client_id, token, peer):
+        if verify(self.ring.valid, client_id, token, peer):
             return
         if 1 <= client_id <= MAX_CLIENT_ID and self._storage.is_foreign(client_id):
             raise LeaseExpired("the server restarted since this client id was granted")
@@ -60,16 +60,16 @@ class Signer:
         """Make a new secret, durably."""
         secrets = self._storage.rotate_secret()
         with self._lock:
-            self._ring.update(secrets, self._clock())
+            self.ring.update(secrets, self._clock())
         _log.info("secret_rotated", key_id=secrets[0].key_id)
 
     def refresh(self, now: float) -> None:
         """Let rotations take their course, and look for one by another server."""
         with self._lock:
-            self._ring.tick(now)
+            self.ring.tick(now)
         if now < self._refresh_at:
             return
         secrets = self._storage.secrets()
         with self._lock:
-            self._ring.update(secrets, now)
+            self.ring.update(secrets, now)
         self._refresh_at = now + self._refresh_s

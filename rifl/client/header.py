@@ -13,11 +13,13 @@ from rifl.core.attempt import IssuedCall
 from rifl.core.batch_flow import Leg
 from rifl.core.call import pairs_from_ranges
 from rifl.core.client_lease import ClientLease
+from rifl.header import header_prefix, varint
 from rifl.v1 import rifl_pb2
 
 __all__ = ["encode_batch_header", "encode_header"]
 
-# Fields 8 and 9, both fixed64: tag, time_us, tag, seed.
+# Fields 7 (of one byte), 8 and 9: tag and attempt, tag and time_us, tag and seed.
+_END = Struct("<BBBQBQ").pack
 _STAMP = Struct("<BQBQ").pack
 
 
@@ -32,15 +34,19 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
     lease = call.lease
     first = call.first_incomplete
     seq = call.seq
-    number = _varint(seq)
+    number = varint(seq)
+    attempt = call.attempt
     header = (
         (lease.encoded or _prefix(lease, max_response_bytes))
         + b"\x18"
         + number
         + b"\x28"
-        + (number if first == seq else _varint(first))
-        + (b"\x38\x01" if call.attempt == 1 else b"\x38" + _varint(call.attempt))
-        + _STAMP(0x41, call.time_us, 0x49, call.seed)
+        + (number if first == seq else varint(first))
+        + (
+            _END(0x38, attempt, 0x41, call.time_us, 0x49, call.seed)
+            if attempt < 128
+            else b"\x38" + varint(attempt) + _STAMP(0x41, call.time_us, 0x49, call.seed)
+        )
     )
     if call.completed:
         pairs = pairs_from_ranges(first, call.completed)
@@ -71,19 +77,5 @@ def _keyed(call: IssuedCall, max_response_bytes: int) -> bytes:
 
 
 def _prefix(lease: ClientLease, max_response_bytes: int) -> bytes:
-    lease.encoded = rifl_pb2.CallHeader(
-        client_id=lease.client_id, token=lease.token, max_response_bytes=max_response_bytes
-    ).SerializeToString()
+    lease.encoded = header_prefix(lease.client_id, lease.token, max_response_bytes)
     return lease.encoded
-
-
-def _varint(number: int) -> bytes:
-    if number < 1 << 7:
-        return bytes((number,))
-    if number < 1 << 14:
-        return bytes((number & 127 | 128, number >> 7))
-    if number < 1 << 21:
-        return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14))
-    return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14 & 127 | 128)) + (
-        _varint(number >> 21)
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rifl.core.attempt import Answer, Decision, IssuedCall, Step, judge
@@ -52,7 +53,7 @@ class ClientSession:
        none for longer than ``unresolved_s``.
     4. A header carries at most 64 ranges; where there are more, successive
        headers carry them in turn. A completed range is told within four calls
-       of its turn.
+       of its turn, or 16 where the unacknowledged calls are 32 seqs or fewer apart.
     5. The lease is counted from when an accepted request was sent.
 
     Times are seconds of any monotonic clock, given by the caller. No I/O, no
@@ -161,16 +162,19 @@ class ClientSession:
         if self._unresolved:
             self._drop_unresolved(now)
         tracker = lease.tracker
-        seq = tracker.next()
-        first_incomplete = tracker.first_incomplete
-        span = seq - first_incomplete + 1
-        # No ranges to look for if all seqs in the span are incomplete. With few
-        # calls at once, one header in four is soon enough: what the server then
-        # has yet to hear of is less than the span, so it fits the window.
-        silent = span == tracker.incomplete or (seq & 3 and span <= min(_SHORT_SPAN, lease.window))
-        return IssuedCall(
-            lease, seq, first_incomplete, () if silent else self._ranges(lease), time_us, seed
-        )
+        seq, first_incomplete = tracker.begin()
+        completed: Sequence[tuple[int, int]] = ()
+        if first_incomplete != seq:
+            span = seq - first_incomplete + 1
+            # No ranges to look for if all seqs in the span are incomplete. What the
+            # server has yet to hear of is less than the span: while that leaves room
+            # in the window, some headers are soon enough.
+            if span != tracker.incomplete and not (
+                (seq & 15 and span <= _SHORT_SPAN and span <= lease.window)
+                or (seq & 3 and span <= lease.window >> 1)
+            ):
+                completed = self._ranges(lease)
+        return IssuedCall(lease, seq, first_incomplete, completed, time_us, seed)
 
     def begin_keyed(self, key: bytes, time_us: int, seed: int, now: float) -> IssuedCall | None:
         """Issue a call under the caller's own key; None without a usable lease.

@@ -82,6 +82,7 @@ class Decision(NamedTuple):
 
 
 _STALE = Decision(Verdict.STALE)
+_NEW = Verdict.NEW
 # Past the generated __new__, for what is made on every call.
 _decision: Any = tuple.__new__
 
@@ -187,40 +188,31 @@ class ClientTable:
         has been checked against itself, and its token, before.
         """
         client_id = call.client_id
-        leases = self._leases
-        alive = leases.renew(client_id, now)
+        alive = self._leases.renew(client_id, now)
         entry = self._clients.get(client_id)
         seq = call.seq
-        # A seq that is new to the tracker is not running either: most calls.
-        if entry is not None and (seq is None or entry.tracker.peek(seq) is not Verdict.NEW):
-            known = self._known(entry, call)
+        # A seq that is new to its tracker is neither known nor stale: most calls.
+        if (
+            entry is None
+            or seq is None
+            or not alive
+            or self.refusing is not None
+            or entry.keyed_only
+            or not entry.tracker.claim(seq, call.first_incomplete, call.completed)
+        ):
+            known = None if entry is None else self._known(entry, call)
             if known is not None:
                 if alive and call.key is None:
-                    entry.tracker.acknowledge(call.first_incomplete, call.completed)
+                    entry.tracker.acknowledge(  # type: ignore[union-attr]
+                        call.first_incomplete, call.completed
+                    )
                 return known
-        if not alive and not is_namespace(client_id):
-            if leases.is_session(client_id):
-                raise SessionClosed("the session is closed, or its retention is over")
-            raise LeaseExpired(f"client id {client_id} is unknown or expired")
-        if self.refusing is not None:
-            if entry is not None and seq is not None:
-                entry.tracker.acknowledge(call.first_incomplete, call.completed)
-            # A new one for each: an error that is raised again and again keeps the
-            # traceback, and so the request, of everyone it was raised to.
-            raise type(self.refusing)(*self.refusing.args)
-        if entry is None:
-            entry = self._new_entry(client_id)
-        if seq is not None and not entry.keyed_only:
-            entry.tracker.claim(seq, call.first_incomplete, call.completed)
-        else:
-            self._begin_keyed(entry, call)
-        # Only now, since a refusal leaves no state behind.
-        self._clients[client_id] = entry
-        entry.token = call.token
-        self._attempts += 1
-        attempt = Attempt(entry, call, policy, self._attempts)
-        entry.running[call.identity] = attempt
-        decision: Decision = _decision(Decision, (Verdict.NEW, attempt, None, True))
+            entry = self._begin(entry, call, alive=alive)
+        if entry.token is not call.token:
+            entry.token = call.token
+        number = self._attempts = self._attempts + 1
+        attempt = entry.running[call.identity] = Attempt(entry, call, policy, number)
+        decision: Decision = _decision(Decision, (_NEW, attempt, None, True))
         return decision
 
     def settle(
@@ -234,9 +226,11 @@ class ClientTable:
         The caller then calls the attempt's waiters.
         """
         entry, call = attempt.entry, attempt.call
-        if entry.running.get(call.identity) is not attempt:
+        running = entry.running.pop(call.identity, None)
+        if running is not attempt:
+            if running is not None:
+                entry.running[call.identity] = running
             raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
-        del entry.running[call.identity]
         attempt.record = record
         attempt.ended = True
         if call.key is None:
@@ -331,6 +325,29 @@ class ClientTable:
         if call.key is None and entry.tracker.peek(call.seq) is Verdict.STALE:  # type: ignore[arg-type]
             return _STALE
         return None
+
+    def _begin(self, entry: ClientEntry | None, call: Call, *, alive: bool) -> ClientEntry:
+        """Steps 4 and 5 for a call that is not known: refuse it, or claim it."""
+        client_id = call.client_id
+        if not alive and not is_namespace(client_id):
+            if self._leases.is_session(client_id):
+                raise SessionClosed("the session is closed, or its retention is over")
+            raise LeaseExpired(f"client id {client_id} is unknown or expired")
+        if self.refusing is not None:
+            if entry is not None and call.seq is not None:
+                entry.tracker.acknowledge(call.first_incomplete, call.completed)
+            # A new one for each: an error that is raised again and again keeps the
+            # traceback, and so the request, of everyone it was raised to.
+            raise type(self.refusing)(*self.refusing.args)
+        if entry is None:
+            entry = self._new_entry(client_id)
+        if call.seq is None or entry.keyed_only:
+            self._begin_keyed(entry, call)
+        elif not entry.tracker.claim(call.seq, call.first_incomplete, call.completed):
+            raise InvariantViolated(f"{call.rpc_id} was unknown and is not new")
+        # Only now, since a refusal leaves no state behind.
+        self._clients[client_id] = entry
+        return entry
 
     def _begin_keyed(self, entry: ClientEntry, call: Call) -> None:
         if call.key is None:

@@ -40,6 +40,7 @@ class CompletedSet:
         "_far_starts",
         "_max_ranges",
         "_near",
+        "_scattered",
         "beyond",
         "first_incomplete",
     )
@@ -48,6 +49,8 @@ class CompletedSet:
         self.first_incomplete = first_incomplete
         self.beyond = first_incomplete
         self._near = BitVecQueue()
+        # Whether there is anything above first_incomplete: asked on every call.
+        self._scattered = False
         self._far_starts: list[int] = []
         self._far_ends: list[int] = []
         self._max_ranges = max_ranges
@@ -66,7 +69,7 @@ class CompletedSet:
         if last is None:
             last = first
         base = self.first_incomplete
-        if first == base and last == base and not self._near and not self._far_starts:
+        if first == base and last == base and not self._scattered:
             # Calls that complete in order, the common case.
             self.first_incomplete = base + 1
             if last >= self.beyond:
@@ -83,6 +86,7 @@ class CompletedSet:
         if first < horizon:
             self._add_near(first - base, min(last, horizon - 1) - base + 1)
             self._settle()
+        self._scattered = bool(self._near) or bool(self._far_starts)
 
     def advance_to(self, first_incomplete: int) -> None:
         """Add everything below ``first_incomplete``; never goes back."""
@@ -92,13 +96,14 @@ class CompletedSet:
         self.first_incomplete = first_incomplete
         if first_incomplete > self.beyond:
             self.beyond = first_incomplete
-        if not self._near and not self._far_starts:
+        if not self._scattered:
             return
         if dropped < len(self._near):
             self._near.drop(dropped)
         else:
             self._near.clear()
         self._settle()
+        self._scattered = bool(self._near) or bool(self._far_starts)
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the ranges above ``first_incomplete``: maximal, sorted, inclusive."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rifl.core.completed_set import CompletedSet
 from rifl.core.errors import WindowExceeded
 
 __all__ = ["RequestTracker"]
@@ -18,19 +17,20 @@ class RequestTracker:
        oldest lies back.
     3. ``first_incomplete`` never exceeds the next seq.
 
-    Time per call is constant but for ``completed_ranges``, and memory stays
-    proportional to the incomplete calls. Not thread-safe.
+    Kept are the incomplete calls, in the order of their seqs: what is complete are
+    the gaps. Time per call is constant but for ``completed_ranges``, and that and
+    memory stay proportional to the incomplete calls. Not thread-safe.
     """
 
-    __slots__ = ("_completed", "_incomplete", "_next", "_window")
+    __slots__ = ("_incomplete", "_next", "_window")
 
     def __init__(self, window: int = 512) -> None:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window
         self._next = 1
-        self._incomplete = 0
-        self._completed = CompletedSet(max_ranges=window + 1)
+        # A dictionary keeps the order in which they were added, which is theirs.
+        self._incomplete: dict[int, None] = {}
 
     def next(self) -> int:
         """Begin a call and return its seq.
@@ -38,32 +38,36 @@ class RequestTracker:
         Raises ``WindowExceeded``, with nothing begun, when ``window`` calls are
         incomplete.
         """
-        if self._incomplete >= self._window:
+        return self.begin()[0]
+
+    def begin(self) -> tuple[int, int]:
+        """Do what ``next`` does; return the seq and ``first_incomplete``."""
+        incomplete = self._incomplete
+        if len(incomplete) >= self._window:
             raise WindowExceeded(f"{self._window} calls are incomplete")
         seq = self._next
         self._next = seq + 1
-        self._incomplete += 1
-        return seq
+        incomplete[seq] = None
+        return seq, next(iter(incomplete))
 
     def complete(self, seq: int) -> None:
         """Note that the answer to ``seq`` is no longer wanted from the server.
 
         Idempotent; a seq that was never handed out is ignored.
         """
-        if not 1 <= seq < self._next or seq in self._completed:
-            return
-        self._completed.add(seq)
-        self._incomplete -= 1
+        self._incomplete.pop(seq, None)
 
     @property
     def first_incomplete(self) -> int:
         """The smallest seq not complete; the next seq if there is none."""
-        return self._completed.first_incomplete
+        for seq in self._incomplete:
+            return seq
+        return self._next
 
     @property
     def incomplete(self) -> int:
         """How many calls are incomplete."""
-        return self._incomplete
+        return len(self._incomplete)
 
     @property
     def window(self) -> int:
@@ -75,4 +79,12 @@ class RequestTracker:
 
         Inclusive, maximal and sorted.
         """
-        return self._completed.ranges()
+        found: list[tuple[int, int]] = []
+        expected = self.first_incomplete
+        for seq in self._incomplete:
+            if seq != expected:
+                found.append((expected, seq - 1))
+            expected = seq + 1
+        if expected < self._next:
+            found.append((expected, self._next - 1))
+        return found

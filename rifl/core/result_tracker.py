@@ -82,21 +82,27 @@ class ResultTracker:
         self, seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
     ) -> Verdict:
         """Do what ``begin`` does for numbers that were checked before."""
+        if self.claim(seq, first_incomplete, completed):
+            return Verdict.NEW
         verdict = self.peek(seq)
-        if verdict is Verdict.NEW:
-            self.claim(seq, first_incomplete, completed)
-        else:
-            self.acknowledge(first_incomplete, completed)
+        self.acknowledge(first_incomplete, completed)
         return verdict
 
-    def claim(self, seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]) -> None:
-        """Begin a call that ``peek`` has found to be new; raises ``WindowExceeded``."""
+    def claim(self, seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]) -> bool:
+        """Begin a call if it is new, by numbers that were checked before.
+
+        False, with nothing changed, if it is not; see ``peek``. Raises
+        ``WindowExceeded`` as ``begin`` does.
+        """
+        calls, acknowledged = self._calls, self._acknowledged
+        if seq in calls or (seq < acknowledged.beyond and seq in acknowledged):
+            return False
         if completed or first_incomplete > self.first_incomplete:
             self.acknowledge(first_incomplete, completed)
-        calls = self._calls
         if len(calls) >= self._window:
             raise WindowExceeded(f"{self._window} calls are unacknowledged")
         calls[seq] = _IN_PROGRESS
+        return True
 
     def peek(self, seq: int) -> Verdict:
         """Tell what ``begin`` would decide, changing nothing."""
@@ -173,7 +179,10 @@ class ResultTracker:
         calls, noted, acknowledged = self._calls, self._released, self._acknowledged
         certain = last < acknowledged.first_incomplete
         seqs: Iterable[int]
-        if last - first < len(calls):
+        if first == last:
+            # One call after the other, as from one caller.
+            seqs = (first,)
+        elif last - first < len(calls):
             seqs = range(first, last + 1)
         else:
             seqs = [seq for seq in calls if first <= seq <= last]

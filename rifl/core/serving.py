@@ -43,14 +43,18 @@ __all__ = [
     "Fetch",
     "HandlerResult",
     "Records",
+    "Steps",
     "Wait",
     "admit",
     "admit_stream",
+    "begin",
     "bounded",
+    "end",
     "execute",
     "refusal_record",
     "resolve",
     "serve",
+    "start",
 ]
 
 # Past the generated __new__, for what is made on every call.
@@ -58,6 +62,7 @@ _tuple: Any = tuple.__new__
 # Each decision more means that a record went, or an attempt ended without one.
 _MAX_DECISIONS = 100
 _DEFAULT_RECEIVE_LIMIT = 4 << 20
+_ATOMIC, _EXECUTED = Kind.ATOMIC, Outcome.EXECUTED
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
 
 
@@ -89,6 +94,10 @@ class Answer(NamedTuple):
 
     record: CompletionRecord
     outcome: Outcome
+
+
+# The rest of a call's steps, for a shell to drive; they return its answer.
+Steps = Generator[Any, Any, Answer]
 
 
 class Records(Protocol):
@@ -185,18 +194,56 @@ def admit_stream(
     return admitted
 
 
-def serve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
+def serve(store: Records, call: Call, policy: MethodPolicy) -> Steps:
     """Admit a call and, if it is new, execute it: for a shell that is not cancelled."""
-    first = store.claim(call, policy)
-    if isinstance(first, Decision) and first.attempt is not None and first.verdict is Verdict.NEW:
-        return (yield from execute(store, first.attempt))
-    admitted = yield from admit(store, call, policy, first)
-    if isinstance(admitted, Answer):
-        return admitted
-    return (yield from execute(store, admitted))
+    begun = begin(store, call, policy)
+    if isinstance(begun, Attempt):
+        return (yield from _or_elsewhere(store, begun, _run(store, begun)))
+    return (yield from begun)
 
 
-def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
+def begin(store: Records, call: Call, policy: MethodPolicy) -> Attempt | Steps:
+    """Take the steps of ``serve`` up to the first that has to be waited for.
+
+    Returns the attempt whose handler is to run now, its result to be given to
+    ``end``; or the steps that are left. A store in memory makes nobody wait: most
+    of its calls are ``begin``, the handler, ``end``, without a generator between.
+    """
+    decision = store.claim(call, policy)
+    if not isinstance(decision, Decision) or decision.verdict is not Verdict.NEW:
+        return _admit_and_execute(store, call, policy, decision)
+    attempt: Attempt = decision.attempt  # type: ignore[assignment]
+    return start(store, attempt)
+
+
+def start(store: Records, attempt: Attempt) -> Attempt | Steps:
+    """Take the steps of ``execute`` up to the first that has to be waited for.
+
+    Returns what ``begin`` does.
+    """
+    try:
+        pending = store.start(attempt)
+    except Exception as error:  # noqa: BLE001 - raised again when the claim is undone
+        return _or_elsewhere(store, attempt, _undo(store, attempt, error))
+    if pending is None:
+        return attempt
+    return _or_elsewhere(store, attempt, _start_and_run(store, attempt, pending))
+
+
+def end(store: Records, attempt: Attempt, result: HandlerResult) -> Answer | Steps:
+    """Take the steps after the handler up to the first that has to be waited for.
+
+    Returns the answer, or the steps that are left, which return it. Raises as
+    ``execute`` does.
+    """
+    record, raised, _ = result
+    policy = attempt.policy
+    if policy.kind is _ATOMIC or raised or (record.code and record.code in policy.unrecorded):
+        return _or_elsewhere(store, attempt, _end_otherwise(store, attempt, result))
+    return _record(store, attempt, record)
+
+
+def execute(store: Records, attempt: Attempt) -> Steps:
     """Run a claimed call to its durable end (steps 6 and 7).
 
     Never to be cancelled: the effect may be there. Raises ``StoreUnavailable``,
@@ -205,24 +252,53 @@ def execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
     ``NotRecorded`` for a broken handler. If another replica took the call over
     meanwhile, what it answers is the answer.
     """
+    started = start(store, attempt)
+    if isinstance(started, Attempt):
+        started = _or_elsewhere(store, attempt, _run(store, attempt))
+    return (yield from started)
+
+
+def _or_elsewhere(store: Records, attempt: Attempt, steps: Steps) -> Steps:
+    """Take an attempt's steps; if another replica took the call over, its answer counts."""
     try:
-        return (yield from _execute(store, attempt))
+        return (yield from steps)
     except InProgress:
         return (yield from serve(store, attempt.call, attempt.policy))
 
 
-def _execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
-    policy = attempt.policy
+def _admit_and_execute(
+    store: Records, call: Call, policy: MethodPolicy, first: Decision | Later
+) -> Steps:
+    admitted = yield from admit(store, call, policy, first)
+    if isinstance(admitted, Answer):
+        return admitted
+    return (yield from execute(store, admitted))
+
+
+def _undo(store: Records, attempt: Attempt, error: Exception) -> Steps:
+    """Give up a claim whose handler cannot start: left behind, it would never end."""
+    if (pending := store.abandon(attempt)) is not None:
+        yield pending
+    raise error
+
+
+def _start_and_run(store: Records, attempt: Attempt, pending: Later) -> Steps:
     try:
-        if (pending := store.start(attempt)) is not None:
-            yield pending
-    except Exception:
-        # Whatever it is, nothing ran; a claim left behind would never end.
-        if (pending := store.abandon(attempt)) is not None:
-            yield pending
-        raise
+        yield pending
+    except Exception as error:  # noqa: BLE001 - as in ``start``
+        return (yield from _undo(store, attempt, error))
+    return (yield from _run(store, attempt))
+
+
+def _run(store: Records, attempt: Attempt) -> Steps:
     result: HandlerResult = yield attempt
-    record = result.record
+    ended = end(store, attempt, result)
+    return ended if isinstance(ended, Answer) else (yield from ended)
+
+
+def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> Steps:
+    """End what an atomic handler, or one that raised or answered "nothing happened", ran."""
+    policy, record = attempt.policy, result.record
     if policy.kind is Kind.ATOMIC:
         # What the handler committed stands, whatever it did afterwards.
         try:
@@ -266,23 +342,44 @@ def _execute(store: Records, attempt: Attempt) -> Generator[Any, Any, Answer]:
         if (pending := store.abandon(attempt)) is not None:
             yield pending
         return Answer(record, Outcome.NOT_EXECUTED)
+    ended = _record(store, attempt, record)
+    return ended if isinstance(ended, Answer) else (yield from ended)
+
+
+def _record(store: Records, attempt: Attempt, record: CompletionRecord) -> Answer | Steps:
+    """Make the answer's record durable (step 7), then it is the answer."""
     record = bounded(record, attempt)
     try:
-        if (pending := store.finish(attempt, record)) is not None:
-            standing = yield pending
-            if standing is not None:
-                # A record stood already, or another replica took the call for lost
-                # meanwhile: what stands is the answer.
-                return Answer(standing, _replayed(standing))
-    except (AttributeError, TypeError, ValueError) as error:
-        # The record cannot be written as it is, and the handler did run: without a
-        # record of some kind its duplicates would wait for ever.
-        record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))
-        if (pending := store.finish(attempt, record)) is not None:
-            yield pending
-        return Answer(record, Outcome.UNKNOWN)
-    answer: Answer = _tuple(Answer, (record, Outcome.EXECUTED))
+        pending = store.finish(attempt, record)
+    except (AttributeError, TypeError, ValueError, InProgress) as error:
+        return _or_elsewhere(store, attempt, _recorded_otherwise(store, attempt, error))
+    if pending is not None:
+        return _or_elsewhere(store, attempt, _recorded(store, attempt, record, pending))
+    answer: Answer = _tuple(Answer, (record, _EXECUTED))
     return answer
+
+
+def _recorded(store: Records, attempt: Attempt, record: CompletionRecord, pending: Later) -> Steps:
+    try:
+        standing = yield pending
+    except (AttributeError, TypeError, ValueError, InProgress) as error:
+        return (yield from _recorded_otherwise(store, attempt, error))
+    if standing is not None:
+        # A record stood already, or another replica took the call for lost
+        # meanwhile: what stands is the answer.
+        return Answer(standing, _replayed(standing))
+    return Answer(record, Outcome.EXECUTED)
+
+
+def _recorded_otherwise(store: Records, attempt: Attempt, error: Exception) -> Steps:
+    if isinstance(error, InProgress):
+        raise error
+    # The record cannot be written as it is, and the handler did run: without a
+    # record of some kind its duplicates would wait for ever.
+    record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))
+    if (pending := store.finish(attempt, record)) is not None:
+        yield pending
+    return Answer(record, Outcome.UNKNOWN)
 
 
 def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:

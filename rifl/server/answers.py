@@ -31,6 +31,10 @@ STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc
 _OK, _UNKNOWN, _INTERNAL = 0, 2, 13
 # Past the generated __new__, for what is made on every call.
 _tuple: Any = tuple.__new__
+_EXECUTED = Outcome.EXECUTED
+# What a record and a result hold besides the response, where nothing else was said.
+_REST = ((), (), Outcome.EXECUTED, "", ())
+_GOOD = (False, False)
 # Seconds after which asking again can make a difference.
 _RETRY_AFTER_S = {
     "IN_PROGRESS": 0.05,
@@ -55,32 +59,26 @@ def returned_result(
     context: Noted, response: Any, serialize: Callable[[Any], bytes] | None, *, aio: bool
 ) -> HandlerResult:
     """Return the result of a handler that returned, by the rules of its gRPC server."""
-    code = _OK if context.noted_code is None else _number(context.noted_code)
-    details = context.noted_details
     data: bytes | None = None
+    failed: Exception | None = None
     try:
         data = response if serialize is None else serialize(response)
     except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
-        if aio and code == _OK:
-            return raised_result(context, error, aio=True)
+        failed = error
+    result: HandlerResult
+    if data is not None and not context.spoke:
+        result = _tuple(HandlerResult, (_tuple(CompletionRecord, (0, "", data, *_REST)), *_GOOD))
+        return result
+    code = _OK if context.noted_code is None else _number(context.noted_code)
+    details = context.noted_details
+    if failed is not None and aio and code == _OK:
+        return raised_result(context, failed, aio=True)
     if data is None and not aio:
         code = code or _INTERNAL
         details = "Failed to serialize response!" if details is None else details
-    record = _tuple(
-        CompletionRecord,
-        (
-            code,
-            details or "",
-            data,
-            context.noted_initial,
-            context.noted_trailing,
-            Outcome.EXECUTED,
-            "",
-            (),
-        ),
+    return HandlerResult(
+        CompletionRecord(code, details or "", data, context.noted_initial, context.noted_trailing)
     )
-    result: HandlerResult = _tuple(HandlerResult, (record, False, False))
-    return result
 
 
 def raised_result(context: Noted, error: BaseException, *, aio: bool) -> HandlerResult:
@@ -104,12 +102,8 @@ def is_bare(answer: Answer, attempt: int) -> bool:
     executed carries none of ours.
     """
     record, outcome = answer
-    return (
-        record.code == _OK
-        and attempt == 1
-        and outcome is Outcome.EXECUTED
-        and not (record.trailing_metadata or record.initial_metadata or record.details)
-    )
+    code, details, _, initial, trailing, _, _, _ = record
+    return attempt == 1 and outcome is _EXECUTED and not (code or details or initial or trailing)
 
 
 def answer_status(answer: Answer, attempt: int, marks: Metadata = ()) -> Status:

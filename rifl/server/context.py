@@ -33,7 +33,9 @@ class Serving:
 class Noted:
     """What the handler has said so far."""
 
-    # Most handlers say none of it: set on the class, not for every call.
+    # Most handlers say none of it: set on the class, not for every call. ``spoke``:
+    # any of it was said.
+    spoke = False
     noted_code: Any = None
     noted_details: str | None = None
     noted_initial: Metadata = ()
@@ -54,14 +56,17 @@ class Noted:
     def set_code(self, code: Any) -> None:
         """Note the status code."""
         self.noted_code = code
+        self.spoke = True
 
     def set_details(self, details: str) -> None:
         """Note the status details."""
         self.noted_details = _text(details)
+        self.spoke = True
 
     def set_trailing_metadata(self, trailing_metadata: Iterable[Any]) -> None:
         """Note the trailing metadata."""
         self.noted_trailing = _metadata(trailing_metadata)
+        self.spoke = True
 
     def code(self) -> Any:
         """Return the code set, None if none was."""
@@ -72,7 +77,7 @@ class Noted:
         ok = code is grpc.StatusCode.OK
         self.noted_code = grpc.StatusCode.UNKNOWN if ok else code
         self.noted_details = "" if ok else _text(details)
-        self.aborted = True
+        self.aborted = self.spoke = True
 
     # -- forwarded -------------------------------------------------------------------
 
@@ -116,6 +121,7 @@ class HandlerContext(Noted, grpc.ServicerContext):
     def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
         """Note the metadata: it leaves with the answer."""
         self.noted_initial = _metadata(initial_metadata)
+        self.spoke = True
 
     def trailing_metadata(self) -> Any:
         """Return what was set, None if nothing was."""
@@ -154,6 +160,7 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
     async def send_initial_metadata(self, initial_metadata: Iterable[Any]) -> None:
         """Note the metadata: it leaves with the answer."""
         self.noted_initial = _metadata(initial_metadata)
+        self.spoke = True
 
     def trailing_metadata(self) -> Any:
         """Return what was set."""

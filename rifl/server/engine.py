@@ -21,10 +21,12 @@ from rifl.core.namespace import namespace_id
 from rifl.core.observer import Observers, ServedCall
 from rifl.core.policy import MethodPolicies, MethodPolicy
 from rifl.core.serving import Answer
+from rifl.header import KnownClients
 from rifl.server.events import RefusalLog
 from rifl.stores.base import Store
 from rifl.wire import (
     ATTEMPTS_BY_GRPC_KEY,
+    HEADER_KEY,
     KEY_KEY,
     error_class,
     find_header,
@@ -85,6 +87,9 @@ class Engine:
         self.keys_from = keys_from
         self.max_batch_items = max_batch_items
         self.max_batch_bytes = max_batch_bytes
+        self._known = KnownClients()
+        # The secrets tokens are checked with; None where that is done elsewhere.
+        self._ring = authority.key_ring
 
     def arrive(
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
@@ -95,15 +100,27 @@ class Engine:
         Raises ``BadHeader``, ``NotYours``, ``LeaseExpired``.
         """
         metadata = context.invocation_metadata()
-        header = find_header(metadata)
+        header: Any = None
+        retried = False
+        for key, value in metadata:
+            if key == HEADER_KEY:
+                if header is None:
+                    header = value
+            elif key == ATTEMPTS_BY_GRPC_KEY:
+                retried = True
         if header is None:
             return self._arrive_keyed(method, request, context, metadata, read)
-        call = parse_call(header, method, request)
-        self.authenticate(call, context)
-        if call.attempt == 1:
-            for key, _ in metadata:
-                if key == ATTEMPTS_BY_GRPC_KEY:
-                    call.retried_by_grpc = True
+        ring = self._ring
+        # Read before the token is checked: it is replaced when a secret goes.
+        secrets = None if ring is None else ring.key_ids
+        call = self._known.read(header, method, request, secrets)
+        if call is None:
+            call = parse_call(header, method, request)
+            self.authenticate(call, context)
+            if secrets is not None:
+                self._known.note(call, header, secrets)
+        if retried and call.attempt == 1:
+            call.retried_by_grpc = True
         return call
 
     def arrive_stream(self, method: str, context: Any) -> Call:

@@ -15,7 +15,7 @@ from rifl.core.policy import MethodPolicy
 from rifl.server import aio, aio_streams, sync, sync_streams
 from rifl.server.answers import refusal_status
 from rifl.server.engine import Engine
-from rifl.wire import find_header
+from rifl.wire import HEADER_KEY
 
 __all__ = ["AioInterceptor", "SyncInterceptor"]
 
@@ -37,8 +37,12 @@ class _Wrapping:
     def __call__(self, details: Any, handler: Any) -> Any:
         if handler is None:
             return None
-        method: str = details.method
-        identified = find_header(details.invocation_metadata or ()) is not None
+        method, metadata = details.method, details.invocation_metadata
+        identified = False
+        for key, _ in metadata or ():
+            if key == HEADER_KEY:
+                identified = True
+                break
         # Most servers have one handler object a method; interceptors inside ours
         # may make a new one each time.
         known = self._wrapped.get(method)
@@ -52,7 +56,7 @@ class _Wrapping:
             marked = self._policies.marked(method)
             return self._refuse(method, _bidirectional(method), handler) if marked else handler
         if not identified:
-            if not self._engine.takes_keys(policy, details.invocation_metadata):
+            if not self._engine.takes_keys(policy, metadata):
                 if policy.required:
                     return self._refuse(method, _needs_identity(method), handler)
                 return handler

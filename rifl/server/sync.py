@@ -15,7 +15,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Fetch, HandlerResult, Wait, serve
+from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, begin, end
 from rifl.envelope import MARK, is_batch
 from rifl.server.answers import (
     STATUS_CODES,
@@ -115,6 +115,7 @@ def unary_behavior(
 
     serving = Serving(store, serialize)
     observer = engine.observer
+    arrive = engine.arrive
 
     def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
@@ -152,12 +153,15 @@ def unary_behavior(
         raised: list[BaseException] = []
         began = 0.0 if observer is None else time.perf_counter()
         try:
-            call = engine.arrive(method, request, context, deserialize)
-            answer = shell.drive(
-                serve(store, call, policy),
-                context,
-                lambda attempt: run(request, context, attempt, raised),
-            )
+            call = arrive(method, request, context, deserialize)
+            begun = begin(store, call, policy)
+            if isinstance(begun, Attempt):
+                ended = end(store, begun, run(request, context, begun, raised))
+                answer = ended if isinstance(ended, Answer) else shell.drive(ended, context)
+            else:
+                answer = shell.drive(
+                    begun, context, lambda attempt: run(request, context, attempt, raised)
+                )
         except RiflError as error:
             engine.refusals.refused(method, call, error)
             if observer is not None:
@@ -166,7 +170,7 @@ def unary_behavior(
         if observer is not None:
             engine.served(method, call, answer, began)
         if not raised and not call.marks and is_bare(answer, call.attempt):
-            return RawAnswer(answer.record.response)  # OK has one
+            return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
         status = answer_status(answer, call.attempt, call.marks)
         if raised and status.code:
             # Not where the handler committed first, or another replica's answer stands.
