@@ -76,6 +76,9 @@ class KnownClients:
     def __init__(self) -> None:
         self._clients: dict[bytes, _Client] = {}
 
+    def __len__(self) -> int:
+        return len(self._clients)
+
     def read(self, value: bytes, method: str, request: bytes, secrets: Any) -> Call | None:
         """Return the call of a header, None where ``parse_call`` has to look at it.
 
@@ -134,7 +137,7 @@ class KnownClients:
 
     def note(self, call: Call, value: bytes, secrets: Any) -> None:
         """Know a client from now on, whose token was verified for anyone who holds it."""
-        if call.seq is None or peer_bound(call.token):
+        if call.seq is None or len(call.token) != TOKEN_BYTES or peer_bound(call.token):
             return
         prefix = header_prefix(call.client_id, call.token, call.max_response_bytes)
         if not value.startswith(prefix):

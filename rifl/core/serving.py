@@ -39,6 +39,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 
 __all__ = [
+    "Admission",
     "Answer",
     "Fetch",
     "HandlerResult",
@@ -49,6 +50,7 @@ __all__ = [
     "admit_stream",
     "begin",
     "bounded",
+    "claim",
     "end",
     "execute",
     "refusal_record",
@@ -62,7 +64,7 @@ _tuple: Any = tuple.__new__
 # Each decision more means that a record went, or an attempt ended without one.
 _MAX_DECISIONS = 100
 _DEFAULT_RECEIVE_LIMIT = 4 << 20
-_ATOMIC, _EXECUTED = Kind.ATOMIC, Outcome.EXECUTED
+_ATOMIC, _EXECUTED, _NEW = Kind.ATOMIC, Outcome.EXECUTED, Verdict.NEW
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
 
 
@@ -98,6 +100,8 @@ class Answer(NamedTuple):
 
 # The rest of a call's steps, for a shell to drive; they return its answer.
 Steps = Generator[Any, Any, Answer]
+# The rest of its admission, which may return the attempt to execute.
+Admission = Generator[Any, Any, Answer | Attempt]
 
 
 class Records(Protocol):
@@ -134,7 +138,7 @@ class Records(Protocol):
 
 def admit(
     store: Records, call: Call, policy: MethodPolicy, first: Decision | Later | None = None
-) -> Generator[Any, Any, Answer | Attempt]:
+) -> Admission:
     """Decide about an arriving call: its answer, or the attempt to execute.
 
     ``first`` is the store's decision where it was asked already. Raises a
@@ -164,9 +168,7 @@ def admit(
     raise InProgress(f"{call.rpc_id} has changed under our hands too often: ask again")
 
 
-def admit_stream(
-    store: Records, call: Call, policy: MethodPolicy, rest: Later
-) -> Generator[Any, Any, Answer | Attempt]:
+def admit_stream(store: Records, call: Call, policy: MethodPolicy, rest: Later) -> Admission:
     """Decide about a call whose request stream has not ended yet, by its identity.
 
     ``call`` has no fingerprint so far. ``rest`` reads the stream to its end,
@@ -202,6 +204,17 @@ def serve(store: Records, call: Call, policy: MethodPolicy) -> Steps:
     return (yield from begun)
 
 
+def claim(store: Records, call: Call, policy: MethodPolicy) -> Attempt | Admission:
+    """Take the steps of ``admit`` up to the first that has to be waited for.
+
+    Returns the attempt to execute, or the steps that are left.
+    """
+    decision = store.claim(call, policy)
+    if isinstance(decision, Decision) and decision.verdict is _NEW:
+        return decision.attempt  # type: ignore[return-value]
+    return admit(store, call, policy, decision)
+
+
 def begin(store: Records, call: Call, policy: MethodPolicy) -> Attempt | Steps:
     """Take the steps of ``serve`` up to the first that has to be waited for.
 
@@ -209,11 +222,10 @@ def begin(store: Records, call: Call, policy: MethodPolicy) -> Attempt | Steps:
     ``end``; or the steps that are left. A store in memory makes nobody wait: most
     of its calls are ``begin``, the handler, ``end``, without a generator between.
     """
-    decision = store.claim(call, policy)
-    if not isinstance(decision, Decision) or decision.verdict is not Verdict.NEW:
-        return _admit_and_execute(store, call, policy, decision)
-    attempt: Attempt = decision.attempt  # type: ignore[assignment]
-    return start(store, attempt)
+    claimed = claim(store, call, policy)
+    if isinstance(claimed, Attempt):
+        return start(store, claimed)
+    return _admit_and_execute(store, claimed)
 
 
 def start(store: Records, attempt: Attempt) -> Attempt | Steps:
@@ -266,10 +278,8 @@ def _or_elsewhere(store: Records, attempt: Attempt, steps: Steps) -> Steps:
         return (yield from serve(store, attempt.call, attempt.policy))
 
 
-def _admit_and_execute(
-    store: Records, call: Call, policy: MethodPolicy, first: Decision | Later
-) -> Steps:
-    admitted = yield from admit(store, call, policy, first)
+def _admit_and_execute(store: Records, admission: Admission) -> Steps:
+    admitted = yield from admission
     if isinstance(admitted, Answer):
         return admitted
     return (yield from execute(store, admitted))

@@ -13,7 +13,7 @@ from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Fetch, HandlerResult, Wait, admit, execute
+from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, claim, end, start
 from rifl.envelope import MARK, is_batch
 from rifl.server.aio_batches import batched_behavior
 from rifl.server.answers import (
@@ -26,6 +26,7 @@ from rifl.server.answers import (
     returned_result,
 )
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
+from rifl.server.eager import start_task
 from rifl.server.engine import Engine
 from rifl.stores.pending import wake_on_loop
 
@@ -88,7 +89,9 @@ class AioShell:
         grpc.aio cancels the coroutine when a deadline passes, and the effect may
         be there already.
         """
-        task = asyncio.ensure_future(work)
+        task = start_task(work)
+        if task.done():
+            return task.result()
         self._executing.add(task)
         task.add_done_callback(self._executing.discard)
         return await asyncio.shield(task)
@@ -132,6 +135,12 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     serving = Serving(store, serialize)
     observer = engine.observer
 
+    async def execute_at_once(
+        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> Answer:
+        ended = end(store, attempt, await run(request, context, attempt, raised))
+        return ended if isinstance(ended, Answer) else await shell.drive(ended, context)
+
     async def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
     ) -> HandlerResult:
@@ -157,13 +166,17 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         began = 0.0 if observer is None else time.perf_counter()
         try:
             call = engine.arrive(method, request, context, deserialize)
-            answer = await shell.drive(admit(store, call, policy), context)
-            if isinstance(answer, Attempt):
+            claimed: Any = claim(store, call, policy)
+            if not isinstance(claimed, Attempt):
+                claimed = await shell.drive(claimed, context)
+            answer: Any = claimed
+            if isinstance(claimed, Attempt):
+                started = start(store, claimed)
                 answer = await shell.shielded(
-                    shell.drive(
-                        execute(store, answer),
-                        context,
-                        lambda attempt: run(request, context, attempt, raised),
+                    execute_at_once(request, context, started, raised)
+                    if isinstance(started, Attempt)
+                    else shell.drive(
+                        started, context, lambda attempt: run(request, context, attempt, raised)
                     )
                 )
         except RiflError as error:

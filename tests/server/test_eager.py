@@ -1,0 +1,126 @@
+"""Tasks that begin at once, which shield handlers on a grpc.aio.server (DESIGN §4, step 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+import pytest
+
+from rifl.server.eager import start_task
+
+_VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="outside")
+
+
+async def test_what_waits_for_nothing_is_done_at_once() -> None:
+    """A coroutine that never suspends has run, its result at hand, when start_task returns."""
+
+    async def work() -> str:
+        return "done"
+
+    task = start_task(work())
+    assert task.done()
+    assert task.result() == "done"
+
+
+async def test_what_it_raises_is_kept_for_who_asks() -> None:
+    """An exception before the first wait is the task's, not start_task's."""
+
+    async def work() -> None:
+        raise LookupError("inside")
+
+    task = start_task(work())
+    with pytest.raises(LookupError, match="inside"):
+        task.result()
+
+
+async def test_it_is_a_task_of_its_own_before_and_after_it_waits() -> None:
+    """current_task is one and the same task inside, another outside, from the first step on."""
+    seen: list[object] = []
+
+    async def work() -> None:
+        seen.append(asyncio.current_task())
+        await asyncio.sleep(0)
+        seen.append(asyncio.current_task())
+
+    outer = asyncio.current_task()
+    task = start_task(work())
+    assert asyncio.current_task() is outer
+    assert task in asyncio.all_tasks()
+    await task
+    assert seen == [task, task]
+    assert task is not outer
+
+
+async def test_its_context_is_a_copy() -> None:
+    """A context variable set inside stays inside (as in any task)."""
+
+    async def work() -> str:
+        _VARIABLE.set("inside")
+        await asyncio.sleep(0)
+        return _VARIABLE.get()
+
+    assert await start_task(work()) == "inside"
+    assert _VARIABLE.get() == "outside"
+
+
+async def test_a_timeout_inside_ends_the_wait_inside() -> None:
+    """asyncio.timeout, entered before the first wait, cancels this task and not its caller."""
+
+    async def work() -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "timed out"
+        return "not reached"
+
+    assert await asyncio.shield(start_task(work())) == "timed out"
+
+
+async def test_a_task_group_inside_works() -> None:
+    """A task group entered before the first wait collects its tasks' errors."""
+
+    async def fail() -> None:
+        raise LookupError
+
+    async def work() -> str:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                await asyncio.Event().wait()
+        except ExceptionGroup:
+            return "collected"
+        return "not reached"
+
+    assert await start_task(work()) == "collected"
+
+
+async def test_cancelling_who_waits_leaves_it_running() -> None:
+    """Behind a shield it outlives the caller that a deadline cancelled (DESIGN §4, step 6)."""
+    gate, ran = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        await gate.wait()
+        ran.set()
+
+    async def caller() -> None:
+        await asyncio.shield(start_task(work()))
+
+    waiting = asyncio.create_task(caller())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not ran.is_set()
+    gate.set()
+    await ran.wait()
+
+
+async def test_it_can_be_cancelled_itself() -> None:
+    """cancel reaches what it waits for."""
+    task = start_task(asyncio.Event().wait())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
