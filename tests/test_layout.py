@@ -26,13 +26,14 @@ OTHER_ENTRIES = {
 # What each part may import of ours; the longest matching name counts, and a
 # part may always import itself. `rifl` and `rifl.aio` are the doors: they put
 # the parts together, and no part goes through them.
-_CODEC = {"rifl.v1", "rifl.wire", "rifl.envelope", "rifl.core", "lease_server"}
+_CODEC = {"rifl.v1", "rifl.wire", "rifl.header", "rifl.envelope", "rifl.core", "lease_server"}
 ARROWS: dict[str, set[str]] = {
     "lease_server": set(),
     "rifl": {"rifl", "lease_server"},
     "rifl.v1": set(),
     "rifl.core": set(),
     "rifl.wire": {"rifl.core", "rifl.v1", "lease_server.status"},
+    "rifl.header": {"rifl.core", "rifl.wire", "lease_server.tokens"},
     "rifl.envelope": {"rifl.core", "rifl.v1", "rifl.wire"},
     "rifl.metrics": {"rifl.core"},
     "rifl.tracing": {"rifl.core"},
