@@ -12,7 +12,7 @@ own, as Prometheus has it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rifl.core.errors import RiflError
 from rifl.core.observer import EndedCall, Observer, ServedCall, Statistics
@@ -53,6 +53,10 @@ class PrometheusObserver(Observer):
     ``rifl_client_attempts_total`` and ``rifl_client_retries_total`` by method;
     ``rifl_client_call_seconds`` by method and outcome.
 
+    Every item of a batch counts as a call on both sides; its seconds are the batch's.
+    ``rifl_server_batch_items`` and ``rifl_client_batch_items`` by method count
+    batches by their size.
+
     Only methods that the server deduplicates are labels of a server's, so that a
     peer cannot make up new ones. Thread-safe.
     """
@@ -63,6 +67,9 @@ class PrometheusObserver(Observer):
 
         def seconds(name: str, text: str, *labels: str) -> Histogram:
             return Histogram(name, text, labels, buckets=_SECONDS, registry=registry)
+
+        def items(name: str, text: str) -> Histogram:
+            return Histogram(name, text, ("method",), buckets=_ENTRIES, registry=registry)
 
         self._served = counter(
             "rifl_server_calls", "Arrivals answered.", "method", "outcome", "reason"
@@ -91,6 +98,8 @@ class PrometheusObserver(Observer):
         self._ending_time = seconds(
             "rifl_client_call_seconds", "From first step to end.", "method", "outcome"
         )
+        self._served_batches = items("rifl_server_batch_items", "Items of a batch that arrived.")
+        self._ended_batches = items("rifl_client_batch_items", "Items of a batch that ended.")
         self._held = _Held()
         registry.register(self._held)
 
@@ -116,6 +125,12 @@ class PrometheusObserver(Observer):
         found[0].inc()
         found[1].observe(served.seconds)
 
+    def batch_served(self, served: Sequence[ServedCall]) -> None:
+        """Count a batch's arrival, and that of each of its items."""
+        if served:
+            self._served_batches.labels(served[0].method).observe(len(served))
+        super().batch_served(served)
+
     def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
         """Count a commit."""
         if error is not None:
@@ -136,6 +151,12 @@ class PrometheusObserver(Observer):
         if ended.attempts > 1:
             self._retries.labels(method).inc(ended.attempts - 1)
         self._ending_time.labels(method, outcome).observe(ended.seconds)
+
+    def batch_ended(self, ended: Sequence[EndedCall], begun: object) -> None:
+        """Count a client's batch, and each of its calls."""
+        if ended:
+            self._ended_batches.labels(ended[0].method).observe(len(ended))
+        super().batch_ended(ended, begun)
 
 
 class _Held(Collector):

@@ -10,6 +10,7 @@ Makes no spans of its own: it adds to those of your instrumentation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,9 @@ class TracingObserver(Observer):
     server the span is the one that is current around our interceptor; on a client
     the one that was current when the call was made, if it still records when the
     call ends.
+
+    A batch's span has ``rifl.batch_items`` and, for each outcome there is,
+    ``rifl.batch_executed``, ``_replayed``, ``_not_executed`` and ``_unknown``.
 
     The trace context is put into the metadata once for each call, by the global
     propagators, unless the caller's metadata has it: every attempt carries the
@@ -69,6 +73,15 @@ class TracingObserver(Observer):
         if begun is not None and begun.is_recording():
             _mark(begun, ended.rpc_id, ended.attempts, ended.outcome, ended.reason)
 
+    def batch_served(self, served: Sequence[ServedCall]) -> None:
+        """Mark the server's current span with what became of a batch."""
+        _mark_batch(trace.get_current_span(), served)
+
+    def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
+        """Mark the span that was current when the batch was made."""
+        if begun is not None:
+            _mark_batch(begun, ended)
+
 
 def caller_context(context: Any) -> Context:
     """Return the trace context that a call's metadata carries.
@@ -81,6 +94,13 @@ def caller_context(context: Any) -> Context:
         key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)
     }
     return propagate.extract(carrier)
+
+
+def _mark_batch(span: trace.Span, items: Sequence[ServedCall | EndedCall]) -> None:
+    if span.is_recording():
+        span.set_attribute("rifl.batch_items", len(items))
+        for outcome, count in Counter(item.outcome for item in items).items():
+            span.set_attribute(f"rifl.batch_{outcome.value.replace('-', '_')}", count)
 
 
 def _mark(

@@ -241,3 +241,25 @@ def test_without_an_observer_nothing_is_measured(monkeypatch: pytest.MonkeyPatch
         call = channel.unary_unary(METHOD)
         assert call(b"one", timeout=10) == b"one"
         assert call(b"two", timeout=10) == b"two"
+
+
+def test_a_batch_counts_each_of_its_items() -> None:
+    """Items are calls on both sides; batches are counted by their size (DESIGN §4, §9)."""
+    registry = CollectorRegistry()
+    observer = PrometheusObserver(registry)
+    with (
+        rifl.Deduplicator("memory:", observer=observer) as dedup,
+        served(dedup) as target,
+        rifl.connect(target, observer=observer) as channel,
+    ):
+        items = [rifl.BatchItem(b"x", key) for key in (b"1", b"2", b"1")]
+        items.append(rifl.BatchItem(b"y", b"1"))
+        channel.batch(METHOD, items, timeout=10)
+    assert _calls(registry, "executed") == 2
+    assert _calls(registry, "replayed") == 1
+    assert _calls(registry, "not-executed", "PAYLOAD_MISMATCH") == 1
+    ended = {"method": METHOD, "reason": "", "code": "OK"}
+    assert _value(registry, "rifl_client_calls_total", outcome="executed", **ended) == 2
+    for side in ("server", "client"):
+        assert _value(registry, f"rifl_{side}_batch_items_count", method=METHOD) == 1
+        assert _value(registry, f"rifl_{side}_batch_items_sum", method=METHOD) == 4

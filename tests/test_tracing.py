@@ -100,3 +100,25 @@ async def test_aio_calls_are_marked_too(spans: Any) -> None:
     assert _attributes(good)["rifl.outcome"] == "executed"
     assert _attributes(bad)["rifl.reason"] == "DRAINING"
     assert _attributes(bad)["rifl.outcome"] == "not-executed"
+
+
+def test_a_batch_is_one_span_with_its_counts(spans: Any) -> None:
+    """How many items, and what became of them, on both sides (DESIGN §4, §9)."""
+    tracer, exporter = spans
+    with (
+        rifl.Deduplicator("memory:", observer=TracingObserver()) as dedup,
+        served(dedup, around=[_spanning(tracer)]) as target,
+        rifl.connect(target, observer=TracingObserver()) as channel,
+        tracer.start_as_current_span("caller"),
+    ):
+        items = [rifl.BatchItem(b"x", key) for key in (b"1", b"2", b"1")]
+        channel.batch(METHOD, items, timeout=10)
+    finished = exporter.get_finished_spans()
+    assert {span.name for span in finished} == {"served", "caller"}
+    for span in finished:
+        assert _attributes(span) == {
+            "rifl.batch_items": 3,
+            "rifl.batch_executed": 2,
+            "rifl.batch_replayed": 1,
+        }
+    assert len({span.context.trace_id for span in finished}) == 1

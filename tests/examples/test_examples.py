@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
         "wrap_server",
         "wrap_aio_server",
         "retries_and_hedging",
+        "batched_rows",
         "atomic_record",
         "header_only_client",
         "http_front",
