@@ -11,7 +11,7 @@ from curp.core.leader import Leader
 from curp.core.recovery import WitnessList
 from curp.core.state import GroupState
 from curp.log.engine import LogEngine
-from curp.log.errors import LogError
+from curp.log.errors import Deposed, LogError
 from curp.replica.appender import Appender
 from curp.replica.authority import GroupAuthority
 from curp.replica.collector import Collector
@@ -36,6 +36,8 @@ _SWEEPS_PER_TERM = 20
 _LOOK_S = 0.25
 _DRAIN_S = 5.0
 _SNAPSHOT_TURN_S = 5.0
+_LOOK_FOR_WITNESSES_S = 1.0
+_STATUS_S = 0.5
 # Entries that stay behind a snapshot: for standbys that are not far behind.
 _KEPT_BEHIND = 1000
 
@@ -72,16 +74,19 @@ class Leading:
         self.listed = listed
         self._stopping = threading.Event()
         self._changing = threading.Lock()
+        self._end: Callable[[Exception], None] | None = None
         self._appender: Appender | None = None
         self._collector: Collector | None = None
         self._housekeeper = threading.Thread(
             target=self._keep_house, name="curp-housekeeper", daemon=True
         )
+        self._look_again_at = time.monotonic() + _LOOK_FOR_WITNESSES_S
         self._snapshot_at = state.applied
         self._secrets = state.secrets
 
     def start(self, end: Callable[[Exception], None]) -> None:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
+        self._end = end
         self._store.lead(self._leader, self._keeper.read_lease)
         self._appender = Appender(self._engine, self._store, end, self._fault)
         self._appender.start()
@@ -150,34 +155,45 @@ class Leading:
                 raise NotLeader(
                     f"configuration {self._leader.configuration} is in force, not {configuration}"
                 )
-            with self._store.work:
-                before = self._leader.begin_change()
-            if (pending := self._store.synced(before)) is not None:
-                pending.wait()
-            listed = self._next_number(configuration, tuple(wanted))
-            started = tuple(
-                address
-                for address in listed.wanted
-                if self._witnesses.start(
-                    address, listed.configuration, secrets_to_message(self._state.secrets)
-                )
-            )
-            serving = listed._replace(witnesses=started, serving=True)
-            self._engine.put_metadata(
-                {LIST_KEY: witness_list_to_bytes(serving)}, configuration=serving.configuration
-            )
-            self.listed = serving
-            if self._collector is not None:
-                self._collector.serve(serving.configuration, started)
-            self._store.changed(serving.configuration, witnessed=bool(started))
+            try:
+                serving = self._change(configuration, tuple(wanted))
+            except Exception as error:
+                # Whether the number was taken may not be known. Answering first under the
+                # old one again could be in nobody's log, and on no witness that is asked.
+                if self._end is not None:
+                    self._end(Deposed(f"the witness list may have changed: {error}"))
+                raise
             _log.info(
                 "witnesses_changed",
                 replica=self._settings.name,
                 configuration=serving.configuration,
-                witnesses=list(started),
+                witnesses=list(serving.witnesses),
                 wanted=list(wanted),
             )
             return serving
+
+    def _change(self, configuration: int, wanted: tuple[str, ...]) -> WitnessList:
+        with self._store.work:
+            before = self._leader.begin_change()
+        if (pending := self._store.synced(before)) is not None:
+            pending.wait()
+        listed = self._next_number(configuration, wanted)
+        started = tuple(
+            address
+            for address in listed.wanted
+            if self._witnesses.start(
+                address, listed.configuration, secrets_to_message(self._state.secrets)
+            )
+        )
+        serving = listed._replace(witnesses=started, serving=True)
+        self._engine.put_metadata(
+            {LIST_KEY: witness_list_to_bytes(serving)}, configuration=serving.configuration
+        )
+        self.listed = serving
+        if self._collector is not None:
+            self._collector.serve(serving.configuration, started)
+        self._store.changed(serving.configuration, witnessed=bool(started))
+        return serving
 
     def _next_number(self, configuration: int, wanted: tuple[str, ...]) -> WitnessList:
         """Take the next number between two appends and two renewals."""
@@ -204,8 +220,17 @@ class Leading:
             raise NotLeader(f"the engine gave number {number}, not {listed.configuration}")
         return listed
 
+    def _look_for_witnesses(self) -> None:
+        """List those anew that were wanted, could not be started, and answer by now."""
+        missing = [one for one in self.listed.wanted if one not in self.listed.witnesses]
+        if not missing or time.monotonic() < self._look_again_at:
+            return
+        self._look_again_at = time.monotonic() + _LOOK_FOR_WITNESSES_S
+        if any(self._witnesses.status(address, _STATUS_S) is not None for address in missing):
+            self._relist()
+
     def _relist(self) -> None:
-        """Begin a new number with the same list: a witness forgot what it held."""
+        """Begin a new number with the wanted list: a witness forgot what it held, or is back."""
         try:
             self.change_witnesses(self.listed.wanted, self._leader.configuration)
         except (LogError, RiflError, RuntimeError) as error:
@@ -222,6 +247,7 @@ class Leading:
                     _log.info("clients_ended", clients=len(ended))
                 self._store.expire_keys()
                 self._refresh_secrets()
+                self._look_for_witnesses()
                 if (
                     self._hooks.snapshot is not None
                     and self._state.applied - self._snapshot_at >= self._settings.snapshot_entries

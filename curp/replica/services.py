@@ -179,9 +179,17 @@ class Services:
             work = self._run_async(handler, attempt, request)
             return asyncio.run_coroutine_threadsafe(work, self.loop).result()
         context = HandlerContext(_NoCaller(), attempt, Serving(None, None))  # type: ignore[arg-type]
+        try:
+            message = _message(handler, request)
+        except Exception as error:  # noqa: BLE001 - as the leader's server answers it
+            if self.loop is None:
+                context.set_code(grpc.StatusCode.INTERNAL)
+                context.set_details("Exception deserializing request!")
+                context.aborted = True
+            return raised_result(context, error, aio=self.loop is not None).record
         token = CURRENT.set(context)
         try:
-            response = behavior(_message(handler, request), context)
+            response = behavior(message, context)
         except BaseException as error:  # noqa: BLE001 - it is the handler's answer
             return raised_result(context, error, aio=self.loop is not None).record
         finally:

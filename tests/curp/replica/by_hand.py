@@ -9,6 +9,7 @@ import grpc
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2
+from rifl.v1 import rifl_pb2
 from tests.helpers.raw import RawClient, Reply
 
 __all__ = ["ByHand"]
@@ -49,6 +50,15 @@ class ByHand:
         """Pay one cent in."""
         request = bank_pb2.DepositRequest(reference=reference, account=account, cents=1)
         return self._raw.call(DEPOSIT, request.SerializeToString(), seq, **more)
+
+    def send(self, request: bytes, seq: int, **more: Any) -> Reply:
+        """Send any bytes for a deposit."""
+        return self._raw.call(DEPOSIT, request, seq, **more)
+
+    def resolve(self, seq: int) -> str:
+        """Ask what became of a call; the outcome."""
+        reply = self._raw.resolve(seq)
+        return rifl_pb2.Outcome.Name(reply.outcome)
 
     def begin_deposit(self, reference: str, account: str, seq: int, **more: Any) -> Any:
         """Begin to."""

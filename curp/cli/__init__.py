@@ -1,0 +1,1 @@
+"""The ``curp`` command: run a replica, look at a group, change it."""

@@ -1,0 +1,228 @@
+"""What goes wrong at a replica, and what is said of it (DESIGN §7; invariants 3, 5, 10 and 13)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from curp.core.entries import ClientRegistered
+from curp.log.engine import NewEntry
+from curp.log.errors import EngineUnavailable
+from curp.log.memory import MemoryLog, Moment
+from curp.v1 import curp_pb2 as pb
+from curp.wire import entry_to_bytes
+from examples.bank.v1 import bank_pb2
+from tests.curp.replica.by_hand import ByHand
+from tests.curp.replica.ledger import Bank
+from tests.curp.replica.running import replica
+from tests.helpers.processes import started
+from tests.helpers.waiting import until
+
+_DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[str]:
+    """One witness, in memory."""
+    with started("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w.err") as process:
+        yield process.line()
+
+
+class _Chancy(Bank):
+    """Answers by chance of its own."""
+
+    def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
+        receipt = super().Deposit(request, context)
+        receipt.entry = random.getrandbits(60)
+        return receipt
+
+
+def test_a_handler_that_answers_otherwise_in_replay_stops_the_replica() -> None:
+    """It is detected and named, and the replica does not serve (DESIGN §7)."""
+    log = MemoryLog()
+    with replica(log.engine(), factory=_Chancy) as running:
+        running.until_leading()
+        assert ByHand(running.address).deposit("one", "alice", 1).ok
+        with replica(log.engine(), "r2", factory=_Chancy) as second:
+            until(lambda: second.replica.role == "stopped", "it stops", _DEADLINE_S)
+            assert "Diverged" in second.replica.waiting_for
+            assert "/bank.v1.Bank/Deposit" in second.replica.waiting_for
+    # Nor does it lead, when nobody else does.
+    with replica(log.engine(), "r3", factory=_Chancy) as third:
+        until(lambda: third.replica.role == "stopped", "it stops", _DEADLINE_S)
+        assert third.replica.configuration().leader == ""
+
+
+def test_a_request_that_cannot_be_read_replays_as_it_was_answered() -> None:
+    """What a client sends stops no standby: errors are answers too (DESIGN §7)."""
+    log = MemoryLog()
+    with replica(log.engine()) as running, replica(log.engine(), "r2") as second:
+        until(lambda: "leader" in (running.replica.role, second.replica.role), "one leads", 60.0)
+        leader, standby = running, second
+        if second.replica.role == "leader":
+            leader, standby = second, running
+        client = ByHand(leader.address)
+        assert client.send(b"\xff not a request", 1).code is grpc.StatusCode.INTERNAL
+        assert client.deposit("", "", 2).ok
+        tail = leader.replica.status().tail
+        until(lambda: standby.replica.status().applied >= tail, "it follows", _DEADLINE_S)
+        assert standby.replica.role == "standby"
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (pb.LogEntry(version=2).SerializeToString(), "newer"),
+        (b"\xff\xff\xff", "no log entry"),
+        (
+            pb.LogEntry(version=1, operation=pb.Operation(client_id=1)).SerializeToString(),
+            "identity",
+        ),
+    ],
+)
+def test_a_log_that_cannot_be_read_stops_the_replica(body: bytes, named: str) -> None:
+    """Written by a newer version, or damaged: never skipped, never served over (DESIGN §7)."""
+    log = MemoryLog()
+    engine = log.engine()
+    number = engine.take_leadership("other", "127.0.0.1:1", term_s=0.01)
+    entries = [NewEntry(entry_to_bytes(ClientRegistered(1))), NewEntry(body)]
+    engine.append(entries, configuration=number, expected_tail=0, append_id=b"i" * 16)
+    with replica(log.engine()) as running:
+        until(lambda: running.replica.role == "stopped", "it stops", _DEADLINE_S)
+        assert "CorruptLog" in running.replica.waiting_for
+        assert named in running.replica.waiting_for
+
+
+def test_a_leader_cut_off_from_the_engine_answers_no_reads(witness: str) -> None:
+    """First answers go on up to the bound, since the witness has them; reads do not (3, 10)."""
+    log = MemoryLog()
+    cut = False
+
+    def fault(operation: str, moment: Moment) -> None:
+        if cut and moment is Moment.BEFORE:
+            raise EngineUnavailable("the engine is cut off")
+
+    with replica(
+        log.engine(fault), witnesses=[witness], max_unsynced=3, batch_delay_s=0.001
+    ) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        number = client.configuration().configuration
+        assert client.deposit("first", "opening", 1, configuration=number).ok
+        cut = True
+        seqs = itertools.count(2)
+        for account in "abc":
+            seq = next(seqs)
+            assert client.record(witness, account, account, seq, configuration=number) == "ACCEPTED"
+            assert client.mark(client.deposit(account, account, seq, configuration=number)) == ""
+        # The bound is full: this one waits for the log.
+        waiting = client.begin_deposit("d", "d", next(seqs), configuration=number)
+        until(
+            lambda: client.balance("x", next(seqs), configuration=number).reason == "DEPOSED",
+            "reads are refused once the lease is over",
+            _DEADLINE_S,
+        )
+        assert not waiting.done()
+        assert "cut off" in running.replica.waiting_for
+        cut = False
+        assert waiting.result(timeout=_DEADLINE_S)
+        until(
+            lambda: client.balance("a", next(seqs), configuration=number).ok,
+            "it leads on",
+            _DEADLINE_S,
+        )
+        assert all(running.bank.paid[account] == 1 for account in "abcd")
+
+
+def test_what_a_witness_may_hold_is_not_said_to_be_not_executed(witness: str) -> None:
+    """A refusal that is in no log leaves the outcome open for such a call (invariant 13)."""
+    log = MemoryLog()
+    with replica(log.engine(), witnesses=[witness]) as leader:
+        leader.until_leading()
+        client = ByHand(leader.address)
+        number = client.configuration().configuration
+        assert client.deposit("first", "opening", 1, configuration=number).ok
+        with replica(log.engine(), "r2", witnesses=[witness]) as standby:
+            until(lambda: standby.replica.configuration().leader, "it follows", _DEADLINE_S)
+            client.move(standby.address)
+            plain = client.deposit("x", "x", 2)
+            assert (plain.reason, plain.outcome) == ("NOT_LEADER", "not-executed")
+            recorded = client.deposit("x", "x", 2, configuration=number)
+            assert (recorded.reason, recorded.outcome) == ("NOT_LEADER", "unknown")
+            client.move(leader.address)
+
+
+def test_an_expired_client_is_told_so_only_when_the_log_says_it(witness: str) -> None:
+    """Until its removal is logged a later leader may run its requests (invariants 7 and 13)."""
+    log = MemoryLog()
+    cut = False
+
+    def fault(operation: str, moment: Moment) -> None:
+        if cut and operation == "append" and moment is Moment.BEFORE:
+            raise EngineUnavailable("appends are cut off")
+
+    with replica(log.engine(fault), witnesses=[witness], client_term_s=1.0) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        number = client.configuration().configuration
+        assert client.deposit("first", "opening", 1, configuration=number).ok
+        cut = True
+        # Its lease runs out; the removal cannot be logged.
+        until(
+            lambda: not running.replica._authority.alive(client.client_id),
+            "the lease is over",
+            _DEADLINE_S,
+        )
+        refused = client.deposit("x", "x", 2, configuration=number)
+        assert (refused.reason, refused.outcome) == ("IN_PROGRESS", "unknown")
+        cut = False
+        until(
+            lambda: client.deposit("x", "x", 2, configuration=number).reason == "LEASE_EXPIRED",
+            "the removal is logged",
+            _DEADLINE_S,
+        )
+        assert "x" not in running.bank.paid
+
+
+def test_a_resolved_call_stays_not_executed_for_a_later_leader(witness: str) -> None:
+    """The refusal is an entry, so what the witness holds is filtered by it (invariant 13)."""
+    log = MemoryLog()
+    with replica(log.engine(), witnesses=[witness]) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        number = client.configuration().configuration
+        assert client.deposit("first", "opening", 1, configuration=number).ok
+        assert client.record(witness, "never", "alice", 2, configuration=number) == "ACCEPTED"
+        assert client.resolve(2) == "OUTCOME_NOT_EXECUTED"
+    with replica(log.engine(), "r2", witnesses=[witness]) as second:
+        second.until_leading()
+        assert "never" not in second.bank.paid
+        client.move(second.address)
+        again = client.deposit("never", "alice", 2, attempt=2)
+        assert (again.reason, again.outcome) == ("NOT_EXECUTED", "not-executed")
+
+
+def test_a_witness_that_comes_later_is_listed_then(tmp_path: Path) -> None:
+    """A leader that could not start it serves without, and asks again (invariant 11)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    with replica(MemoryLog().engine(), witnesses=[address], witness_timeout_s=0.3) as running:
+        running.until_leading()
+        assert list(running.replica.configuration().witnesses) == []
+        with started("curp.witness", "--listen", address, log=tmp_path / "w.err"):
+            until(
+                lambda: list(running.replica.configuration().witnesses) == [address],
+                "the witness is listed",
+                _DEADLINE_S,
+            )
+            client = ByHand(running.address)
+            number = client.configuration().configuration
+            assert client.record(address, "x", "x", 1, configuration=number) == "ACCEPTED"
