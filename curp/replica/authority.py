@@ -20,6 +20,8 @@ class GroupAuthority:
 
     # A heartbeat may find a leader that has just begun to read its log.
     blocks = True
+    # Tokens are checked here each time: whose secrets count changes with the leader.
+    key_ring = None
 
     def __init__(self, term_s: float) -> None:
         self.term_s = term_s
