@@ -27,27 +27,38 @@ class Violation(NamedTuple):
 class _Call:
     """All events of one operation; the numbers are positions in the history."""
 
-    __slots__ = ("answers", "effects", "end", "ended", "number", "resolved", "start", "started")
+    __slots__ = (
+        "answers",
+        "callers",
+        "effects",
+        "ends",
+        "number",
+        "resolved",
+        "start",
+        "started",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.started = -1
         self.start: dict[str, Any] = {}
-        self.ended: int | None = None
-        self.end: dict[str, Any] | None = None
+        self.callers = 0
+        # Several, where several callers ask for it under one key.
+        self.ends: list[tuple[int, dict[str, Any]]] = []
         self.effects: list[tuple[int, dict[str, Any]]] = []
         self.answers: list[tuple[int, dict[str, Any]]] = []
         self.resolved: list[tuple[int, dict[str, Any]]] = []
 
-    @property
-    def acknowledged(self) -> bool:
-        return self.end is not None and self.end["outcome"] in _RAN
+    def never_ran(self) -> bool:
+        """Whether the callers were told so: one of its identity, or each of its own try."""
+        if any(event["outcome"] == "not-executed" for _, event in self.resolved):
+            return True
+        ends = [event["outcome"] for _, event in self.ends]
+        return len(ends) == self.callers and set(ends) == {"not-executed"}
 
     def told(self) -> Iterator[tuple[int, str, Any]]:
-        """Each time the caller was told an outcome: where, which, and the value."""
-        if self.end is not None and self.ended is not None:
-            yield self.ended, self.end["outcome"], self.end["value"]
-        for at, event in self.resolved:
+        """Each time a caller was told an outcome: where, which, and the value."""
+        for at, event in self.ends + self.resolved:
             yield at, event["outcome"], event["value"]
 
 
@@ -71,9 +82,11 @@ def _gather(history: History) -> _Calls:
         if call is None:
             call = calls[event["call"]] = _Call(event["call"])
         if kind == "start":
-            call.started, call.start = at, event
+            call.callers += 1
+            if not call.start:
+                call.started, call.start = at, event
         elif kind == "end":
-            call.ended, call.end = at, event
+            call.ends.append((at, event))
         elif kind == "effect":
             call.effects.append((at, event))
         elif kind == "answer":
@@ -108,7 +121,7 @@ def _nothing_doubled(calls: _Calls, history: History) -> Iterator[Violation]:
                 yield Violation("doubled", f"call {call.number}", text)
             continue
         told = [at for at, outcome, _ in call.told() if outcome in _RAN]
-        if told and any(at > told[0] for at, _ in call.effects):
+        if told and any(at > min(told) for at, _ in call.effects):
             yield Violation("doubled", f"call {call.number}", "ran again after it was answered")
 
 
@@ -116,8 +129,9 @@ def _answers_identical(calls: _Calls, history: History) -> Iterator[Violation]:
     """Whoever is told what an operation answered is told the same."""
     for call in calls.values():
         told = [(event["code"], event["value"]) for _, event in call.answers]
-        if call.acknowledged and call.end is not None:
-            told.append((call.end["code"], call.end["value"]))
+        told += [
+            (event["code"], event["value"]) for _, event in call.ends if event["outcome"] in _RAN
+        ]
         if any(answer != told[0] for answer in told):
             yield Violation("answers", f"call {call.number}", f"differ: {told}")
 
@@ -128,10 +142,10 @@ def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
         if not call.start:
             yield Violation("labels", f"call {call.number}", "happened, and nobody asked for it")
             continue
+        if call.effects and call.never_ran():
+            yield Violation("labels", f"call {call.number}", "not executed, and had an effect")
         for _, outcome, value in call.told():
-            if outcome == "not-executed" and call.effects:
-                yield Violation("labels", f"call {call.number}", "not executed, and had an effect")
-            elif (
+            if (
                 outcome in _RAN
                 and value is not None
                 and call.start["promise"] == "once"
@@ -170,18 +184,18 @@ def _interval(call: _Call, effects_known: bool) -> Interval | None:
     start = call.start
     amount = None if start["op"] == "read" else start["amount"]
     if amount is None:
-        if not call.acknowledged or call.end is None or call.end["value"] is None:
-            return None
-        return Interval(call.number, call.started, call.ended, None, *call.end["value"])
-    if any(outcome == "not-executed" for _, outcome, _ in call.told()):
+        for at, event in call.ends:
+            if event["outcome"] in _RAN and event["value"] is not None:
+                return Interval(call.number, call.started, at, None, *event["value"])
+        return None
+    if call.never_ran():
         return None
     ended, version, total = None, None, None
     for at, outcome, value in call.told():
-        if outcome in _RAN:
+        if outcome in _RAN and (ended is None or at < ended):
             ended = at
             if value is not None:
                 version, total = value
-            break
     if call.effects:
         if version is None:
             version = call.effects[0][1]["version"]

@@ -2,8 +2,9 @@
 
 A history is a file of JSON objects, one a line, in the order in which things
 happened. ``call`` is a number the recorder gives an operation; all attempts of it
-share it, and it is not the wire's identity: two calls of one identity would be one
-of the defects that are looked for. ``at`` is seconds of any one clock and only shown.
+share it, and so do all callers that ask for it under one key of their own (then it has
+a ``start`` and an ``end`` for each). It is not the wire's identity: two calls under one
+would be one of the defects that are looked for. ``at`` is seconds of any one clock and only shown.
 
 | ``event`` | fields | meaning |
 |---|---|---|

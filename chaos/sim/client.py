@@ -30,7 +30,7 @@ from rifl.core.retry import RetryPolicy
 from rifl.core.targets import Targets
 from rifl.v1 import rifl_pb2
 
-__all__ = ["Client"]
+__all__ = ["Client", "Closing"]
 
 _RESOLVE_TIMEOUT_S = 6.0
 
@@ -352,3 +352,34 @@ class _Resolution:
         world.trace(
             client.name, f"call {self._planned.number} resolved: {resolution.outcome.value} {value}"
         )
+
+
+class Closing:
+    """A driver closes the session of a batch, until it is told that it is closed."""
+
+    def __init__(self, world: World, session: str) -> None:
+        self._world = world
+        self._session = session
+        self._process = Process(world.loop, "driver")
+
+    def send(self) -> None:
+        """Ask for it."""
+        self._world.trace("driver", f"closes {self._session}")
+        self._world.network.call(
+            self._process,
+            0,
+            "session",
+            LEASE_SERVICE + "CloseSession",
+            (),
+            pb.CloseSessionRequest(name=self._session).SerializeToString(),
+            LEASE_TIMEOUT_S,
+            self._ended,
+        )
+
+    def _ended(self, status: Any, reply: bytes | None) -> None:
+        transient = status.code() in (
+            grpc.StatusCode.UNAVAILABLE,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        )
+        if transient and not self._world.over:
+            self._process.after(0.5, self.send)

@@ -8,12 +8,12 @@ from random import Random
 
 from chaos.check import check
 from chaos.check.history import History
-from chaos.sim.client import Client
+from chaos.sim.client import Client, Closing
 from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
 from chaos.sim.faults import Coverage, Fault, PlannedFault
 from chaos.sim.network import Weather
 from chaos.sim.replicas import ReplicasDeployment
-from chaos.sim.schedule import Schedule
+from chaos.sim.schedule import PlannedCall, Schedule
 from chaos.sim.server import Server
 from chaos.sim.world import World
 
@@ -35,6 +35,7 @@ _DEPLOYMENTS: dict[str, type[Deployment]] = {
     "memory": MemoryDeployment,
     "sqlite": SqliteDeployment,
     "replicas": ReplicasDeployment,
+    "spark": SqliteDeployment,
 }
 
 
@@ -79,20 +80,25 @@ class _Run:
         ]
         for server in self.servers:
             server.start()
-        self.clients = [
-            Client(self.world, f"client{index}", Random(dice.random()), setting)  # noqa: S311
-            for index in range(setting.clients)
-        ]
+        self._dice = dice
+        self._by_session: dict[tuple[int, str], Client] = {}
+        self.clients: list[Client] = []
+        if schedule.kind != "spark":
+            for index in range(setting.clients):
+                self._client(index, "")
 
     def run(self) -> None:
         schedule, world, loop = self.schedule, self.world, self.world.loop
         for planned in schedule.calls:
-            loop.at(planned.at, None, self.clients[planned.client].call, planned)
+            loop.at(planned.at, None, self._call, planned)
+        for at, session in schedule.closings:
+            loop.at(at, None, Closing(world, session).send)
         for fault in schedule.faults:
             loop.at(fault.at, None, self._strike, fault)
         quiet = max(
             [call.at for call in schedule.calls]
-            + [fault.at + fault.seconds for fault in schedule.faults],
+            + [fault.at + fault.seconds for fault in schedule.faults]
+            + [at for at, _ in schedule.closings],
             default=0.0,
         )
         loop.run(quiet + 0.5)
@@ -117,6 +123,20 @@ class _Run:
                 world.problems.append(f"stuck: {running} calls never end on {server.name}")
         world.over = True
 
+    def _call(self, planned: PlannedCall) -> None:
+        self._client(planned.client, planned.session).call(planned)
+
+    def _client(self, index: int, session: str) -> Client:
+        client = self._by_session.get((index, session))
+        if client is None:
+            batch = session.rpartition("/")[2]
+            name = f"client{index}" if not session else f"task{index}.{batch}"
+            dice = Random(self._dice.random())  # noqa: S311 - repeatable, not secret
+            client = Client(self.world, name, dice, self.schedule.setting, session)
+            self._by_session[index, session] = client
+            self.clients.append(client)
+        return client
+
     def _done(self) -> bool:
         return not any(client.outstanding for client in self.clients)
 
@@ -131,7 +151,9 @@ class _Run:
             ]
             world.network.weather.append(Weather(fault, planned.target, until, planned.share))
         elif fault.value.startswith("client"):
-            client = self.clients[planned.target % len(self.clients)]
+            if not self.clients:
+                return
+            client = self.clients[-1 - planned.target % len(self.clients)]
             if fault is Fault.CLIENT_CRASH:
                 if client.process.alive:
                     client.crash()

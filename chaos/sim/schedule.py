@@ -10,9 +10,10 @@ from chaos.sim.faults import Fault, PlannedFault, Point
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
 
-KINDS = ("memory", "sqlite", "replicas")
+KINDS = ("memory", "sqlite", "replicas", "spark")
 _CALLS = 210
 _ACTIVE_S = 30.0
+_BATCHES = 6
 _NETWORK = (
     Fault.LOSS,
     Fault.DELAY,
@@ -40,7 +41,8 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "memory": _NETWORK + _PROCESS,
     "sqlite": _NETWORK + _PROCESS + _DISK,
     "replicas": _NETWORK + _PROCESS + _STORE,
-    "spark": _NETWORK + _PROCESS + _DISK,
+    # Without its disk a server gives a session's name to a new one: nothing is promised.
+    "spark": _NETWORK + _PROCESS + _DISK[1:],
 }
 
 
@@ -72,6 +74,10 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     "replicas": _ON_THE_WAY
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells(_STORE, (Point.CLAIM_REQUEST, Point.FINISH_REQUEST, Point.BEAT_REQUEST)),
+    "spark": _ON_THE_WAY
+    | _cells((Fault.LOSS, Fault.DELAY), (Point.SESSION, Point.SESSION_ANSWER))
+    | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
+    | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
 }
 
 
@@ -124,6 +130,8 @@ class Schedule:
     setting: Setting
     calls: tuple[PlannedCall, ...]
     faults: tuple[PlannedFault, ...]
+    # When a driver closes which session.
+    closings: tuple[tuple[float, str], ...] = ()
 
     def only(self, calls: tuple[int, ...] | None, faults: tuple[int, ...] | None) -> Schedule:
         """Return the schedule with some calls (by number) and faults (by place) only."""
@@ -151,9 +159,47 @@ def draw(kind: str, seed: int) -> Schedule:
         unresolved_s=random.choice((1.0, 10.0, 60.0)),
         drift=random.choice((0.0, 0.0, 0.02, 0.1)),
     )
-    return Schedule(
-        kind, seed, setting, _draw_calls(kind, random, setting), _draw_faults(kind, random, setting)
-    )
+    calls = _draw_calls(kind, random, setting)
+    closings: tuple[tuple[float, str], ...] = ()
+    if kind == "spark":
+        calls, closings = _as_batches(calls, random, setting)
+    return Schedule(kind, seed, setting, calls, _draw_faults(kind, random, setting), closings)
+
+
+def _as_batches(
+    calls: tuple[PlannedCall, ...], random: Random, setting: Setting
+) -> tuple[tuple[PlannedCall, ...], tuple[tuple[float, str], ...]]:
+    """Make rows of calls: batches in sessions, tasks that run again, zombies, late closes."""
+    rows: list[PlannedCall] = []
+    closings = []
+    batch_s = _ACTIVE_S / _BATCHES
+    commits = [batch_s * (batch + 1.2 + 0.5 * random.random()) for batch in range(_BATCHES)]
+    for place, call in enumerate(calls):
+        batch = min(place * _BATCHES // len(calls), _BATCHES - 1)
+        row = replace(call, session=f"query/{batch}", key=b"row %d" % call.number)
+        rows.append(row)
+        chance = random.random()
+        if chance < 0.25:
+            # A speculative copy, or the same task on another executor, soon after.
+            rows.append(_again(row, random, setting, row.at + random.random() * batch_s))
+        elif chance < 0.35:
+            # A zombie: its batch is committed, or closed, by then.
+            late = commits[batch] + random.random() * 2 * batch_s
+            rows.append(_again(row, random, setting, late))
+    for batch in range(_BATCHES):
+        if random.random() < 0.3:
+            # The driver restarts before its commit is known: all of the batch again.
+            again = [row for row in rows if row.session == f"query/{batch}"][:30]
+            at = commits[batch] - 0.4 * batch_s * random.random()
+            rows += [_again(row, random, setting, at) for row in again]
+        if batch:
+            # A commit closes the sessions of the batches before.
+            closings.append((commits[batch], f"query/{batch - 1}"))
+    return tuple(sorted(rows, key=lambda row: row.at)), tuple(closings)
+
+
+def _again(row: PlannedCall, random: Random, setting: Setting, at: float) -> PlannedCall:
+    return replace(row, client=random.randrange(setting.clients), at=at)
 
 
 def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCall, ...]:
@@ -222,7 +268,8 @@ def _draw_faults(kind: str, random: Random, setting: Setting) -> tuple[PlannedFa
             target = random.randrange(setting.servers)
         share = random.choice((0.1, 0.5, 0.9))
         if fault is Fault.WALL_JUMP:
-            share = random.choice((-86_400.0 * 9, -3600.0, 3600.0, 86_400.0 * 3))
+            # A name that is closed is refused for a week by that clock.
+            share = random.choice((-86_400.0 * 9, -3600.0, 3600.0, 3600.0 * 12))
         aim = None
         if fault in _AIMED and random.random() < 0.8:
             aim = random.choice(_DURABLE)
