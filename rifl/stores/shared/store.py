@@ -21,6 +21,7 @@ from rifl.core.errors import (
     RecordPending,
     RiflError,
     SessionClosed,
+    StaleRpc,
     StoreUnavailable,
     WindowExceeded,
 )
@@ -393,6 +394,10 @@ class SharedStore:
             raise InProgress(f"{call.rpc_id} was taken over by another replica and runs there")
         if reply.ending is Ending.GONE:
             raise LeaseExpired(f"client id {call.client_id} expired while the call ran")
+        if reply.ending is Ending.ACKNOWLEDGED:
+            # Nobody waits for this answer; and if the call was taken over meanwhile, its
+            # client was given another one.
+            raise StaleRpc(f"{call.rpc_id} was acknowledged while it ran")
         return None
 
     # --------------------------------------------------------------------------------------

@@ -6,7 +6,13 @@ import asyncio
 
 import pytest
 
-from rifl.core.errors import InProgress, LeaseExpired, PayloadMismatch, WindowExceeded
+from rifl.core.errors import (
+    InProgress,
+    LeaseExpired,
+    PayloadMismatch,
+    StaleRpc,
+    WindowExceeded,
+)
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds
 from rifl.core.verdict import Verdict
@@ -131,12 +137,16 @@ def test_acknowledgements_are_shared_and_only_move_forward(replicas):
 
 
 def test_a_call_acknowledged_while_it_runs_keeps_nothing(replicas):
-    """A late record of an acknowledged call is dropped, on any replica (DESIGN §4)."""
+    """A late record of an acknowledged call is dropped, and its answer with it (DESIGN §4).
+
+    Another replica may have taken the call over: then its client has another answer.
+    """
     one, two = replicas(), replicas()
     client = one.client()
     attempt = one.begin(call(client, 1))
     two.finish(two.begin(call(client, 2, first=2)))
-    assert one.finish(attempt) is None
+    with pytest.raises(StaleRpc):
+        one.finish(attempt)
     assert two.claim(call(client, 1)).verdict is Verdict.STALE
 
 

@@ -1,0 +1,356 @@
+"""Rules of DESIGN §4 and §5, each broken on purpose, for the simulator to find.
+
+``python tests/chaos/mutations.py`` prints the table of docs/chaos.md.
+"""
+
+from __future__ import annotations
+
+import sys
+import unittest.mock
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from chaos.sim import shared_data
+from chaos.sim.pool import quiet
+from chaos.sim.run import simulate
+from chaos.sim.schedule import draw
+from lease_server import sessions
+from lease_server.sessionbook import SessionBook
+from lease_server.storage import MemoryLeaseStorage
+from lease_server.table import LeaseTable
+from rifl.core import attempt, client_table, serving
+from rifl.core.attempt import Answer
+from rifl.core.call_flow import CallFlow
+from rifl.core.client_session import ClientSession
+from rifl.core.client_table import ClientTable
+from rifl.core.outcome import Outcome
+from rifl.core.result_tracker import ResultTracker
+from rifl.core.verdict import Verdict
+from rifl.stores.embedded import EmbeddedStore
+from rifl.stores.shared.store import SharedStore
+from rifl.stores.sqlite.database import Database
+from rifl.stores.sqlite.journal import Entry, Journal
+from rifl.stores.sqlite.store import SqliteStore
+
+__all__ = ["MUTATIONS", "Mutation", "seeds_to_find"]
+
+
+class Mutation(NamedTuple):
+    """A broken rule: what it is, where it shows, and in how many seeds at most."""
+
+    name: str
+    rule: str
+    kind: str
+    seeds: int
+    broken: Callable[[], AbstractContextManager[Any]]
+
+
+def _replaced(owner: Any, name: str, value: Any) -> Callable[[], AbstractContextManager[Any]]:
+    return lambda: unittest.mock.patch.object(owner, name, value)
+
+
+def _seq_redrawn() -> AbstractContextManager[Any]:
+    def next_attempt(self: ClientSession, call: Any) -> None:
+        call.attempt += 1
+        if call.key is None:
+            self.complete(call)
+            call.seq = call.lease.tracker.next()
+            call.first_incomplete = call.lease.tracker.first_incomplete
+            call.completed = ()
+
+    return unittest.mock.patch.object(ClientSession, "next_attempt", next_attempt)
+
+
+def _running_not_known() -> AbstractContextManager[Any]:
+    original = ClientTable._known
+
+    def known(self: ClientTable, entry: Any, call: Any) -> Any:
+        decision = original(self, entry, call)
+        if decision is not None and decision.verdict is Verdict.IN_PROGRESS:
+            del entry.running[call.identity]
+            if call.key is None:
+                entry.tracker.abandon(call.seq)
+            else:
+                entry.keyed.abandon(call.key)
+            return None
+        return decision
+
+    return unittest.mock.patch.object(ClientTable, "_known", known)
+
+
+def _acknowledged_looks_new() -> AbstractContextManager[Any]:
+    original = ResultTracker.peek
+
+    def peek(self: ResultTracker, seq: int) -> Verdict:
+        verdict = original(self, seq)
+        return Verdict.NEW if verdict is Verdict.STALE else verdict
+
+    return unittest.mock.patch.object(ResultTracker, "peek", peek)
+
+
+def _everybody_alive() -> AbstractContextManager[Any]:
+    original = LeaseTable.renew
+
+    def renew(self: LeaseTable, client_id: int, now: float) -> bool:
+        return original(self, client_id, now) or client_id < self.next_id
+
+    return unittest.mock.patch.object(LeaseTable, "renew", renew)
+
+
+def _no_incarnation() -> AbstractContextManager[Any]:
+    original = MemoryLeaseStorage.__init__
+
+    def init(self: MemoryLeaseStorage, token_bytes: Any = None) -> None:
+        original(self, lambda count: b"\1" * count)
+
+    stack = ExitStack()
+    stack.enter_context(unittest.mock.patch.object(MemoryLeaseStorage, "__init__", init))
+    stack.enter_context(_everybody_alive())
+    return stack
+
+
+@contextmanager
+def _no_intent() -> Iterator[None]:
+    with unittest.mock.patch.object(SqliteStore, "start", EmbeddedStore.start):
+        yield
+
+
+def _record_after_reply() -> AbstractContextManager[Any]:
+    original = SqliteStore.finish
+
+    def finish(self: SqliteStore, attempt: Any, record: Any) -> None:
+        original(self, attempt, record)
+
+    return unittest.mock.patch.object(SqliteStore, "finish", finish)
+
+
+def _acknowledgement_not_durable() -> AbstractContextManager[Any]:
+    original = Journal.acknowledge
+
+    def acknowledge(
+        self: Journal, client_id: int, first: int, completed: bytes, released: list[int]
+    ) -> None:
+        original(self, client_id, 1, b"", released)
+
+    return unittest.mock.patch.object(Journal, "acknowledge", acknowledge)
+
+
+def _intents_forgotten() -> AbstractContextManager[Any]:
+    def close_intents(self: Database, record: Any) -> int:
+        return int(self._writer.execute("DELETE FROM rifl_call WHERE record IS NULL").rowcount)
+
+    return unittest.mock.patch.object(Database, "close_intents", close_intents)
+
+
+def _record_given_up() -> AbstractContextManager[Any]:
+    original = Entry.__init__
+
+    def init(self: Entry, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **{**keywords, "patient": False})
+
+    return unittest.mock.patch.object(Entry, "__init__", init)
+
+
+def _closed_session_reopened() -> AbstractContextManager[Any]:
+    original = SessionBook.open
+
+    def open_(self: SessionBook, name: str, peer: bytes, retention_s: float) -> Any:
+        with self._lock:
+            row = self._table.get(peer, name)
+            if row is not None and row.state is not sessions.SessionState.OPEN:
+                self._table._forget(row)
+                self._storage.forget_session(row.client_id)
+        return original(self, name, peer, retention_s)
+
+    return unittest.mock.patch.object(SessionBook, "open", open_)
+
+
+def _closed_session_served() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(
+        sessions.SessionTable, "alive", lambda self, client_id, now: client_id in self._rows
+    )
+
+
+def _late_finisher_not_fenced() -> AbstractContextManager[Any]:
+    original = shared_data.SharedData.is_current
+
+    def is_current(self: Any, call: Any, token: bytes, kind: Any) -> bool:
+        return True
+
+    del original
+    return unittest.mock.patch.object(shared_data.SharedData, "is_current", is_current)
+
+
+def _taken_over_from_the_living() -> AbstractContextManager[Any]:
+    original = SharedStore.__init__
+
+    def init(self: SharedStore, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **keywords)
+        # Whoever is not this replica is taken for dead, and what ran for lost.
+        self._pulse.is_dead = lambda owner: True  # type: ignore[method-assign]
+
+    stack = ExitStack()
+    stack.enter_context(unittest.mock.patch.object(SharedStore, "__init__", init))
+    stack.enter_context(unittest.mock.patch("rifl.stores.shared.store._LOST", b""))
+    return stack
+
+
+def _unlabelled_means_not_executed() -> AbstractContextManager[Any]:
+    original = attempt.judge
+
+    def judge(call: Any, answer: Answer, *arguments: Any, **keywords: Any) -> Any:
+        if answer.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED") and answer.outcome is None:
+            answer = answer._replace(outcome=Outcome.NOT_EXECUTED)
+        return original(call, answer, *arguments, **keywords)
+
+    return unittest.mock.patch("rifl.core.client_session.judge", judge)
+
+
+def _expired_always_sent_anew() -> AbstractContextManager[Any]:
+    original = attempt.judge
+
+    def judge(call: Any, answer: Answer, *arguments: Any, **keywords: Any) -> Any:
+        if answer.reason == "LEASE_EXPIRED" and call.key is None:
+            return attempt.Decision(attempt.Step.NEW_IDENTITY)
+        return original(call, answer, *arguments, **keywords)
+
+    return unittest.mock.patch("rifl.core.client_session.judge", judge)
+
+
+def _out_of_time_means_not_executed() -> AbstractContextManager[Any]:
+    original = CallFlow._end
+
+    def end(self: CallFlow, action: Any, outcome: Outcome, reason: str) -> Any:
+        if outcome is Outcome.UNKNOWN and not reason:
+            outcome = Outcome.NOT_EXECUTED
+        return original(self, action, outcome, reason)
+
+    return unittest.mock.patch.object(CallFlow, "_end", end)
+
+
+def _resolution_not_recorded() -> AbstractContextManager[Any]:
+    def resolve(store: Any, call: Any, policy: Any) -> Any:
+        admitted = yield from serving.admit(store, call, policy)
+        if isinstance(admitted, serving.Answer):
+            return admitted
+        if (pending := store.abandon(admitted)) is not None:
+            yield pending
+        record = serving.refusal_record(serving.NotExecuted("never arrived"))
+        return serving.Answer(record, record.outcome)
+
+    return unittest.mock.patch("chaos.sim.server.resolve", resolve)
+
+
+def _removed_while_running() -> AbstractContextManager[Any]:
+    def drop(self: ClientTable, client_ids: Any) -> list[int]:
+        gone = list(client_ids)
+        for client_id in gone:
+            self._remove(client_id)
+        return gone
+
+    stack = ExitStack()
+    stack.enter_context(unittest.mock.patch.object(ClientTable, "drop", drop))
+    stack.enter_context(_everybody_alive())
+    return stack
+
+
+def _answer_not_kept() -> AbstractContextManager[Any]:
+    original = ClientTable.settle
+
+    def settle(self: ClientTable, attempt: Any, record: Any, **keywords: Any) -> bool:
+        # As if every answer were one that means that nothing happened.
+        return original(self, attempt, None, **keywords)
+
+    return unittest.mock.patch.object(client_table.ClientTable, "settle", settle)
+
+
+MUTATIONS = (
+    Mutation("id redrawn on retry", "§3: every attempt, one identity", "memory", 5, _seq_redrawn),
+    Mutation("answer not kept", "§4.2: completed, replayed", "memory", 5, _answer_not_kept),
+    Mutation("running call not known", "§4.2: duplicates wait", "memory", 10, _running_not_known),
+    Mutation("acknowledged call looks new", "§4.3: STALE", "memory", 40, _acknowledged_looks_new),
+    Mutation("dead client served", "§4.5: known and alive", "memory", 60, _everybody_alive),
+    Mutation("ids without incarnation", "§5: memory ids", "memory", 20, _no_incarnation),
+    Mutation(
+        "client removed while its call runs", "§4: removing", "memory", 60, _removed_while_running
+    ),
+    Mutation("no intent", "§4.6: intent durable first", "sqlite", 20, _no_intent),
+    Mutation("intents forgotten", "§4: intent of the dead", "sqlite", 20, _intents_forgotten),
+    Mutation("record after reply", "§4.7: durable, then told", "sqlite", 60, _record_after_reply),
+    Mutation("record given up", "§4.7: retried for ever", "sqlite", 40, _record_given_up),
+    Mutation(
+        "record deleted before its acknowledgement is durable",
+        "§4: one transaction",
+        "sqlite",
+        60,
+        _acknowledgement_not_durable,
+    ),
+    Mutation("resolution not recorded", "§4: never will", "memory", 40, _resolution_not_recorded),
+    Mutation(
+        "closed session reopened", "§5: never a new id", "spark", 10, _closed_session_reopened
+    ),
+    Mutation(
+        "closed session served", "§5, §8: zombies refused", "spark", 20, _closed_session_served
+    ),
+    Mutation(
+        "late finisher not fenced", "§6: attempt token", "replicas", 40, _late_finisher_not_fenced
+    ),
+    Mutation(
+        "taken over from the living", "§6: a guess", "replicas", 10, _taken_over_from_the_living
+    ),
+    Mutation(
+        "unlabelled means not executed",
+        "§3: only what is known",
+        "memory",
+        5,
+        _unlabelled_means_not_executed,
+    ),
+    Mutation(
+        "deadline means not executed",
+        "§3: everything else is unknown",
+        "memory",
+        5,
+        _out_of_time_means_not_executed,
+    ),
+    Mutation(
+        "expired always sent anew", "§3: attempt 1 only", "memory", 20, _expired_always_sent_anew
+    ),
+)
+
+
+def seeds_to_find(mutation: Mutation, limit: int | None = None) -> tuple[int, str] | None:
+    """Run default schedules from seed 1 with a rule broken; the first that shows it, and how."""
+    with mutation.broken():
+        for seed in range(1, (limit or mutation.seeds) + 1):
+            problems = simulate(draw(mutation.kind, seed)).problems
+            if problems:
+                return seed, problems[0]
+    return None
+
+
+def main() -> int:
+    """Print the table."""
+    quiet()
+    print("| broken rule | where it stands | deployment | found by seed | as | within |")
+    print("|---|---|---|---|---|---|")
+    missed = 0
+    for mutation in MUTATIONS:
+        found = seeds_to_find(mutation)
+        seed, how = found if found is not None else ("not found", "")
+        rule = how.partition(":")[0]
+        missed += found is None
+        print(
+            f"| {mutation.name} | DESIGN {mutation.rule} | {mutation.kind} | {seed} | {rule} "
+            f"| {mutation.seeds} |",
+            flush=True,
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
