@@ -109,6 +109,30 @@ class History:
             {"event": "final", "account": account, "version": version, "total": total}
         )
 
+    def place_effects(self, effects: dict[int, list[tuple[str, int]]]) -> None:
+        """Put effects, found afterwards in a log, behind the start of their calls.
+
+        That is where they are known not to be earlier; their order is their versions'.
+        """
+        events: list[dict[str, Any]] = []
+        for event in self.events:
+            events.append(event)
+            if event["event"] == "start":
+                for account, version in effects.pop(event["call"], ()):
+                    events.append(
+                        {
+                            "event": "effect",
+                            "at": event["at"],
+                            "call": event["call"],
+                            "account": account,
+                            "version": version,
+                        }
+                    )
+        self.events = events
+        for call, found in effects.items():
+            for account, version in found:
+                self.effect(0.0, call, account, version)
+
     def write(self, path: Path) -> None:
         """Write one JSON object a line."""
         path.write_text("".join(json.dumps(event) + "\n" for event in self.events))

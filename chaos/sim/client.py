@@ -11,6 +11,7 @@ import grpc
 
 from chaos.check.history import read_value
 from chaos.sim.faults import Fault, Point
+from chaos.sim.group_client import GroupAttempt, GroupPath
 from chaos.sim.loop import EPOCH_S, Process, Timer
 from chaos.sim.network import Rpc
 from chaos.sim.schedule import PlannedCall, Setting
@@ -85,6 +86,13 @@ class Client:
             router = Router(Targets(names), self.process.clock)
         self.state = _State(settings, router, self.process, self._dice)
         self.keeper = _Keeper(self)
+        self.group: GroupPath | None = None
+        if setting.witnesses is not None:
+            self.group = GroupPath(
+                self.world.network,
+                self.process,
+                lambda: 0 if router is None else router.targets.current,
+            )
         queue, self.queue = self.queue, []
         for planned in queue:
             self.call(planned)
@@ -150,7 +158,7 @@ class _Exchange(Exchange):
     def __init__(self, client: Client, planned: PlannedCall) -> None:
         self._client = client
         self.planned = planned
-        self._rpcs: dict[int, Rpc] = {}
+        self._rpcs: dict[int, Rpc | GroupAttempt] = {}
         self._timer: Timer | None = None
         now = client.state.now()
         self.request = encode(
@@ -174,6 +182,20 @@ class _Exchange(Exchange):
             client.world.trace(
                 client.name, f"call {self.planned.number} attempt {number} to server{target}"
             )
+        path = client.group
+        view = None if path is None or header is None else path.view_for(self._method)
+        if path is not None and view is not None and header is not None:
+            self._rpcs[number] = GroupAttempt(
+                path,
+                view,
+                target,
+                self._method,
+                header[1],
+                self.request,
+                timeout_s,
+                partial(self._over, number, target),
+            )
+            return
         metadata = () if header is None else (header,)
         self._rpcs[number] = client.world.network.call(
             client.process,
@@ -201,7 +223,9 @@ class _Exchange(Exchange):
 
     def cancel_attempt(self, number: int) -> None:
         rpc = self._rpcs.get(number)
-        if rpc is not None:
+        if isinstance(rpc, GroupAttempt):
+            rpc.cancel()
+        elif rpc is not None:
             self._client.world.network.cancel(rpc)
 
     def set_timer(self, at: float | None) -> None:

@@ -40,6 +40,9 @@ class Deployment(Protocol):
     def heal(self) -> None:
         """Have everything work from now on."""
 
+    def finish(self, world: World) -> None:
+        """Record what is there in the end."""
+
     def close(self) -> None:
         """Let the memory go."""
 
@@ -60,6 +63,10 @@ class MemoryDeployment:
 
     def heal(self) -> None:
         """Nothing to heal."""
+
+    def finish(self, world: World) -> None:
+        """Record what the service holds."""
+        world.accounts.finish()
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -123,6 +130,10 @@ class SqliteDeployment:
         """Have the disk work from now on."""
         self.disk.full_until = self.disk.slow_until = 0.0
         self.disk.fsync_fails = False
+
+    def finish(self, world: World) -> None:
+        """Record what the service holds."""
+        world.accounts.finish()
 
     def close(self) -> None:
         """Let the memory go."""

@@ -34,6 +34,7 @@ class Fault(enum.Enum):
     STORE_STALL = "store-stall"
     STORE_RESTART = "store-restart"
     STORE_LOSS = "store-loss"
+    WITNESS_CRASH = "witness-crash"
 
 
 class Point(enum.Enum):
@@ -62,6 +63,15 @@ class Point(enum.Enum):
     FINISH_REQUEST = "finish-request"
     BEAT_REQUEST = "beat-request"
     OTHER_REQUEST = "other-request"
+    APPEND = "append"
+    # Between a client or a leader and a witness, or a client and its group.
+    WITNESS = "witness-request"
+    WITNESS_ANSWER = "witness-answer"
+    RECORDED = "record-request"
+    RECORDED_ANSWER = "record-answer"
+    GROUP = "group-request"
+    GROUP_ANSWER = "group-answer"
+    HOLDING = "witness-holds-calls"
     # A client's call when its process dies or stops.
     UNANSWERED = "call-unanswered"
     UNSENT = "call-not-sent"

@@ -30,6 +30,9 @@ _CELLS = {
     "lease": (Point.LEASE, Point.LEASE_ANSWER),
     "resolve": (Point.RESOLVE, Point.RESOLVE_ANSWER),
     "session": (Point.SESSION, Point.SESSION_ANSWER),
+    "witness": (Point.WITNESS, Point.WITNESS_ANSWER),
+    "record": (Point.RECORDED, Point.RECORDED_ANSWER),
+    "group": (Point.GROUP, Point.GROUP_ANSWER),
 }
 
 
@@ -227,6 +230,9 @@ class Network:
         self._tell(rpc, _LOST, 0.2 * random() if random() < 0.7 else _SILENCE_S * random())
 
     def _maybe_copy(self, rpc: Rpc, delay: float | None) -> None:
+        if rpc.kind == "witness":
+            # No proxy is between a leader and its witnesses.
+            return
         for weather in self.weather:
             if weather.fault is not Fault.DUPLICATE or weather.until <= self._loop.now:
                 continue

@@ -405,6 +405,10 @@ class ReplicasDeployment:
         self._store.process.stopped_until = 0.0
         self._store.lossy_until = 0.0
 
+    def finish(self, world: World) -> None:
+        """Record what the service holds."""
+        world.accounts.finish()
+
     def close(self) -> None:
         """Nothing to let go of."""
 

@@ -11,6 +11,7 @@ from chaos.check.history import History
 from chaos.sim.client import Client, Closing
 from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
 from chaos.sim.faults import Coverage, Fault, PlannedFault
+from chaos.sim.group import GroupDeployment
 from chaos.sim.network import Weather
 from chaos.sim.replicas import ReplicasDeployment
 from chaos.sim.schedule import PlannedCall, Schedule
@@ -36,6 +37,7 @@ _DEPLOYMENTS: dict[str, type[Deployment]] = {
     "sqlite": SqliteDeployment,
     "replicas": ReplicasDeployment,
     "spark": SqliteDeployment,
+    "curp": GroupDeployment,
 }
 
 
@@ -200,7 +202,7 @@ def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
         if tracing:
             raise
         problems.append(f"raised: {type(error).__name__}: {error}")
-    world.accounts.finish()
+    run.deployment.finish(world)
     problems += [str(violation) for violation in check(world.history)]
     outcomes: dict[str, int] = {}
     for event in world.history.events:

@@ -10,7 +10,7 @@ from chaos.sim.faults import Fault, PlannedFault, Point
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
 
-KINDS = ("memory", "sqlite", "replicas", "spark")
+KINDS = ("memory", "sqlite", "replicas", "spark", "curp")
 _CALLS = 210
 _ACTIVE_S = 30.0
 _BATCHES = 6
@@ -43,6 +43,13 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "replicas": _NETWORK + _PROCESS + _STORE,
     # Without its disk a server gives a session's name to a new one: nothing is promised.
     "spark": _NETWORK + _PROCESS + _DISK[1:],
+    "curp": (
+        *_NETWORK,
+        *_PROCESS,
+        Fault.STORE_STALL,
+        Fault.STORE_LOSS,
+        Fault.WITNESS_CRASH,
+    ),
 }
 
 
@@ -74,6 +81,12 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     "replicas": _ON_THE_WAY
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells(_STORE, (Point.CLAIM_REQUEST, Point.FINISH_REQUEST, Point.BEAT_REQUEST)),
+    "curp": _ON_THE_WAY
+    | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), (Point.HANDLER, Point.RECORD, Point.IDLE))
+    | _cells((Fault.LOSS, Fault.PARTITION), (Point.RECORDED, Point.WITNESS, Point.GROUP))
+    | _cells((Fault.STORE_LOSS,), (Point.APPEND, Point.OTHER_REQUEST))
+    | _cells((Fault.STORE_STALL,), (Point.OTHER_REQUEST,))
+    | _cells((Fault.WITNESS_CRASH,), (Point.HOLDING, Point.IDLE)),
     "spark": _ON_THE_WAY
     | _cells((Fault.LOSS, Fault.DELAY), (Point.SESSION, Point.SESSION_ANSWER))
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
@@ -119,6 +132,11 @@ class Setting:
     max_elapsed_s: float = 20.0
     unresolved_s: float = 10.0
     drift: float = 0.0
+    # Of a group; None where there is none.
+    witnesses: int | None = None
+    batch_entries: int = 64
+    batch_delay_s: float = 0.005
+    max_unsynced: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +166,7 @@ def draw(kind: str, seed: int) -> Schedule:
     """Draw the schedule of a seed; the same on every machine and in every process."""
     random = Random(f"{kind} {seed}")  # noqa: S311 - repeatable, not secret
     setting = Setting(
-        servers=random.randint(2, 3) if kind == "replicas" else 1,
+        servers=random.randint(2, 3) if kind in ("replicas", "curp") else 1,
         clients=random.randint(2, 5),
         term_s=random.choice((2.0, 4.0, 8.0)),
         window=random.choice((4, 16, 64, 512)),
@@ -158,6 +176,10 @@ def draw(kind: str, seed: int) -> Schedule:
         max_elapsed_s=random.choice((2.0, 8.0, 20.0)),
         unresolved_s=random.choice((1.0, 10.0, 60.0)),
         drift=random.choice((0.0, 0.0, 0.02, 0.1)),
+        witnesses=random.randint(2, 3) if kind == "curp" else None,
+        batch_entries=random.choice((1, 8, 64)),
+        batch_delay_s=random.choice((0.0, 0.005, 0.1, 0.5)),
+        max_unsynced=random.choice((2, 16, 1024)),
     )
     calls = _draw_calls(kind, random, setting)
     closings: tuple[tuple[float, str], ...] = ()
@@ -205,7 +227,7 @@ def _again(row: PlannedCall, random: Random, setting: Setting, at: float) -> Pla
 def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCall, ...]:
     calls = []
     at = 0.1
-    atomic = kind != "memory"
+    atomic = kind not in ("memory", "curp")
     accounts = random.randint(1, 6)
     for number in range(1, _CALLS + 1):
         # Bursts and pauses: an idle client's lease is renewed by nothing but heartbeats.
@@ -217,7 +239,7 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
         account = f"a{random.randrange(accounts)}"
         if chance < 0.2:
             method, op, behaviour = "Read", "read", "read"
-        elif chance < 0.3:
+        elif chance < 0.3 and kind != "curp":
             method, op = "Touch", "touch"
             account = f"t{random.randrange(2)}"
             if random.random() < 0.3:
@@ -228,7 +250,7 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
             fate = random.random()
             if fate < 0.05:
                 behaviour = "abort"
-            elif fate < 0.1 and method == "Add":
+            elif fate < 0.1 and method == "Add" and kind != "curp":
                 behaviour = "raise"
         slow = random.random()
         work_s = random.expovariate(1 / 0.003)
@@ -266,6 +288,8 @@ def _draw_faults(kind: str, random: Random, setting: Setting) -> tuple[PlannedFa
         target = random.randrange(setting.clients)
         if not fault.value.startswith("client"):
             target = random.randrange(setting.servers)
+            if setting.witnesses and fault in _NETWORK and random.random() < 0.5:
+                target = 100 + random.randrange(setting.witnesses)
         share = random.choice((0.1, 0.5, 0.9))
         if fault is Fault.WALL_JUMP:
             # A name that is closed is refused for a week by that clock.

@@ -108,8 +108,8 @@ class Server:
             return
         self.process = process
         store, authority = self._opened.store, self._opened.authority
-        self._engine = Engine(
-            store,
+        make_engine: Any = getattr(self._opened, "engine", partial(Engine, store))
+        self._engine = make_engine(
             authority,
             POLICIES,
             max_waiters=self._max_waiters,
@@ -235,6 +235,8 @@ class Server:
             self._call(rpc)
         elif rpc.kind == "resolve":
             self._resolve(rpc)
+        elif rpc.kind == "group":
+            self._opened.serve_group(self, rpc)  # type: ignore[attr-defined]  # of a group
         else:
             self._lease(rpc)
 
@@ -307,7 +309,12 @@ class Server:
             return
         world = self.world
         record, outcome = answer
-        if not record.reason and outcome.value in ("executed", "replayed"):
+        # What a group's leader answers first is not final by itself, and a read leaves
+        # no record.
+        final = not hasattr(self._opened, "machine") or (
+            bool(call.marks) and operation.behaviour != "read"
+        )
+        if final and not record.reason and outcome.value in ("executed", "replayed"):
             world.history.answer(
                 world.loop.now,
                 operation.call,
@@ -321,7 +328,7 @@ class Server:
                 f"call {operation.call} attempt {call.attempt}{' (copy)' if rpc.copy else ''}: "
                 f"{outcome.value} {record.response or record.details!r}",
             )
-        status = answer_status(answer, call.attempt)
+        status = answer_status(answer, call.attempt, call.marks)
         self._send(rpc, status)
 
     def _resolved(
@@ -345,6 +352,10 @@ class Server:
             copy = " (copy)" if rpc.copy else ""
             self.world.trace(self.name, f"{subject}{copy}: {error.reason}: {error}")
         self._send(rpc, refusal_status(error, call))
+
+    def refuse(self, rpc: Rpc, error: RiflError) -> None:
+        """Answer a request that is no call with a refusal."""
+        self._refuse(rpc, None, None, error)
 
     def _send(self, rpc: Rpc, status: Any) -> None:
         self.world.network.reply(
@@ -381,7 +392,13 @@ class Server:
         world = self.world
         behaviour = operation.behaviour
         task.at(Point.EFFECT)
-        if behaviour == "abort":
+        machine = getattr(self._opened, "machine", None)
+        if machine is not None:
+            record = machine.execute(operation)
+            if world.loop.tracing:
+                world.trace(self.name, f"call {operation.call} is executed: {record.response!r}")
+            self.process.after(0.0001, go_on, HandlerResult(record))
+        elif behaviour == "abort":
             go_on(HandlerResult(_ABORTED))
         elif behaviour == "later":
             go_on(HandlerResult(_UNRECORDED))

@@ -105,8 +105,10 @@ class GroupStore(EmbeddedStore):
     theirs put aside (``Arrival``). Any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, boottime: Callable[[], float] = boottime) -> None:
+        """``boottime``: the seconds that read leases are counted by."""
         super().__init__()
+        self._boottime = boottime
         self.leases: LeaseStorage
         # For the appender, and everyone who looks whether there is something to do.
         self.work = threading.Condition(self._lock)
@@ -618,7 +620,7 @@ class GroupStore(EmbeddedStore):
         # The clock is asked after the state was read: a lease that ends in between
         # would let a later leader's write be missed.
         lease = self.read_lease
-        if attempt.ended or lease is None or not lease.valid(boottime()):
+        if attempt.ended or lease is None or not lease.valid(self._boottime()):
             raise Deposed("the leader cannot tell whether it still leads: ask again")
 
     def _end_read(self, attempt: Attempt) -> None:

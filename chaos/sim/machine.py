@@ -1,0 +1,80 @@
+"""The group's services as a state machine: the accounts of one replica (DESIGN §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chaos.sim.service import METHODS, Operation, decode
+from curp.core.conflict_keys import keys_of_values
+from curp.core.entries import Operation as Logged
+from curp.replica.errors import Diverged
+from curp.replica.services import MethodFacts
+from curp.v1 import curp_pb2 as pb
+from rifl.core.call import Call
+from rifl.core.record import CompletionRecord
+
+__all__ = ["ABORTED", "Machine"]
+
+ABORTED = CompletionRecord(code=9, details="the account does not allow it")
+_READ = "/sim.Accounts/Read"
+
+
+class Machine:
+    """Accounts as a function of the operations applied; what ``Services`` is to a replica."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[str, tuple[int, int]] = {}
+        # The last operation that changed something, and the version it made.
+        self.changed: tuple[Operation, int] | None = None
+        self._facts = {
+            method: MethodFacts(
+                pb.MethodConflicts(method=method, read_only=method == _READ, by_callable=True),
+                _keys_of,
+            )
+            for method in METHODS
+        }
+
+    def reset(self) -> None:
+        """Be as before the first entry."""
+        self.accounts.clear()
+
+    def facts(self, method: str) -> MethodFacts | None:
+        """See ``Services``."""
+        return self._facts.get(method)
+
+    def keys(self, method: str, request: bytes) -> frozenset[int]:
+        """See ``Services``."""
+        return _keys_of(request, None)
+
+    def conflicts(self) -> Sequence[pb.MethodConflicts]:
+        """See ``Services``."""
+        return [facts.conflicts for facts in self._facts.values()]
+
+    def replay(self, entry: Logged) -> None:
+        """Apply an operation of the log; raises ``Diverged`` for another answer."""
+        call = Call(entry.client_id, b"", entry.seq, entry.key, method=entry.method)
+        again = self.run(call, entry.request)
+        if not entry.answer.reason and again != entry.answer:
+            raise Diverged(f"{again} in replay, and {entry.answer} when it ran first")
+
+    def run(self, call: Call, request: bytes) -> CompletionRecord:
+        """Run a call, at once."""
+        return self.execute(decode(request))
+
+    def execute(self, operation: Operation) -> CompletionRecord:
+        """Carry an operation out; what is recorded of it."""
+        self.changed = None
+        if operation.behaviour == "abort":
+            return ABORTED
+        version, total = self.accounts.get(operation.account, (0, 0))
+        if operation.behaviour == "read":
+            return CompletionRecord(response=b"%d %d" % (version, total))
+        version, total = version + 1, total + operation.amount
+        self.accounts[operation.account] = version, total
+        self.changed = operation, version
+        return CompletionRecord(response=b"%d %d" % (version, total))
+
+
+def _keys_of(request: bytes, read: Callable[[bytes], Any] | None) -> frozenset[int]:
+    return keys_of_values([decode(request).account])

@@ -1,0 +1,187 @@
+"""A witness process: the product's desk and table, reached over the simulated network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import grpc
+
+from chaos.sim.faults import Fault, Point
+from chaos.sim.loop import Process
+from chaos.sim.network import Rpc
+from chaos.sim.world import World
+from curp.core.collection import Collectable
+from curp.core.witness_table import WitnessTable, WitnessVerdict
+from curp.v1 import curp_pb2 as pb
+from curp.witness.desk import WitnessDesk
+from rifl.client.answers import FinalStatus
+from rifl.core.errors import RiflError
+from rifl.server.answers import STATUS_CODES, refusal_status
+
+__all__ = ["FIRST_WITNESS", "Witness"]
+
+# Witnesses are hosts of the network from this index on.
+FIRST_WITNESS = 100
+_OK = FinalStatus(grpc.StatusCode.OK)
+_TIMEOUT_S = 0.6
+_NONE = 0
+
+
+class _Journal:
+    """The highest number that a witness knew, on its disk."""
+
+    def __init__(self) -> None:
+        self.group = ""
+        self.highest = _NONE
+
+    def write(self, group: str, number: int) -> None:
+        """Remember a number, durably."""
+        self.group, self.highest = group, number
+
+
+class Witness:
+    """One witness, through all its lives."""
+
+    def __init__(self, world: World, index: int, random: Random) -> None:
+        self.world = world
+        self.name = f"witness{index}"
+        self.target = FIRST_WITNESS + index
+        self._random = random
+        self._journal = _Journal()
+        self.rpcs: dict[Rpc, None] = {}
+        self.process = Process(world.loop, self.name)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self.world.over:
+            return
+        self.process = Process(self.world.loop, self.name)
+        self.rpcs = {}
+        journal = self._journal
+        self.table = WitnessTable(highest=journal.highest, group=journal.group)
+        self._desk = WitnessDesk(self.table, journal)  # type: ignore[arg-type]  # its one method
+        self.world.network.hosts[self.target] = self
+
+    def restart(self, seconds: float, *, keeps_journal: bool) -> None:
+        """Die, and begin anew with nothing but the number, or without that, too."""
+        if not self.process.alive:
+            return
+        point = Point.HOLDING if len(self.table) else Point.IDLE
+        self.world.coverage.hit(Fault.WITNESS_CRASH, point)
+        self.world.trace(self.name, f"dies, holding {len(self.table)}")
+        self.process.kill()
+        self.world.network.hosts.pop(self.target, None)
+        self.world.network.host_died(self)
+        if not keeps_journal:
+            self._journal = _Journal()
+        self.world.loop.after(seconds, self._begin)
+
+    def receive(self, rpc: Rpc) -> None:
+        """Take a request."""
+        method = rpc.method.rpartition("/")[2]
+        try:
+            if method == "Record":
+                reply: Any = self._desk.record(rpc.request, bytes)
+            elif method == "Freeze":
+                reply = list(self._desk.freeze(rpc.request))
+            elif method == "Start":
+                reply = self._desk.start(rpc.request)
+            else:
+                reply = self._desk.collect(rpc.request)
+        except RiflError as error:
+            status = refusal_status(error, None)
+            self.world.network.reply(
+                rpc,
+                FinalStatus(
+                    STATUS_CODES[status.code], status.details, (), status.trailing_metadata
+                ),
+                None,
+            )
+            return
+        if self.world.loop.tracing:
+            self.world.trace(self.name, f"{method} of {rpc.source.name}: holds {len(self.table)}")
+        self.world.network.reply(rpc, _OK, reply)
+
+    # -- what a replica asks -----------------------------------------------------------------
+
+    def freeze(
+        self, source: Process, group: str, number: int, done: Callable[[list[Any] | None], None]
+    ) -> None:
+        """Have it frozen; ``done`` is given what it holds, None if it cannot tell."""
+
+        def ended(status: Any, chunks: Any) -> None:
+            if status.code() is not grpc.StatusCode.OK:
+                done(None)
+                return
+            replies = [pb.FreezeReply.FromString(chunk) for chunk in chunks]
+            if any(reply.verdict != WitnessVerdict.ACCEPTED for reply in replies):
+                done(None)
+                return
+            done([call for reply in replies for call in reply.calls])
+
+        request = pb.FreezeRequest(group=group, configuration=number)
+        self._ask(source, "Freeze", request, ended)
+
+    def start(
+        self,
+        source: Process,
+        group: str,
+        number: int,
+        secrets: pb.SecretsPut,
+        methods: Sequence[pb.MethodConflicts],
+        done: Callable[[bool], None],
+    ) -> None:
+        """Have it started; ``done`` is told whether it said yes."""
+
+        def ended(status: Any, reply: Any) -> None:
+            accepted = status.code() is grpc.StatusCode.OK
+            done(accepted and pb.StartReply.FromString(reply).verdict == WitnessVerdict.ACCEPTED)
+
+        request = pb.StartRequest(
+            group=group, configuration=number, secrets=secrets, methods=methods
+        )
+        self._ask(source, "Start", request, ended)
+
+    def collect(
+        self,
+        source: Process,
+        group: str,
+        number: int,
+        synced: Sequence[Collectable],
+        done: Callable[[Any], None],
+    ) -> None:
+        """Tell it what is synced; ``done`` is given its verdict and what is stuck."""
+
+        def ended(status: Any, reply: Any) -> None:
+            if status.code() is not grpc.StatusCode.OK:
+                done(None)
+                return
+            message = pb.CollectReply.FromString(reply)
+            done((WitnessVerdict(message.verdict), list(message.stuck)))
+
+        told = []
+        for each in synced:
+            collected = pb.Collected(client_id=each.client_id, conflict_keys=sorted(each.keys))
+            if each.key is None:
+                collected.seq = each.seq or 0
+            else:
+                collected.key = each.key
+            told.append(collected)
+        request = pb.CollectRequest(group=group, configuration=number, synced=told)
+        self._ask(source, "Collect", request, ended)
+
+    def _ask(
+        self, source: Process, method: str, request: Any, ended: Callable[[Any, Any], None]
+    ) -> None:
+        self.world.network.call(
+            source,
+            self.target,
+            "witness",
+            f"/curp.v1.Witness/{method}",
+            (),
+            request.SerializeToString(),
+            _TIMEOUT_S,
+            ended,
+        )
