@@ -1,0 +1,1 @@
+"""``python -m benchmarks.log``: what appends cost, and how soon a follower hears of them."""

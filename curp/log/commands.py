@@ -1,0 +1,105 @@
+"""``curp log dump|verify URL``, also as ``python -m curp.log``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+
+from curp.log.engine import Entry, LogEngine
+from curp.log.errors import LogError
+from curp.log.opening import open_engine
+from curp.log.verification import verify
+from curp.v1 import curp_pb2
+
+__all__ = ["add_log_commands", "main"]
+
+# What may hold personal data, in an operation.
+_CONTENTS = ("request", "answer")
+
+
+def add_log_commands(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to a parser; ``run`` of what it parses takes that, and returns a code."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    dump = commands.add_parser("dump", help="print entries, one JSON object a line")
+    dump.add_argument(
+        "url", metavar="URL", help="sqlite:///file?group=NAME, redis://...?group=NAME"
+    )
+    dump.add_argument("--after", type=int, metavar="LSN", help="begin behind this one")
+    dump.add_argument("--limit", type=int, metavar="N", help="so many at most")
+    dump.add_argument("--tag", help="only those that carry it")
+    dump.add_argument("--contents", action="store_true", help="with requests and answers")
+    dump.set_defaults(run=_dump)
+
+    check = commands.add_parser("verify", help="read everything; 1 if anything is damaged")
+    check.add_argument("url", metavar="URL")
+    check.set_defaults(run=_verify)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns 0, 1 for a log that cannot be read whole. One line of error."""
+    parser = argparse.ArgumentParser(prog="python -m curp.log", description=__doc__)
+    add_log_commands(parser)
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except LogError as error:
+        sys.stderr.write(f"curp: {error}\n")
+        return 1
+    return code
+
+
+def _dump(arguments: argparse.Namespace) -> int:
+    with closing(open_engine(arguments.url, create=False)) as engine:
+        after = engine.first() - 1 if arguments.after is None else arguments.after
+        for entry in _entries(engine, after, arguments.limit, arguments.tag):
+            told = _told(entry, contents=arguments.contents)
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    with closing(open_engine(arguments.url, create=False)) as engine:
+        found = verify(engine)
+    told = found._asdict()
+    if found.leadership is not None:
+        told["leadership"] = found.leadership._asdict()
+    sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _entries(engine: LogEngine, after: int, limit: int | None, tag: str | None) -> Iterator[Entry]:
+    left = limit
+    while left is None or left > 0:
+        found = engine.read(after, limit=min(left or 1000, 1000), tag=tag)
+        if not found:
+            return
+        yield from found
+        after = found[-1].lsn
+        left = None if left is None else left - len(found)
+
+
+def _told(entry: Entry, *, contents: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"lsn": entry.lsn, "tags": list(entry.tags), "bytes": len(entry.body)}
+    message = curp_pb2.LogEntry()
+    try:
+        message.ParseFromString(entry.body)
+        kind = message.WhichOneof("entry")
+    except DecodeError:
+        kind = None
+    if kind is None:
+        # Another use of the log than a group's.
+        return {**told, **({"body": entry.body.hex()} if contents else {})}
+    fields = MessageToDict(message, preserving_proto_field_name=True)[kind]
+    if kind == "secrets_put":
+        fields = {}
+    if not contents:
+        fields = {name: value for name, value in fields.items() if name not in _CONTENTS}
+    return {**told, "kind": kind, **fields}
