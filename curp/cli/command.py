@@ -1,4 +1,4 @@
-"""``curp``: serve, witness, status, transfer."""
+"""``curp``: serve, witness, status, transfer, log."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from google.protobuf.json_format import MessageToDict
 
 from curp.cli.asking import Group, GroupError
 from curp.cli.serving import serve
+from curp.log.commands import add_log_commands
 from curp.log.errors import LogError
 from curp.v1 import curp_pb2 as pb
 from rifl.core.policy import PolicyError
@@ -69,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     transfer.add_argument("target", metavar="HOST:PORT", help="any replica")
     transfer.add_argument("--to", default="", metavar="NAME", help="the one that should")
     transfer.set_defaults(run=_transfer)
+
+    log = commands.add_parser("log", help="look into a log, or check it")
+    add_log_commands(log)
     return parser
 
 
