@@ -34,9 +34,12 @@ __all__ = [
     "NO_INFO",
     "BatchedCall",
     "ItemReply",
+    "Replies",
     "Unreadable",
     "encode_batch",
+    "encode_executed",
     "encode_reply",
+    "is_bare",
     "is_batch",
     "item_bytes",
     "parse_batch",
@@ -46,7 +49,6 @@ __all__ = [
 BATCH_KEY, BATCH_VALUE = "rifl-batch", "1"
 # No protobuf message starts with it: a server that is not wrapped fails to parse it.
 MARK = b"\x00"
-_EXECUTED = rifl_pb2.OUTCOME_EXECUTED
 # Tags and lengths of an item's three fields, at most.
 _ITEM_OVERHEAD_BYTES = 24
 _REPLY_OVERHEAD_BYTES = 4096
@@ -85,6 +87,24 @@ class ItemReply(NamedTuple):
     outcome: Outcome
     retry_after_s: float | None = None
     info: Mapping[str, str] = NO_INFO
+
+
+class Replies(NamedTuple):
+    """What a batch's answer says: each item's response and outcome, and what else of some.
+
+    ``others`` are those of which there is more to say, by their position.
+    """
+
+    responses: list[bytes]
+    outcomes: list[Outcome]
+    others: dict[int, ItemReply]
+
+    def items(self) -> list[ItemReply]:
+        """Return every item's reply, whole."""
+        return [
+            self.others.get(at) or ItemReply(CompletionRecord(response=response), outcome)
+            for at, (response, outcome) in enumerate(zip(*self[:2], strict=True))
+        ]
 
 
 def is_batch(metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
@@ -137,7 +157,7 @@ def encode_reply(replies: Sequence[ItemReply]) -> bytes:
     if any(reply[1] is not Outcome.EXECUTED for reply in replies):
         message.outcomes.extend(outcome_to_wire(reply[1]) for reply in replies)
     for at, (record, _, retry_after_s, info) in enumerate(replies):
-        if _is_bare(record):
+        if is_bare(record):
             continue
         status = message.statuses.add(item=at, info=info)
         status.record.CopyFrom(record_to_message(record._replace(response=None)))
@@ -147,32 +167,39 @@ def encode_reply(replies: Sequence[ItemReply]) -> bytes:
     return MARK + message.SerializeToString()
 
 
-def parse_reply(body: bytes, count: int) -> list[ItemReply]:
+def encode_executed(responses: Sequence[bytes]) -> bytes:
+    """Return the answer to a batch whose items were all executed, with no more to say."""
+    return MARK + rifl_pb2.BatchReply(responses=responses).SerializeToString()
+
+
+def parse_reply(body: bytes, count: int) -> Replies:
     """Read the answer to a batch of ``count`` items; raises ``Unreadable``."""
     if body[:1] != MARK:
         raise Unreadable("the answer is not a batch's")
     try:
         message = rifl_pb2.BatchReply.FromString(body[1:])
-        outcomes = message.outcomes or [_EXECUTED] * count
-        if len(message.responses) != count or len(outcomes) != count:
-            raise Unreadable(f"the answer has {len(message.responses)} items, not {count}")
-        replies = [
-            ItemReply(CompletionRecord(response=response), outcome_from_wire(outcome))
-            for response, outcome in zip(message.responses, outcomes, strict=True)
-        ]
+        responses = list(message.responses)
+        outcomes = [outcome_from_wire(number) for number in message.outcomes]
+        if not outcomes:
+            outcomes = [Outcome.EXECUTED] * count
+        if len(responses) != count or len(outcomes) != count:
+            raise Unreadable(f"the answer has {len(responses)} items, not {count}")
+        others: dict[int, ItemReply] = {}
         for status in message.statuses:
-            found = record_from_message(status.record)
-            if found.response is not None:
-                found = found._replace(response=replies[status.item].record.response)
+            record = record_from_message(status.record)
+            if record.response is not None:
+                record = record._replace(response=responses[status.item])
             after_s = status.retry_after_ms / 1000 if status.HasField("retry_after_ms") else None
-            outcome = replies[status.item].outcome
-            replies[status.item] = ItemReply(found, outcome, after_s, dict(status.info))
+            others[status.item] = ItemReply(
+                record, outcomes[status.item], after_s, dict(status.info)
+            )
     except (DecodeError, IndexError, UnicodeDecodeError):
         raise Unreadable("the answer is not a rifl.v1.BatchReply") from None
-    return replies
+    return Replies(responses, outcomes, others)
 
 
-def _is_bare(record: CompletionRecord) -> bool:
+def is_bare(record: CompletionRecord) -> bool:
+    """Whether there is no more to say of a record than its response."""
     return record.response is not None and not (
         record.code
         or record.details

@@ -160,7 +160,7 @@ REPLIES = st.lists(
 @given(REPLIES)
 def test_replies_come_back_as_they_were_given(replies: list[ItemReply]) -> None:
     """Each item has its own status, metadata, outcome and pushback (DESIGN §4)."""
-    found = envelope.parse_reply(envelope.encode_reply(replies), len(replies))
+    found = envelope.parse_reply(envelope.encode_reply(replies), len(replies)).items()
     for reply, given_ in zip(found, replies, strict=True):
         assert reply.outcome is given_.outcome
         record = given_.record
@@ -178,7 +178,7 @@ def test_replies_come_back_as_they_were_given(replies: list[ItemReply]) -> None:
 def test_an_answer_of_somebody_else_is_unreadable(body: bytes, marked: bool) -> None:
     """A replica that is not wrapped is found out, whatever it answers (DESIGN §4)."""
     try:
-        replies = envelope.parse_reply(b"\x00" * marked + body, 3)
+        replies = envelope.parse_reply(b"\x00" * marked + body, 3).items()
     except Unreadable:
         return
     assert marked or body[:1] == b"\x00"

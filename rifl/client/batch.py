@@ -33,6 +33,11 @@ from rifl.envelope import (
 __all__ = ["BatchItem", "BatchResult", "BatchRun", "Pause", "Send"]
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OK = grpc.StatusCode.OK
+# The answer to an item of which there is nothing more to say, by its outcome.
+_PLAIN = {outcome: Answer("OK", outcome) for outcome in Outcome}
+# Past the generated __new__, for what is made for every item.
+_tuple: Any = tuple.__new__
 _CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
 
 
@@ -209,7 +214,12 @@ class BatchRun:
             status = FinalStatus(grpc.StatusCode.UNKNOWN, str(error))
             self._take(lambda: flow.unreadable(status, state.now()))
             return
-        answers = [(_answer(each), each) for each in replies]
+        answers: list[tuple[Answer, Any]] = [
+            (_PLAIN[outcome], response)
+            for response, outcome in zip(replies.responses, replies.outcomes, strict=True)
+        ]
+        for at, other in replies.others.items():
+            answers[at] = _answer(other), other
         self._take(lambda: flow.answered(answers, state.now(), state.jitter()))
 
     def failed(self, status: Status) -> None:
@@ -278,6 +288,8 @@ class BatchRun:
 
     def _result(self, rpc_id: RpcId | None, ended: Ended) -> BatchResult:
         its = ended.answer
+        if isinstance(its, bytes):
+            return _tuple(BatchResult, (rpc_id, its, _OK, "", ended.outcome, "", ()))  # type: ignore[no-any-return]
         if isinstance(its, ItemReply):
             record = its.record
             return BatchResult(

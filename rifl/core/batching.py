@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from rifl.core.call import Call
-from rifl.core.client_table import Attempt
+from rifl.core.client_table import Attempt, Decision
 from rifl.core.errors import InProgress, RiflError
 from rifl.core.groups import Group, Replies, Together
 from rifl.core.invariant import InvariantViolated
@@ -22,7 +22,8 @@ from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
-from rifl.core.serving import Answer, Fetch, Records, Wait, serve
+from rifl.core.serving import Answer, Fetch, Records, Wait, admit, execute
+from rifl.core.verdict import Verdict
 
 __all__ = ["BatchAnswer", "serve_batch"]
 
@@ -100,10 +101,14 @@ class _Finish(_Asked):
 
 
 class _Gathering:
-    """The store as the items' rules see it: what can be asked together is put off."""
+    """The store as the items' rules see it: what can be asked together is put off.
+
+    ``started`` has what came of starting the attempts that were started together.
+    """
 
     def __init__(self, store: Records) -> None:
         self._store = store
+        self.started: dict[Attempt, Exception | None] = {}
         self.may_have_run = store.may_have_run
         self.adopt = store.adopt
         self.abandon = store.abandon
@@ -111,8 +116,13 @@ class _Gathering:
     def claim(self, call: Call, policy: MethodPolicy) -> _Claim:
         return _Claim(call)
 
-    def start(self, attempt: Attempt) -> _Start:
-        return _Start(attempt)
+    def start(self, attempt: Attempt) -> _Start | None:
+        if attempt not in self.started:
+            return _Start(attempt)
+        refusal = self.started.pop(attempt)
+        if refusal is not None:
+            raise refusal
+        return None
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         return self._store.committed(attempt)
@@ -140,8 +150,8 @@ class _Batch:
         self._run = run
         self._fetch = fetch
         self._gone = gone
-        gathering = _Gathering(store)
-        self._rules = [serve(gathering, call, policy) for call in calls]
+        self._calls = calls
+        self._rules: list[Any] = []
         self._answers: list[Any] = [None] * len(calls)
         self._asked: dict[type, list[tuple[int, Any]]] = {kind: [] for kind, _ in self._asking}
         # Once one wait took too long there is no time left for others.
@@ -149,7 +159,7 @@ class _Batch:
 
     def serve(self) -> Generator[Any, Any, list[BatchAnswer]]:
         """Carry all items to their ends."""
-        moved: _Moved = ((at, None) for at in range(len(self._rules)))
+        moved: _Moved = yield from self._begin()
         while True:
             self._advance(moved)
             for kind, ask in self._asking:
@@ -158,6 +168,27 @@ class _Batch:
                     break
             else:
                 return self._answers
+
+    def _begin(self) -> Generator[Any, Any, _Moved]:
+        """Claim all calls, start those that are new, and make each one's rule."""
+        calls, policy, gathering = self._calls, self._policy, _Gathering(self._store)
+        decisions = yield from _replies(len(calls), self._group.claim_all, calls, policy)
+        won = [
+            decision.attempt
+            for decision in decisions
+            if isinstance(decision, Decision) and decision.verdict is Verdict.NEW
+        ]
+        if won:
+            started = yield from _replies(len(won), self._group.start_all, won)
+            gathering.started = dict(zip(won, started, strict=True))  # type: ignore[arg-type]
+        for call, decision in zip(calls, decisions, strict=True):
+            if isinstance(decision, Exception):
+                self._rules.append(_refused(decision))
+            elif decision.verdict is Verdict.NEW:
+                self._rules.append(execute(gathering, decision.attempt))
+            else:
+                self._rules.append(_serve_rest(gathering, call, policy, decision))
+        return ((at, None) for at in range(len(calls)))
 
     def _advance(self, moved: _Moved) -> None:
         rules, asked = self._rules, self._asked
@@ -242,6 +273,19 @@ class _Batch:
         (Fetch, _fetches),
         (Wait, _waits),
     )
+
+
+def _refused(error: Exception) -> Generator[Any, Any, Answer]:
+    raise error
+    yield
+
+
+def _serve_rest(
+    store: Records, call: Call, policy: MethodPolicy, first: Decision
+) -> Generator[Any, Any, Answer]:
+    """Do what ``serve`` does, of a call that was decided about."""
+    admitted = yield from admit(store, call, policy, first)
+    return admitted if isinstance(admitted, Answer) else (yield from execute(store, admitted))
 
 
 def _replies(

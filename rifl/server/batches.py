@@ -22,7 +22,7 @@ from rifl.core.outcome import Outcome
 from rifl.core.policy import CODE_NUMBERS
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer
-from rifl.envelope import BatchedCall, encode_reply, parse_batch
+from rifl.envelope import BatchedCall, encode_executed, encode_reply, is_bare, parse_batch
 from rifl.envelope import ItemReply as Reply
 from rifl.server.answers import refusal_info
 from rifl.server.engine import Engine, served_call
@@ -83,7 +83,7 @@ class Batch:
         engine, method = self._engine, self._method
         self._log_raised()
         for call, answer in zip(self.calls, answers, strict=True):
-            if isinstance(answer, RiflError):
+            if type(answer) is not Answer and isinstance(answer, RiflError):
                 engine.refusals.refused(method, call, answer)
         if engine.observer is not None:
             engine.observer.batch_served(
@@ -97,6 +97,10 @@ class Batch:
         if isinstance(first, _OF_ALL) and all(type(other) is type(first) for other in answers):
             raise first
         left = self.calls[0].max_response_bytes
+        if (executed := _executed(answers)) is not None and (
+            sum(map(len, executed)) + _ITEM_BYTES * len(executed) <= left
+        ):
+            return encode_executed(executed)
         replies: list[Reply] = []
         for call, answer in zip(self.calls, answers, strict=True):
             reply = _reply(call, answer)
@@ -143,6 +147,19 @@ class ItemsContext:
 
     def disable_next_message_compression(self) -> None:
         """Do nothing, as above."""
+
+
+def _executed(answers: Sequence[BatchAnswer]) -> list[bytes] | None:
+    """Return the responses if all items were executed, with no more to say of any."""
+    responses: list[bytes] = []
+    for answer in answers:
+        if type(answer) is not Answer:
+            return None
+        record, outcome = answer
+        if outcome is not Outcome.EXECUTED or not is_bare(record):
+            return None
+        responses.append(record.response)  # type: ignore[arg-type]  # a bare one has one
+    return responses
 
 
 def _reply(call: Call, answer: BatchAnswer) -> Reply:

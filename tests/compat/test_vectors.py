@@ -115,7 +115,7 @@ def test_batches_are_read(vector: Any, added: bytes) -> None:
 def test_answers_to_batches_are_read(at: int) -> None:
     """Each item's answer comes out as it was put in (DESIGN §4)."""
     wire = bytes.fromhex(_load("batches.json")["answers"][at]["wire"])
-    found = parse_reply(wire + _UNKNOWN_FIELD, len(REPLIES[at][1]))
+    found = parse_reply(wire + _UNKNOWN_FIELD, len(REPLIES[at][1])).items()
     for reply, sent in zip(found, REPLIES[at][1], strict=True):
         assert (reply.record, reply.outcome, reply.retry_after_s) == (
             sent.record,
