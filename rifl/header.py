@@ -16,9 +16,9 @@ from lease_server.tokens import TOKEN_BYTES, peer_bound
 from rifl.core.call import Call, ranges_from_pairs
 from rifl.core.identity import MAX_SEQ
 from rifl.core.result_tracker import check_acknowledgements
-from rifl.wire import fingerprint
+from rifl.wire import fingerprint, varint
 
-__all__ = ["KnownClients", "header_prefix", "varint"]
+__all__ = ["KnownClients", "header_prefix"]
 
 _MAX_CLIENTS = 8192
 # Field 2 with its length, where it comes first, and its value.
@@ -36,19 +36,6 @@ def header_prefix(client_id: int, token: bytes, max_response_bytes: int) -> byte
     """
     limit = b"\x60" + varint(max_response_bytes) if max_response_bytes else b""
     return b"\x12" + varint(len(token)) + token + b"\x08" + varint(client_id) + limit
-
-
-def varint(number: int) -> bytes:
-    """Return a number as protobuf writes it."""
-    if number < 1 << 7:
-        return bytes((number,))
-    if number < 1 << 14:
-        return bytes((number & 127 | 128, number >> 7))
-    if number < 1 << 21:
-        return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14))
-    return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14 & 127 | 128)) + (
-        varint(number >> 21)
-    )
 
 
 class _Client:

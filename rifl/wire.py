@@ -45,6 +45,7 @@ __all__ = [
     "record_to_bytes",
     "record_to_message",
     "stream_fields",
+    "varint",
 ]
 
 HEADER_KEY = "rifl-bin"
@@ -178,6 +179,19 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
     return call
 
 
+def varint(number: int) -> bytes:
+    """Return a number as protobuf writes it."""
+    if number < 1 << 7:
+        return bytes((number,))
+    if number < 1 << 14:
+        return bytes((number & 127 | 128, number >> 7))
+    if number < 1 << 21:
+        return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14))
+    return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14 & 127 | 128)) + (
+        varint(number >> 21)
+    )
+
+
 def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
     """Return the message that stands for a record."""
     return rifl_pb2.CompletionRecord(
@@ -195,6 +209,15 @@ def record_to_message(record: CompletionRecord) -> rifl_pb2.CompletionRecord:
 
 def record_to_bytes(record: CompletionRecord) -> bytes:
     """Serialise a record for a store; neighbouring versions read each other's."""
+    code, details, response, initial, trailing, outcome, reason, messages = record
+    if (
+        outcome is Outcome.EXECUTED
+        and response
+        and not (code or details or initial or trailing or reason or messages)
+    ):
+        # Nearly all records: a response and nothing else. Fields 3, 6 and 8, as
+        # protobuf writes them, at a fifth of the cost.
+        return b"\x1a" + varint(len(response)) + response + b"\x30\x01\x40\x01"
     return record_to_message(record).SerializeToString()
 
 

@@ -323,3 +323,24 @@ def test_the_header_is_found_by_its_name() -> None:
     assert wire.find_header([("a", "b"), (wire.HEADER_KEY, b"1"), (wire.HEADER_KEY, b"2")]) == b"1"
     assert wire.find_header([("rifl", "b")]) is None
     assert wire.parse_outcome(None) is None
+
+
+@settings(deadline=None)
+@given(
+    record=st.builds(
+        CompletionRecord,
+        code=st.integers(0, 16),
+        details=st.text(st.characters(max_codepoint=127), max_size=3),
+        response=st.one_of(st.none(), st.binary(max_size=300)),
+        initial_metadata=st.sampled_from([(), (("a", "b"),)]),
+        trailing_metadata=st.sampled_from([(), (("a-bin", b"b"),)]),
+        outcome=st.sampled_from(Outcome),
+        reason=st.sampled_from(["", "OUTCOME_UNKNOWN"]),
+        messages=st.sampled_from([(), (b"m",)]),
+    )
+)
+@example(CompletionRecord(response=b"x" * 70_000))
+@example(CompletionRecord(response=b""))
+def test_records_are_stored_as_protobuf_writes_them(record: CompletionRecord) -> None:
+    """What is written by hand is, byte for byte, what protobuf writes (DESIGN §4)."""
+    assert wire.record_to_bytes(record) == wire.record_to_message(record).SerializeToString()

@@ -13,8 +13,9 @@ from rifl.core.attempt import IssuedCall
 from rifl.core.batch_flow import Leg
 from rifl.core.call import pairs_from_ranges
 from rifl.core.client_lease import ClientLease
-from rifl.header import header_prefix, varint
+from rifl.header import header_prefix
 from rifl.v1 import rifl_pb2
+from rifl.wire import varint
 
 __all__ = ["encode_batch_header", "encode_header"]
 

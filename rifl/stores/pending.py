@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import threading
 from collections.abc import Callable, Generator
@@ -10,7 +11,7 @@ from typing import Any
 
 from rifl.core.later import Later
 
-__all__ = ["Pending", "wake_on_loop"]
+__all__ = ["LoopWaker", "Pending", "loop_waker", "wake_on_loop"]
 
 
 class Pending(Later):
@@ -59,9 +60,9 @@ class Pending(Later):
     def __await__(self) -> Generator[Any, None, Any]:
         """Await it on an event loop; returns and raises as ``wait`` does."""
         if not self._done:
-            loop = asyncio.get_running_loop()
-            future = loop.create_future()
-            self.add_callback(lambda _: wake_on_loop(loop, future))
+            waker = loop_waker()
+            future = waker.loop.create_future()
+            self.add_callback(lambda _: waker.wake(future))
             yield from future.__await__()
         if self.error is not None:
             raise self.error
@@ -81,6 +82,49 @@ class Pending(Later):
             except IndexError:
                 return
             callback(self)
+
+
+class LoopWaker:
+    """Resolves futures of one loop from any thread, many of them in one turn.
+
+    Waking a loop is a write to a pipe: whoever finds others waiting to be resolved
+    leaves it to the turn that is coming for them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._due: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._lock = threading.Lock()
+        self._coming = False
+
+    def wake(self, future: asyncio.Future[None]) -> None:
+        """Resolve a future; nobody waits on a loop that is closed."""
+        with self._lock:
+            self._due.append(future)
+            if self._coming:
+                return
+            self._coming = True
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        with self._lock:
+            due, self._due = self._due, collections.deque()
+            self._coming = False
+        for future in due:
+            _resolve(future)
+
+
+_of_thread = threading.local()
+
+
+def loop_waker() -> LoopWaker:
+    """Return the waker of the loop that runs in this thread."""
+    loop = asyncio.get_running_loop()
+    waker: LoopWaker | None = getattr(_of_thread, "waker", None)
+    if waker is None or waker.loop is not loop:
+        waker = _of_thread.waker = LoopWaker(loop)
+    return waker
 
 
 def wake_on_loop(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

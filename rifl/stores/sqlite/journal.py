@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lease_server.log import get_logger
 from rifl.stores.pending import Pending
+from rifl.stores.sqlite.statements import Statement
 
 __all__ = ["Entry", "Journal"]
 
@@ -21,19 +22,24 @@ _LAST_RETRY_S = 1.0
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
 # The last parameter of these two, and of a client's, is the time of the commit.
-_INTENT = "INSERT INTO rifl_call VALUES (?, ?, ?, ?, NULL, ?)"
-_RECORD = (
-    "INSERT INTO rifl_call VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+_INTENT = Statement("INSERT INTO rifl_call VALUES", "(?, ?, ?, ?, NULL, ?)")
+_RECORD = Statement(
+    "INSERT INTO rifl_call VALUES",
+    "(?, ?, ?, ?, ?, ?)",
+    "ON CONFLICT DO UPDATE SET "
     # A request stream's intent came before its fingerprint.
     "record=excluded.record, fingerprint=excluded.fingerprint, "
     "changed_at_unix_s=excluded.changed_at_unix_s "
     # What stands stays.
-    "WHERE rifl_call.record IS NULL"
+    "WHERE rifl_call.record IS NULL",
 )
-_DELETE = "DELETE FROM rifl_call WHERE client_id=? AND identity=?"
-_CLIENT = (
-    "INSERT INTO rifl_client VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-    "first_incomplete=excluded.first_incomplete, completed=excluded.completed"
+# Not a list of row values: SQLite scans the table for these.
+_DELETE = Statement("DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR ")
+_CLIENT = Statement(
+    "INSERT INTO rifl_client VALUES",
+    "(?, ?, ?, ?)",
+    "ON CONFLICT DO UPDATE SET "
+    "first_incomplete=excluded.first_incomplete, completed=excluded.completed",
 )
 # An empty transaction would succeed on a full disk too.
 _PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
@@ -60,7 +66,7 @@ class Entry:
 
     def __init__(
         self,
-        statement: str,
+        statement: Statement,
         *rows: tuple[Any, ...],
         patient: bool,
         failure: Callable[[Exception], Exception],
@@ -285,7 +291,7 @@ class Journal:
 
     def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
         connection = self._connection
-        rows: dict[str, list[tuple[Any, ...]]] = {}
+        rows: dict[Statement, list[tuple[Any, ...]]] = {}
         now = (int(time.time()),)
         for entry in batch:
             dated = entry.rows
@@ -298,7 +304,7 @@ class Journal:
                 raise _Superseded("another incarnation of the server owns the store")
             for statement in (_INTENT, _RECORD, _DELETE):
                 if statement in rows:
-                    connection.executemany(statement, rows[statement])
+                    statement.write(connection, rows[statement])
             if noted:
                 self._write_acknowledged(noted)
             if probe:
@@ -321,14 +327,15 @@ class Journal:
         return None
 
     def _write_acknowledged(self, noted: _Acknowledged) -> None:
-        execute = self._connection.executemany
+        connection = self._connection
         # A deletion and the acknowledgement that allows it are one transaction:
         # else a late duplicate looks new after a restart (DESIGN §4).
-        execute(_DELETE, noted.calls)
+        _DELETE.write(connection, noted.calls)
         now = int(time.time())
-        execute(_CLIENT, [(client_id, *row, now) for client_id, row in noted.clients.items()])
-        execute(_DROP_CALLS, noted.dropped)
-        execute(_DROP_CLIENT, noted.dropped)
+        clients = [(client_id, *row, now) for client_id, row in noted.clients.items()]
+        _CLIENT.write(connection, clients)
+        connection.executemany(_DROP_CALLS, noted.dropped)
+        connection.executemany(_DROP_CLIENT, noted.dropped)
 
 
 def _is_fatal(error: sqlite3.Error) -> bool:

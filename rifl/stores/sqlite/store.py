@@ -344,8 +344,6 @@ class SqliteStore(GroupCommits):
             entry.registered.add(self._main.name)
 
     def _recorded(self, attempt: Attempt, record: CompletionRecord, pending: Pending) -> None:
-        with self._lock:
-            attempt.entry.registered.add(self._database(attempt).name)
         # Only these can meet a record: one that a transaction of the handler's left,
         # and that could not be read when the handler returned.
         if attempt.policy.kind is Kind.ATOMIC or attempt.call.fingerprint is None:
@@ -353,7 +351,12 @@ class SqliteStore(GroupCommits):
                 standing = self.fetch(attempt.call)
                 if standing is not None and standing != record:
                     record = pending.result = standing
-        self._settle(attempt, record)
+        now = 0.0 if attempt.call.key is None else self._clock()
+        with self._lock:
+            attempt.entry.registered.add(self._database(attempt).name)
+            waiters = self._settle_one(attempt, record, now)
+        for wake in waiters:
+            wake()
 
     # ------------------------------------------------------------------------------
 
