@@ -12,13 +12,12 @@ __all__ = ["Figure", "compare"]
 
 
 class Figure(NamedTuple):
-    """The median ratios of one variant to its baseline, with the spread of the first.
+    """The median ratios of one variant to its baseline.
 
     ``throughput`` (calls a second), ``latency`` (median of one call), ``client_cpu``
-    and ``server_cpu`` (processor time a call).
-
-    ``low`` and ``high`` bound the median with about 95 % confidence (order
-    statistics of the pairs' ratios, no distribution assumed).
+    and ``server_cpu`` (processor time a call). ``low`` and ``high`` bound the first
+    with about 95 % confidence (order statistics of the pairs' ratios, no
+    distribution assumed). ``latency_ms`` and ``baseline_latency_ms`` are medians too.
     """
 
     name: str
@@ -31,6 +30,8 @@ class Figure(NamedTuple):
     server_cpu: float
     baseline_calls_per_s: float
     calls_per_s: float
+    latency_ms: float
+    baseline_latency_ms: float
 
 
 def compare(
@@ -61,6 +62,8 @@ def compare(
         ),
         baseline_calls_per_s=statistics.median(theirs.calls_per_s for _, theirs in runs),
         calls_per_s=statistics.median(ours.calls_per_s for ours, _ in runs),
+        latency_ms=statistics.median(ours.median_ms for ours, _ in runs),
+        baseline_latency_ms=statistics.median(theirs.median_ms for _, theirs in runs),
     )
 
 

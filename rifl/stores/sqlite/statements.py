@@ -30,6 +30,10 @@ class Statement(NamedTuple):
     def write(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Execute it for all the rows, in their order, in as few steps as may be."""
         at, left = 0, len(rows)
+        if left == 1:
+            # A caller on its own.
+            connection.execute(_sql(self, 1), rows[0])
+            return
         for size in _SIZES:
             while left >= size:
                 some = rows[at : at + size]

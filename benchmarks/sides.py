@@ -1,0 +1,153 @@
+"""One side of a pair: a server process, and a call to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+import rifl
+import rifl.aio
+from benchmarks.callers import Load, run_aio, run_sync
+from benchmarks.cases import Side
+from benchmarks.server import METHOD
+from lease_server.v1 import lease_server_pb2 as lease_pb
+from rifl.v1 import rifl_pb2
+from rifl.wire import HEADER_KEY
+
+__all__ = ["running"]
+
+_HEADER_BYTES = 60  # of a usual CallHeader with its token
+_GRANT = "/lease_server.v1.LeaseServer/Grant"
+_RETRY_POLICY = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+Run = Callable[[int, float], Load]
+
+
+@contextlib.contextmanager
+def running(side: Side, flavor: str) -> Iterator[Run]:
+    """Yield what loads this side: so many callers for so many seconds."""
+    with tempfile.TemporaryDirectory() as folder, _server(side, flavor, folder) as (port, pid):
+        address = f"127.0.0.1:{port}"
+        given = _metadata(side, address)
+        options = _options(side)
+
+        def charged(load: Callable[[], Load], seconds: float) -> Load:
+            before = _cpu_s(pid)
+            found = load()
+            calls = found.calls_per_s * seconds
+            return found._replace(server_cpu_us=(_cpu_s(pid) - before) / calls * 1e6)
+
+        if flavor == "sync":
+            channel: Any = (
+                rifl.connect(address)
+                if side.client == "rifl"
+                else grpc.insecure_channel(address, options)
+            )
+            with channel:
+                call = _call(channel, given)
+                yield lambda callers, seconds: charged(
+                    lambda: run_sync(call, callers, seconds), seconds
+                )
+            return
+        with asyncio.Runner() as runner:
+
+            async def connect() -> Any:
+                if side.client == "rifl":
+                    return rifl.aio.connect(address)
+                return grpc.aio.insecure_channel(address, options)
+
+            channel = runner.run(connect())
+            call = _call(channel, given)
+            try:
+                yield lambda callers, seconds: charged(
+                    lambda: runner.run(run_aio(call, callers, seconds)), seconds
+                )
+            finally:
+                runner.run(channel.close())
+
+
+@contextlib.contextmanager
+def _server(side: Side, flavor: str, folder: str) -> Iterator[tuple[int, int]]:
+    """Run a server process; stop it by its id."""
+    url = side.store.format(Path(folder) / "bench.db")
+    arguments = ["--flavor", flavor, "--store", url, "--kind", side.kind]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.server", *arguments], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None  # noqa: S101 - for the type checker
+        yield int(process.stdout.readline()), process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+def _call(channel: Any, metadata: Callable[[], Any] | None) -> Callable[..., Any]:
+    # Registered, as generated stubs are.
+    stub = channel.unary_unary(
+        METHOD,
+        request_serializer=rifl_pb2.MetadataEntry.SerializeToString,
+        response_deserializer=rifl_pb2.MetadataEntry.FromString,
+        _registered_method=True,
+    )
+    if metadata is None:
+        return stub  # type: ignore[no-any-return]
+    return lambda request, timeout: stub(request, timeout=timeout, metadata=metadata())
+
+
+def _metadata(side: Side, address: str) -> Callable[[], Any] | None:
+    if side.client == "header":
+        # Fresh bytes each time, as in a call's header: gRPC indexes a value it saw before.
+        return lambda: (("bench-bin", os.urandom(_HEADER_BYTES)),)
+    if side.client == "replay":
+        with grpc.insecure_channel(address) as channel:
+            grant: Any = channel.unary_unary(
+                _GRANT,
+                request_serializer=lease_pb.GrantRequest.SerializeToString,
+                response_deserializer=lease_pb.GrantReply.FromString,
+            )
+            granted = grant(lease_pb.GrantRequest(), timeout=10.0)
+        header = rifl_pb2.CallHeader(
+            client_id=granted.client_id, token=granted.token, seq=1, attempt=2
+        ).SerializeToString()
+        return lambda: ((HEADER_KEY, header),)
+    return None
+
+
+def _options(side: Side) -> list[tuple[str, Any]]:
+    if side.client != "retry":
+        return []
+    return [("grpc.enable_retries", 1), ("grpc.service_config", json.dumps(_RETRY_POLICY))]
+
+
+def _cpu_s(pid: int) -> float:
+    """The processor time a process has used, all its threads, seconds."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9

@@ -1,0 +1,131 @@
+"""What one call costs in the interpreter, counted: no clock, no noise (docs/performance.md).
+
+Real servers and channels, in this process; counted are the opcodes that run in
+modules of ours, on every thread, for a call after the first ones. The bounds leave
+room for other versions of Python, not for another helper function on every call.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+import rifl
+import rifl.aio
+
+METHOD = "/p.S/M"
+CALLS = 64
+_ROOT = str(Path(rifl.__file__).parent.parent)
+_OURS = (f"{_ROOT}/rifl/", f"{_ROOT}/lease_server/")
+
+
+class Opcodes:
+    """Counts opcodes of our modules while it is ``counting``, by function."""
+
+    def __init__(self) -> None:
+        self.counting = False
+        self.by_function: Counter[str] = Counter()
+
+    def trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Be what ``sys.settrace`` takes."""
+        if event == "call":
+            if not frame.f_code.co_filename.startswith(_OURS):
+                return None
+            frame.f_trace_opcodes = True
+            frame.f_trace_lines = False
+        elif event == "opcode" and self.counting:
+            self.by_function[frame.f_code.co_qualname] += 1
+        return self.trace
+
+
+@contextmanager
+def traced() -> Iterator[Opcodes]:
+    """Trace this thread and all that start from now on."""
+    opcodes = Opcodes()
+    before = sys.gettrace()
+    threading.settrace(opcodes.trace)
+    sys.settrace(opcodes.trace)
+    try:
+        yield opcodes
+    finally:
+        sys.settrace(before)
+        threading.settrace(before)  # type: ignore[arg-type]
+
+
+def handlers(behavior: Callable[[bytes, Any], Any]) -> Any:
+    handler: Any = grpc.unary_unary_rpc_method_handler(behavior)
+    return grpc.method_handlers_generic_handler("p.S", {"M": handler})
+
+
+def per_call(opcodes: Opcodes) -> float:
+    return sum(opcodes.by_function.values()) / CALLS
+
+
+def told(opcodes: Opcodes) -> str:
+    dearest = opcodes.by_function.most_common(12)
+    return ", ".join(f"{name} {count / CALLS:.0f}" for name, count in dearest)
+
+
+@pytest.mark.parametrize(
+    ("store", "kind", "most"),
+    [("memory:", "plain", 1800), ("sqlite", "idempotent", 3150), ("sqlite", "plain", 3950)],
+)
+def test_a_call_on_a_sync_server_stays_cheap(
+    store: str, kind: Any, most: int, tmp_path: Path
+) -> None:
+    """Client and server together stay below a number of opcodes a call."""
+    url = store if store == "memory:" else f"sqlite:///{tmp_path / 's.db'}"
+    with traced() as opcodes, rifl.Deduplicator(url, default=kind) as dedup:
+        server = grpc.server(ThreadPoolExecutor(1), interceptors=[dedup.interceptor()])
+        server.add_generic_rpc_handlers((handlers(lambda request, _: request),))
+        dedup.add_to_server(server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        with rifl.connect(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary(METHOD)
+            for _ in range(CALLS):
+                call(b"request", timeout=30)
+            opcodes.counting = True
+            for _ in range(CALLS):
+                call(b"request", timeout=30)
+            opcodes.counting = False
+        server.stop(0).wait()
+    assert per_call(opcodes) < most, told(opcodes)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("plain", 2150)])
+async def test_a_call_on_an_aio_server_stays_cheap(kind: Any, most: int) -> None:
+    """Client and server together stay below a number of opcodes a call."""
+
+    async def behavior(request: bytes, _: Any) -> bytes:
+        return request
+
+    with traced() as opcodes:
+        dedup = rifl.Deduplicator("memory:", default=kind)
+        server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
+        server.add_generic_rpc_handlers((handlers(behavior),))
+        dedup.add_to_server(server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with rifl.aio.connect(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary(METHOD)
+            for _ in range(CALLS):
+                await call(b"request", timeout=30)
+            opcodes.counting = True
+            for _ in range(CALLS):
+                await call(b"request", timeout=30)
+            opcodes.counting = False
+        await server.stop(0)
+        await dedup.aclose()
+    assert per_call(opcodes) < most, told(opcodes)
