@@ -85,7 +85,7 @@ types: $(INSTALLED)
 	@$(PYTHON) -m mypy
 
 bench: $(INSTALLED)
-	@$(PYTHON) -m benchmarks $(BENCH_FLAGS)
+	@$(PYTHON) -m benchmarks --plots docs $(BENCH_FLAGS)
 
 # Every deployment, thousands of schedules each; any failure replays from its seed.
 chaos: $(INSTALLED)
