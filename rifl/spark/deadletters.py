@@ -13,7 +13,7 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from rifl.spark.delivery import Delivered
-from rifl.spark.errors import PlanError
+from rifl.spark.errors import PlanError, RowError
 
 __all__ = ["DeadLetters", "dead_letter_schema", "drop_files", "open_path", "publish_files"]
 
@@ -65,7 +65,7 @@ class DeadLetters:
 
     def put(self, batch: pyarrow.RecordBatch, ends: Iterable[Delivered]) -> int:
         """Write the rows that failed; how many."""
-        failed = [(at, end.error) for at, end in enumerate(ends) if end.error is not None]
+        failed = [(at, end) for at, end in enumerate(ends) if isinstance(end, RowError)]
         if not failed:
             return 0
         rows = batch.take(pyarrow.array([at for at, _ in failed], pyarrow.int64()))

@@ -24,6 +24,7 @@ __all__ = ["Delivered", "Delivery", "portions"]
 
 # Rows are mapped so many at a time: enough for bulk work, little to hold.
 _MAPPED_ROWS = 2000
+_OK = grpc.StatusCode.OK
 _WORDS = {
     "PAYLOAD_MISMATCH": "this session has seen another row with this key and other content",
     "WINDOW_EXCEEDED": (
@@ -37,11 +38,8 @@ _WORDS = {
 }
 
 
-class Delivered(NamedTuple):
-    """What became of one row: its answer or its error, one of them."""
-
-    response: bytes | None
-    error: RowError | None
+# What became of one row: its serialised answer, or why there is none.
+Delivered = bytes | RowError
 
 
 def portions(sizes: Sequence[int], max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
@@ -74,8 +72,8 @@ class _Slice:
         self.ends: list[Delivered | None] = [None] * len(keys)
         self.open = len(keys)
 
-    def end(self, at: int, delivered: Delivered) -> None:
-        self.ends[at] = delivered
+    def refuse(self, at: int, error: RowError) -> None:
+        self.ends[at] = error
         self.open -= 1
 
 
@@ -134,9 +132,9 @@ class Delivery:
         ready: list[int] = []
         for at, (key, request) in enumerate(zip(keys, requests, strict=True)):
             if isinstance(key, RowError):
-                slot.end(at, Delivered(None, key))
+                slot.refuse(at, key)
             elif isinstance(request, RowError):
-                slot.end(at, Delivered(None, RowError(request.reason, request.text, key or b"")))
+                slot.refuse(at, RowError(request.reason, request.text, key or b""))
             else:
                 ready.append(at)
         sizes = [len(requests[at]) + len(keys[at]) for at in ready]  # type: ignore[arg-type]
@@ -167,22 +165,32 @@ class Delivery:
         answered_at = sent.answered_at[0] if sent.answered_at else time.monotonic()
         counts.latencies.add(answered_at - sent.sent_at, len(results))
         counts.sent += len(results)
+        ends, client_id = sent.slot.ends, self._client_id
+        executed = replayed = 0
         for at, key, result in zip(sent.at, sent.keys, results, strict=True):
-            error = self._judge(key, result)
-            if error is None:
-                if result.outcome is Outcome.REPLAYED:
-                    counts.replayed += 1
+            rpc_id = result.rpc_id
+            if (
+                result.code is _OK
+                and rpc_id is not None
+                and rpc_id.client_id == client_id
+                and result.response is not None
+            ):
+                ends[at] = result.response
+                if result.outcome is Outcome.EXECUTED:
+                    executed += 1
                 else:
-                    counts.executed += 1
-            sent.slot.end(at, Delivered(result.response if error is None else None, error))
+                    replayed += 1
+            else:
+                ends[at] = self._error(key, result)
+        counts.executed += executed
+        counts.replayed += replayed
+        sent.slot.open -= len(results)
 
-    def _judge(self, key: bytes, result: BatchResult) -> DeliveryError | None:
+    def _error(self, key: bytes, result: BatchResult) -> DeliveryError:
         if result.rpc_id is not None and result.rpc_id.client_id != self._client_id:
             reason = "LEASE_EXPIRED"
             text = "the server forgot the session, and the row was sent under a new one"
             return DeliveryError(reason, text, key, "FAILED_PRECONDITION", "unknown")
-        if result.code is grpc.StatusCode.OK:
-            return None
         reason = result.reason or "HANDLER"
         text = _WORDS.get(reason, "")
         text = f"{text}: {result.details}" if text and result.details else text or result.details
@@ -192,5 +200,5 @@ class Delivery:
         while self._slices and self._slices[0].open == 0:
             slot = self._slices.popleft()
             ends: list[Any] = slot.ends
-            self.counts.failed += sum(end.error is not None for end in ends)
+            self.counts.failed += sum(isinstance(end, RowError) for end in ends)
             yield slot.batch, ends

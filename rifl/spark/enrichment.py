@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from rifl.spark.delivery import Delivered
-from rifl.spark.errors import DeliveryError, IdentityError, PlanError
+from rifl.spark.errors import IdentityError, PlanError, RowError
 from rifl.spark.naming import MicroBatch, call_session
 from rifl.spark.options import WriteOptions
 from rifl.spark.planning import Driver
@@ -131,9 +131,9 @@ class _Task:
     def _answered(self, rows: Any, ends: Sequence[Delivered], read: ReplyPlan) -> Any:
         if len(self._added) == 1:
             for end in ends:
-                if end.error is not None:
-                    raise end.error
-        replies = [None if end.response is None else read.read(end.response) for end in ends]
+                if isinstance(end, RowError):
+                    raise end
+        replies = [None if isinstance(end, RowError) else read.read(end) for end in ends]
         columns = [pyarrow.array(replies, self._added[0][1])]
         if len(self._added) == 2:
             columns.append(pyarrow.array([_told(end) for end in ends], _ERROR))
@@ -159,15 +159,13 @@ def _taken(kept: list[Any], rows: int) -> Any:
 
 
 def _told(end: Delivered) -> Any:
-    error = end.error
-    if error is None:
+    if not isinstance(end, RowError):
         return None
-    known = isinstance(error, DeliveryError)
     return {
-        "code": error.code if known else "INVALID_ARGUMENT",  # type: ignore[attr-defined]
-        "reason": error.reason,
-        "details": error.text,
-        "outcome": error.outcome if known else "not-executed",  # type: ignore[attr-defined]
+        "code": getattr(end, "code", "INVALID_ARGUMENT"),
+        "reason": end.reason,
+        "details": end.text,
+        "outcome": getattr(end, "outcome", "not-executed"),
     }
 
 

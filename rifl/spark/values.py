@@ -109,6 +109,8 @@ def well_known(kind: Any, field: Any, mismatch: Callable[[], Exception]) -> Conv
 
 def bulk(column: Any, convert: Convert | None) -> list[Any]:
     """Return a column's values as its field takes them, None for null."""
+    if convert is _timestamp:
+        return _timestamps(column)
     values = _values(column)
     if convert is None:
         return values
@@ -131,6 +133,17 @@ def _values(column: Any) -> list[Any]:
     else:
         made = column.to_pylist()
     return made
+
+
+def _timestamps(column: Any) -> list[Any]:
+    # Without a datetime for each.
+    whole = column.cast(pyarrow.timestamp("us", column.type.tz)).cast(pyarrow.int64())
+    return [
+        None
+        if value is None
+        else {"seconds": value // 1_000_000, "nanos": value % 1_000_000 * 1000}
+        for value in _values(whole)
+    ]
 
 
 def _is_bytes(kind: Any) -> bool:

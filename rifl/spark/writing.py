@@ -22,7 +22,7 @@ from rifl.spark.deadletters import (
 )
 from rifl.spark.delivery import Delivery
 from rifl.spark.descriptors import MethodShape
-from rifl.spark.errors import DeliveryError, IdentityError, PlanError
+from rifl.spark.errors import DeliveryError, IdentityError, PlanError, RowError
 from rifl.spark.keys import KeyPlan
 from rifl.spark.mapping import MessagePlan, plan_message
 from rifl.spark.naming import MicroBatch, lost_memory, run_session
@@ -206,8 +206,8 @@ def write_task(
             put_aside += dead.put(rows, ends)
             continue
         for end in ends:
-            if end.error is not None:
-                raise end.error
+            if isinstance(end, RowError):
+                raise end
     delivery.counts.dead_lettered = put_aside
     files = () if dead is None else dead.close()
     return TaskResult(session=name, batch=batch, counts=delivery.counts, dead_files=files)
@@ -230,11 +230,10 @@ _EVERYBODYS_CODES = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "UNI
 
 def _raise_unless_rows(ends: Iterable[Any]) -> None:
     for end in ends:
-        error = end.error
-        if isinstance(error, DeliveryError) and (
-            error.reason in _EVERYBODYS or error.code in _EVERYBODYS_CODES
+        if isinstance(end, DeliveryError) and (
+            end.reason in _EVERYBODYS or end.code in _EVERYBODYS_CODES
         ):
-            raise error
+            raise end
 
 
 def check_messages(messages: Sequence[Any]) -> list[TaskResult]:

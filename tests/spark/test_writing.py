@@ -254,7 +254,7 @@ def test_a_row_that_fails_fails_the_task_with_its_key() -> None:
     [
         ({"key": ""}, "no key columns"),
         ({"key": "nope"}, "'nope' is not a column"),
-        ({"method": "/bank.v1.Bank/Nope"}, "it has: Balance, Deposit, Transfer"),
+        ({"method": "/bank.v1.Bank/Nope"}, "it has: Balance, Deposit"),
         ({"method": "/no.Service/Nope"}, "no service no.Service"),
         ({"method": "/bank.v1.Bank/Balance", "ignoreColumns": "reference,cents"}, "deduplicate"),
     ],
