@@ -119,7 +119,7 @@ def _add(path: Path, method: str, counts: Counts) -> None:
         ["method", "quantile"],
         registry=registry,
     )
-    known = {counter.describe()[0].name: counter for counter in (*totals.values(), writes)}
+    known = {next(iter(counter.describe())).name: counter for counter in (*totals.values(), writes)}
     if path.exists():
         for family in text_string_to_metric_families(path.read_text()):
             for sample in family.samples:
