@@ -21,10 +21,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-spark postgresql test lint types generate check-generated bench chaos chaos-long clean
+.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql test lint types generate check-generated bench chaos chaos-long clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | test | chaos | chaos-long | lint | types | generate | check-generated | bench | bench-spark | clean"
+	@echo "make demo | demo-curp | demo-spark | test | chaos | chaos-long | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -61,6 +61,9 @@ bench-spark: $(INSTALLED)
 
 demo-curp: $(INSTALLED)
 	@$(PYTHON) -m examples.replicated_bank.demo $(DEMO_FLAGS)
+
+bench-curp: $(INSTALLED)
+	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)
 
 # The one thing that pip has no good package of: tests of the PostgreSQL store.
 postgresql:

@@ -43,22 +43,26 @@ class GroupProcesses:
         self,
         directory: Path,
         module: str,
-        log: str,
+        log: str | Sequence[str],
         *,
         replicas: int = 3,
         witnesses: int = 1,
-        witness_addresses: Sequence[str] | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
-        """``witness_addresses``: where replicas and clients find the witnesses."""
+        """Build it; nothing runs yet.
+
+        ``log``: the engine's URL, or one for each replica, if they reach it by paths of
+        their own.
+        """
         self._directory = directory
         self._module = module
-        self._log = log
+        self._logs = [log] * replicas if isinstance(log, str) else list(log)
         self._arguments = tuple(arguments)
         ports = _free_ports(replicas + witnesses)
         self.replicas = [f"127.0.0.1:{port}" for port in ports[:replicas]]
         self.witnesses = [f"127.0.0.1:{port}" for port in ports[replicas:]]
-        self._listed = list(witness_addresses or self.witnesses)
+        # Where replicas and clients find the witnesses; may be set before it starts.
+        self.listed = list(self.witnesses)
         # By address.
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._channels: dict[str, grpc.Channel] = {}
@@ -66,10 +70,12 @@ class GroupProcesses:
     def __enter__(self) -> Self:
         """Start all of it; returns when every process listens."""
         try:
-            for address in (*self.witnesses, *self.replicas):
-                self._spawn(address)
-            for address in (*self.witnesses, *self.replicas):
-                self._await_ready(address)
+            # The first leader lists the witnesses it finds.
+            for addresses in (self.witnesses, self.replicas):
+                for address in addresses:
+                    self._spawn(address)
+                for address in addresses:
+                    self._await_ready(address)
         except BaseException:
             self._end()
             raise
@@ -148,9 +154,10 @@ class GroupProcesses:
         if address in self.witnesses:
             command = ["-m", "curp.witness", "--listen", address]
         else:
-            name = f"r{self.replicas.index(address) + 1}"
-            command = ["-m", self._module, "--listen", address, "--name", name, "--log", self._log]
-            for witness in self._listed:
+            number = self.replicas.index(address)
+            command = ["-m", self._module, "--listen", address, "--name", f"r{number + 1}"]
+            command += ["--log", self._logs[number]]
+            for witness in self.listed:
                 command += ["--witness", witness]
             command += self._arguments
         errors = self._directory / f"{address.rpartition(':')[2]}.err"

