@@ -183,7 +183,10 @@ class GroupState:
         """Return all of it, for a snapshot; to be consumed before anything changes."""
         yield StateHead(self.applied, self.last_id, self.secrets)
         yield from self.sessions.values()
-        ids = self.clients | {entry.client_id for entry in self.table.entries()}
+        # Others have nothing but calls that run.
+        ids = self.clients | {
+            entry.client_id for entry in self.table.entries() if is_namespace(entry.client_id)
+        }
         for client_id in sorted(ids):
             yield self._dump_client(client_id)
 
