@@ -16,21 +16,37 @@ from rifl.stores.errors import (
 )
 from rifl.stores.postgres.address import PostgresAddress
 
-__all__ = ["LAYOUT", "prepare", "read_meta", "read_store_id", "script"]
+__all__ = ["FUNCTIONS", "LAYOUT", "functions", "prepare", "read_meta", "read_store_id", "script"]
 
 # What this release reads and writes. Functions carry it in their names, so that a newer
 # release can add its own beside those that its older neighbours still call.
 LAYOUT = 1
+# Counts corrections of those functions, which keep names, arguments and results: the
+# first replica that knows more of them than the store has makes them, for all.
+FUNCTIONS = 2
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl.stores.postgres") / "sql"
-_PARTS = ("tables", "claim", "finish", "leases")
+_NOTE = """
+INSERT INTO @schema@.meta VALUES ('functions', '@functions@')
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+"""
 
 
 def script(schema: str) -> str:
     """Return all statements that make the schema, for one who does that by hand."""
-    parts = [f"CREATE SCHEMA IF NOT EXISTS {schema};"]
-    parts += [(_DIRECTORY / f"{part}.sql").read_text("utf-8") for part in _PARTS]
-    return "\n".join(parts).replace("@schema@", schema)
+    made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n{_read('tables')}"
+    return made.replace("@schema@", schema) + functions(schema)
+
+
+def functions(schema: str) -> str:
+    """Return the statements that bring the functions of a schema up to date."""
+    parts = [_read(part) for part in ("claim", "finish", "leases")]
+    text = "\n".join([*parts, _NOTE])
+    return text.replace("@schema@", schema).replace("@functions@", str(FUNCTIONS))
+
+
+def _read(part: str) -> str:
+    return (_DIRECTORY / f"{part}.sql").read_text("utf-8")
 
 
 def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:
@@ -52,12 +68,16 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> st
             if meta is None:
                 connection.execute(script(address.schema).encode())
                 meta = _meta(connection, address) or {}
+            store_id, _ = _checked(meta, address)
+            if int(meta.get("functions", "1")) < FUNCTIONS:
+                connection.execute(functions(address.schema).encode())
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreUnreachable(
             f"{address}: the role may not make or read the schema ({_text(error)}); have an "
-            "administrator run rifl.stores.postgres.schema.script, and grant the use of it"
+            "administrator run rifl.stores.postgres.schema.script, or functions for a schema "
+            "that is there, and grant the use of it"
         ) from error
-    return _checked(meta, address)[0]
+    return store_id
 
 
 def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> tuple[str, int]:

@@ -25,7 +25,9 @@ _SUBSCRIBE_TIMEOUT_S = 10.0
 _LISTEN_S = 0.1
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
-_UNSEEN = -1
+# See the scripts' prelude.
+_NOT_KEPT = -1
+_NOT_COMPARED = -2
 
 
 class RedisBackend:
@@ -44,7 +46,7 @@ class RedisBackend:
         self.clustered = address.clustered
         self._namespace = address.namespace
         self._global = f"{address.namespace}:{{store}}:"
-        self._position = _UNSEEN if address.clustered else 0
+        self._position = _NOT_KEPT if address.clustered else 0
         self._stopped = ""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
@@ -177,14 +179,15 @@ class RedisBackend:
         return self._accept(reply)
 
     def invocation(
-        self, script: Script, client_id: int | None, arguments: list[Any], *, unseen: bool = False
+        self, script: Script, client_id: int | None, arguments: list[Any], *, late: bool = False
     ) -> list[Any]:
-        """Return what follows the script in EVAL: keys and arguments."""
+        """Return what follows the script in EVAL: keys and arguments.
+
+        ``late``: it is run with others that cannot be undone any more.
+        """
         base = self._global if client_id is None else self.base(client_id)
-        seen = _UNSEEN if unseen else self._position
-        keys = [base + "client"]
-        if not self.clustered:
-            keys.append(self.key("meta"))
+        seen = _NOT_COMPARED if late and not self.clustered else self._position
+        keys = [base + "client", base + "none" if self.clustered else self.key("meta")]
         return [len(keys), *keys, base, self._global, self.store_id, seen, *arguments]
 
     def base(self, client_id: int) -> str:

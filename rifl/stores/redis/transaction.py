@@ -79,5 +79,5 @@ def _statement(backend: RedisBackend, finish: Finish) -> list[Any]:
     arguments = finish_arguments(finish)
     return [
         FINISH.text,
-        *backend.invocation(FINISH, finish.call.client_id, arguments, unseen=True),
+        *backend.invocation(FINISH, finish.call.client_id, arguments, late=True),
     ]

@@ -17,14 +17,19 @@ from rifl.stores.shared.requests import Beat
 __all__ = ["Pulse"]
 
 _log = get_logger("rifl.store")
+# When a claim that was taken back is looked for again: it may arrive after that, by a
+# connection that was slow. No time is late enough for sure, so there are several.
+AGAIN_S = (1.0, 10.0, 60.0)
+_AGAIN_AT_MOST = 10_000
 
 
 class Pulse:
     """Beats every ``beat_s`` and judges the other replicas by theirs.
 
     ``insist`` has a rule carried out in the background, again after every failed
-    beat, until it succeeds: what has happened must not be forgotten. ``after`` is
-    called after every beat that succeeded. Thread-safe.
+    beat, until it succeeds: what has happened must not be forgotten. ``again`` has a
+    request repeated later, a few times. ``after`` is called after every beat that
+    succeeded. Thread-safe.
     """
 
     def __init__(
@@ -44,6 +49,10 @@ class Pulse:
         self._lock = threading.Lock()
         self._replicas = Replicas(dead_after_s)
         self._due: deque[Generator[Any, Any, Any]] = deque()
+        # In the order of their times, each a deque: those of one delay are.
+        self._again: list[deque[tuple[float, Any]]] = [
+            deque(maxlen=_AGAIN_AT_MOST) for _ in AGAIN_S
+        ]
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="rifl-pulse", daemon=True)
@@ -74,6 +83,12 @@ class Pulse:
         """Have a rule carried out soon. It queues itself again if it fails."""
         self._due.append(rule)
         self._wake.set()
+
+    def again(self, request: Any) -> None:
+        """Have a request repeated after each of ``AGAIN_S``, as far as there is room."""
+        now = self._clock()
+        for delay_s, waiting in zip(AGAIN_S, self._again, strict=True):
+            waiting.append((now + delay_s, request))
 
     def knows(self, owner: str) -> bool:
         """Whether the replica was there at the last look."""
@@ -117,6 +132,7 @@ class Pulse:
                     _log.info("store_recovered")
                 failing = False
                 self._after()
+                self._repeat()
             except WentBackwards as error:
                 _log.critical("store_stopped", error=str(error))
                 return
@@ -131,6 +147,12 @@ class Pulse:
     def take_due(self) -> list[Generator[Any, Any, Any]]:
         """Take the rules that are to be carried out again now."""
         return [self._due.popleft() for _ in range(len(self._due))]
+
+    def _repeat(self) -> None:
+        now = self._clock()
+        for waiting in self._again:
+            while waiting and waiting[0][0] <= now:
+                self._backend.ask(waiting.popleft()[1])
 
     def _retry(self) -> None:
         for rule in self.take_due():

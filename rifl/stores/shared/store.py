@@ -325,8 +325,9 @@ class SharedStore:
         finally:
             if not claimed:
                 if asked:
-                    # It may be claimed, by a request whose reply is lost.
+                    # It may be claimed, by a request whose reply is lost, or be so yet.
                     self._pulse.insist(self._abandon(attempt))
+                    self._pulse.again(Abandon(call, attempt.token))
                 else:
                     self._settle(attempt)
 

@@ -13,13 +13,17 @@ from rifl.core.errors import LeaseExpired, StaleRpc, WindowExceeded
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import HandlerResult, serve
 from rifl.core.verdict import Verdict
+from tests.helpers.holding import HoldingProxy
 from tests.helpers.waiting import until
 from tests.stores.conformance import drive
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, call
 from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared store has to pass
+    late_claim,
     test_a_call_acknowledged_while_it_runs_keeps_nothing,
+    test_a_call_of_a_dead_replica_is_not_run_in_a_session_that_closed,
     test_a_call_of_a_dead_replica_is_taken_over_and_the_old_attempt_fenced,
     test_a_client_granted_by_one_replica_is_known_to_all,
+    test_a_draining_replica_takes_nothing_over,
     test_a_duplicate_elsewhere_is_woken_not_polled,
     test_a_plain_call_of_a_dead_replica_is_unknown_for_ever,
     test_an_abandoned_call_is_won_by_another_replica,
@@ -140,3 +144,34 @@ def test_the_window_counts_what_is_known_not_how_far_seqs_reach(replicas):
         one.claim(call(client, 10**15 + 1))
     one.finish(one.begin(call(client, 10**15 + 1, completed=[(10, 10)])))
     assert one.claim(call(client, 10**6)).record == FIRST
+
+
+def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(
+    replicas, shared_server, url, monkeypatch
+):
+    """Nobody runs it, so nobody waits for it for long, on whichever replica (DESIGN §6)."""
+    monkeypatch.setattr("rifl.stores.shared.pulse.AGAIN_S", (0.1, 1.0, 5.0))
+    proxy = HoldingProxy(shared_server.port)
+    try:
+        # Nobody is taken for dead meanwhile.
+        url = url.replace("dead_after_s=0.6", "dead_after_s=30")
+        through = url.replace(f":{shared_server.port}", f":{proxy.port}")
+        one, two = replicas(f"{through}&timeout_s=0.5"), replicas(url)
+        arriving = late_claim(one, two, proxy, b".claim_1(")
+        found = two.claim(arriving, IDEMPOTENT)
+        if found.verdict is Verdict.IN_PROGRESS:
+            assert two.woken(found.attempt).wait(10)
+            found = two.claim(arriving, IDEMPOTENT)
+        assert found.verdict is Verdict.NEW
+    finally:
+        proxy.close()
+
+
+def test_a_rotation_that_is_repeated_is_one(replicas):
+    """Its reply was lost, it is sent again: the secret before it stays valid (DESIGN §5)."""
+    leases = replicas().store.leases
+    before = leases.secrets()
+    rotation = "SELECT * FROM @.secrets_1(%s::bytea, %s)", b"f" * 24, True
+    once = leases._rows(*rotation)
+    assert leases._rows(*rotation) == once
+    assert [secret.value for secret in leases.secrets()] == [b"f" * 24, before[0].value]

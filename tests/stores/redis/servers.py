@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-__all__ = ["RedisServer", "SentinelServer", "executable", "until"]
+__all__ = ["ClusterServers", "RedisServer", "SentinelServer", "executable", "until"]
 
 _START_S = 20.0
 
@@ -92,6 +92,7 @@ class SentinelServer:
         configuration.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {directory}\n"
             f"sentinel monitor main 127.0.0.1 {primary_port} 1\n"
+            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 5000\n"
         )
         with (directory / "sentinel.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -100,10 +101,84 @@ class SentinelServer:
         with redis.Redis(port=self.port, socket_timeout=5) as client:
             until(lambda: _answers(client), "Sentinel answers", _START_S)
 
+    def told(self, *command: str) -> Any:
+        """Ask the Sentinel."""
+        with redis.Redis(port=self.port, socket_timeout=5, decode_responses=True) as client:
+            return client.execute_command("SENTINEL", *command)
+
     def stop(self) -> None:
         """End it."""
         self._process.kill()
         self._process.wait(10)
+
+
+class ClusterServers:
+    """Three primaries of a cluster, and a replica of each if asked for."""
+
+    def __init__(self, directory: Path, *, replicated: bool) -> None:
+        self.nodes: list[RedisServer] = []
+        for number in range(6 if replicated else 3):
+            (directory / str(number)).mkdir()
+            settings = {"cluster-enabled": "yes", "cluster-node-timeout": "1500"}
+            settings |= {"cluster-replica-validity-factor": "0"}
+            self.nodes.append(RedisServer(directory / str(number), **settings))
+        self.primaries, replicas = self.nodes[:3], self.nodes[3:]
+        for number, node in enumerate(self.primaries):
+            slots = range(number * 16384 // 3, (number + 1) * 16384 // 3)
+            self.ask(node, "ADDSLOTS", *slots)
+        for node in self.nodes[1:]:
+            self.ask(node, "MEET", "127.0.0.1", self.nodes[0].port)
+        for node in self.nodes:
+            until(lambda node=node: self._knows_all(node), "the nodes know each other", 60)
+        for node, primary in zip(replicas, self.primaries, strict=False):
+            self.ask(node, "REPLICATE", self.id_of(primary))
+        for node in replicas:
+            until(lambda node=node: self._follows(node), "the replica follows", 60)
+        for node in self.nodes:
+            until(lambda node=node: "cluster_state:ok" in self.info(node), "it is up", 60)
+
+    def url(self, **options: Any) -> str:
+        """Return the store's URL with these options."""
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"redis+cluster://{hosts}?" + "&".join(f"{k}={v}" for k, v in options.items())
+
+    def ask(self, node: RedisServer, *command: Any) -> Any:
+        """Say CLUSTER and so on to a node, without what redis-py makes of the answer."""
+        with redis.Redis(port=node.port, socket_timeout=5) as client:
+            client.response_callbacks.clear()
+            return client.execute_command("CLUSTER", *command)
+
+    def info(self, node: RedisServer) -> str:
+        """Return what CLUSTER INFO says."""
+        return self.ask(node, "INFO").decode()  # type: ignore[no-any-return]
+
+    def id_of(self, node: RedisServer) -> str:
+        """Return a node's id."""
+        return self.ask(node, "MYID").decode()  # type: ignore[no-any-return]
+
+    def slot_of(self, key: str) -> int:
+        """Return the slot that a key is in."""
+        return int(self.ask(self.nodes[0], "KEYSLOT", key))
+
+    def primary_of(self, key: str) -> RedisServer:
+        """Return the primary that has the key's slot."""
+        slot = self.slot_of(key)
+        for first, last, (_, port, *_), *_ in self.ask(self.nodes[0], "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.port == port)
+        raise AssertionError(f"nobody has slot {slot}")
+
+    def stop(self) -> None:
+        """End them all."""
+        for node in self.nodes:
+            node.stop()
+
+    def _knows_all(self, node: RedisServer) -> bool:
+        return f"cluster_known_nodes:{len(self.nodes)}" in self.info(node)
+
+    def _follows(self, node: RedisServer) -> bool:
+        with node.client() as client:
+            return client.info("replication").get("master_link_status") == "up"  # type: ignore[no-any-return]
 
 
 def _free_port() -> int:

@@ -12,7 +12,7 @@ from rifl.core.errors import RecordPending, StoreUnavailable
 from rifl.core.outcome import Outcome
 from rifl.core.verdict import Verdict
 from rifl.stores import StoreCorrupt, StoreNotDurable, StoreUnreachable, open_store
-from tests.stores.redis.replica import FIRST, IDEMPOTENT, Replica, call
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call
 from tests.stores.redis.servers import RedisServer, until
 
 FAST = {"timeout_s": 0.4, "beat_s": 0.05, "dead_after_s": 30}
@@ -147,23 +147,51 @@ def test_a_redis_that_restarted_empty_is_not_served_from(own_server):
     anew.close()
 
 
-def test_a_stale_redis_stops_every_replica(own_server):
-    """One replica that saw more than the store now holds stops all of them (DESIGN §6)."""
-    one, two = Replica(own_server.url(**FAST)), Replica(own_server.url(**FAST))
-    client = one.client()
-    two.store._pulse.stop()
+def _copy(own_server):
+    """Keep what the server has written so far; the returned call puts it back."""
     before = own_server.directory / "before"
     for path in own_server.directory.glob("appendonly*"):
         copy = shutil.copytree if path.is_dir() else shutil.copy
         before.mkdir(exist_ok=True)
         copy(path, before / path.name)
+
+    def put_back():
+        own_server.stop()
+        for path in before.iterdir():
+            target = own_server.directory / path.name
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+            path.rename(target)
+        own_server.start()
+
+    return put_back
+
+
+def test_a_record_in_the_users_transaction_is_missed_too(own_server):
+    """A store that lost nothing but an EXEC is behind what was seen all the same (DESIGN §6)."""
+    one = Replica(own_server.url(**FAST))
+    client = one.client()
+    attempt = one.begin(call(client, 1), ATOMIC)
+    one.fall_silent()
+    put_back = _copy(own_server)
+    with own_server.client() as users, users.pipeline() as transaction:
+        one.store.record_in(attempt, FIRST, transaction)
+        transaction.execute()
+    assert one.store.committed(attempt).wait() == FIRST
+    one.store.adopt(attempt, FIRST)
+    put_back()
+    with pytest.raises(StoreUnavailable, match="lost what it acknowledged"):
+        one.claim(call(client, 1), ATOMIC)
+    one.close()
+
+
+def test_a_stale_redis_stops_every_replica(own_server):
+    """One replica that saw more than the store now holds stops all of them (DESIGN §6)."""
+    one, two = Replica(own_server.url(**FAST)), Replica(own_server.url(**FAST))
+    client = one.client()
+    two.store._pulse.stop()
+    put_back = _copy(own_server)
     one.finish(one.begin(call(client, 1), IDEMPOTENT))
-    own_server.stop()
-    for path in before.iterdir():
-        target = own_server.directory / path.name
-        shutil.rmtree(target) if target.is_dir() else target.unlink()
-        path.rename(target)
-    own_server.start()
+    put_back()
     with pytest.raises(StoreUnavailable, match="lost what it acknowledged"):
         one.claim(call(client, 1), IDEMPOTENT)
     with pytest.raises(StoreUnavailable, match="lost what it acknowledged"):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import pytest
 
 from rifl.core.errors import (
+    Draining,
     InProgress,
     LeaseExpired,
     PayloadMismatch,
+    SessionClosed,
     StaleRpc,
+    StoreUnavailable,
     WindowExceeded,
 )
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds
 from rifl.core.verdict import Verdict
+from rifl.stores.redis.scripts import CLAIM
+from tests.helpers.holding import HoldingProxy
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 from tests.stores.redis.servers import until
+
+FRESH = base64.b64encode(b"f" * 24)
 
 
 def test_a_client_granted_by_one_replica_is_known_to_all(replicas):
@@ -113,6 +121,33 @@ def test_of_many_that_find_a_dead_replica_one_takes_over(replicas):
 
 async def _awaited(later):
     return await later
+
+
+def test_a_call_of_a_dead_replica_is_not_run_in_a_session_that_closed(replicas):
+    """A take-over that would run the handler is judged as a new call is (DESIGN §4, §8)."""
+    one, two = replicas(), replicas()
+    session = one.authority.open_session("s").client_id
+    stuck = one.begin(keyed(session, b"k"), IDEMPOTENT)
+    woken = two.woken(two.claim(stuck.call, IDEMPOTENT).attempt)
+    two.authority.close_session("s")
+    one.fall_silent()
+    assert woken.wait(10)
+    for _ in range(2):
+        with pytest.raises(SessionClosed):
+            two.claim(stuck.call, IDEMPOTENT)
+
+
+def test_a_draining_replica_takes_nothing_over(replicas):
+    """What it may not begin it may not begin again: another replica does (DESIGN §4)."""
+    one, two, three = replicas(), replicas(), replicas()
+    stuck = one.begin(call(one.client(), 1), IDEMPOTENT)
+    woken = [rival.woken(rival.claim(stuck.call, IDEMPOTENT).attempt) for rival in (two, three)]
+    one.fall_silent()
+    assert all(event.wait(10) for event in woken)
+    two.store.refuse_new(True)
+    with pytest.raises(Draining):
+        two.claim(stuck.call, IDEMPOTENT)
+    assert three.claim(stuck.call, IDEMPOTENT).verdict is Verdict.NEW
 
 
 def test_acknowledgements_are_shared_and_only_move_forward(replicas):
@@ -225,3 +260,47 @@ def test_sessions_are_shared_and_close_for_all(replicas):
 
     with pytest.raises(SessionClosed):
         two.claim(keyed(opened.client_id, b"new"))
+
+
+def late_claim(one, two, proxy, word):
+    """Deliver a claim of ``one``'s after it was given up and taken back; the call."""
+    arriving = call(two.client(), 1)
+    # So that the server knows the script.
+    two.finish(two.begin(call(arriving.client_id, 2)))
+    proxy.hold_at(word)
+    with pytest.raises(StoreUnavailable):
+        one.claim(arriving, IDEMPOTENT)
+    until(lambda: not one.store.running(), "the lost claim is taken back")
+    proxy.let_go()
+    until(lambda: proxy.delivered == proxy.held > 0, "the claim arrives all the same")
+    return arriving
+
+
+def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(
+    replicas, shared_server, url, monkeypatch
+):
+    """Nobody runs it, so nobody waits for it for long, on whichever replica (DESIGN §6)."""
+    monkeypatch.setattr("rifl.stores.shared.pulse.AGAIN_S", (0.1, 1.0, 5.0))
+    proxy = HoldingProxy(shared_server.port)
+    try:
+        # Nobody is taken for dead meanwhile.
+        url = url.replace("dead_after_s=0.6", "dead_after_s=30")
+        through = url.replace(f":{shared_server.port}", f":{proxy.port}")
+        one, two = replicas(f"{through}&timeout_s=0.5"), replicas(url)
+        arriving = late_claim(one, two, proxy, CLAIM.sha.encode())
+        found = two.claim(arriving, IDEMPOTENT)
+        if found.verdict is Verdict.IN_PROGRESS:
+            assert two.woken(found.attempt).wait(10)
+            found = two.claim(arriving, IDEMPOTENT)
+        assert found.verdict is Verdict.NEW
+    finally:
+        proxy.close()
+
+
+def test_a_rotation_that_is_repeated_is_one(replicas):
+    """Its reply was lost, it is sent again: the secret before it stays valid (DESIGN §5)."""
+    leases = replicas().store.leases
+    before = leases.secrets()
+    once = leases._leases("secrets", FRESH, 1)
+    assert leases._leases("secrets", FRESH, 1) == once
+    assert [secret.value for secret in leases.secrets()] == [b"f" * 24, before[0].value]

@@ -1,14 +1,14 @@
 -- Is this the store the caller once opened?
-CREATE FUNCTION @schema@.same_store_1(p_store text) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION @schema@.same_store_1(p_store text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
 $$;
 
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
-CREATE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
 $$;
 
-CREATE FUNCTION @schema@.count_key_1(
+CREATE OR REPLACE FUNCTION @schema@.count_key_1(
     p_client bigint, p_key bytea, p_keys bigint, p_bytes bigint
 ) RETURNS void LANGUAGE sql AS $$
     INSERT INTO @schema@.key_counts AS counts
@@ -21,7 +21,7 @@ $$;
 -- one transaction; renew the lease. False if another call of the client is doing the
 -- same just now and p_wait is false: every header repeats what it acknowledges, and
 -- calls of one client shall not wait for each other's commit.
-CREATE FUNCTION @schema@.acknowledge_1(
+CREATE OR REPLACE FUNCTION @schema@.acknowledge_1(
     p_client bigint, p_first bigint, p_acks int8multirange, p_wait boolean
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -68,7 +68,7 @@ BEGIN
 END $$;
 
 -- Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
-CREATE FUNCTION @schema@.claim_1(
+CREATE OR REPLACE FUNCTION @schema@.claim_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
     p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
     p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
@@ -114,7 +114,14 @@ BEGIN
             END IF;
             IF known.token = p_token THEN o_found := 'new'; RETURN; END IF;
             IF known.token = p_take_over THEN
-                IF NOT @schema@.held_1(p_client, p_seq, p_key, known.token, true) THEN
+                -- If it is to run anew, it is judged as if it were.
+                IF p_lost = '' AND alive IS NOT TRUE THEN
+                    o_found := CASE client.state WHEN 'closed' THEN 'closed'
+                                                 ELSE 'unknown-client' END;
+                    RETURN;
+                ELSIF p_lost = '' AND p_refusing THEN
+                    o_found := 'refusing'; RETURN;
+                ELSIF NOT @schema@.held_1(p_client, p_seq, p_key, known.token, true) THEN
                     o_found := 'running';
                 ELSIF p_lost = '' THEN
                     UPDATE @schema@.calls
@@ -206,7 +213,7 @@ BEGIN
 END $$;
 
 -- Whether a client has no room for one more sequenced call.
-CREATE FUNCTION @schema@.is_full_1(p_client bigint, p_seq bigint, p_first bigint, p_window bigint)
+CREATE OR REPLACE FUNCTION @schema@.is_full_1(p_client bigint, p_seq bigint, p_first bigint, p_window bigint)
 RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     top bigint;
@@ -222,7 +229,7 @@ END $$;
 -- Lock a running call, which a handler's transaction may hold that has recorded it and
 -- not committed. To take it over, that transaction is ended, and rolls back: nothing of
 -- an attempt that is replaced may commit, and its replica may stay silent for ever.
-CREATE FUNCTION @schema@.held_1(
+CREATE OR REPLACE FUNCTION @schema@.held_1(
     p_client bigint, p_seq bigint, p_key bytea, p_token text, p_take boolean
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,5 @@
 -- A client whose lease ended while it ran calls goes with the last one.
-CREATE FUNCTION @schema@.end_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.end_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM @schema@.clients WHERE client_id = p_client AND state = 'over';
     IF NOT FOUND THEN RETURN; END IF;
@@ -15,7 +15,7 @@ END $$;
 -- End an attempt: record the answer, or ('abandon') make the call new again, or ('look')
 -- only read what stands. Conditional on the attempt token. All three wait for a
 -- transaction of the handler's that may still commit.
-CREATE FUNCTION @schema@.finish_1(
+CREATE OR REPLACE FUNCTION @schema@.finish_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
     p_what text, p_fingerprint bytea, OUT ending text, OUT standing bytea
 ) LANGUAGE plpgsql AS $$
@@ -83,7 +83,7 @@ END $$;
 -- The record of an atomic call, in the handler's own transaction: the client is known
 -- and stays so, nothing is recorded or acknowledged, the attempt is current; all of it
 -- locked until the transaction ends. Anything but 'done' has to roll it back.
-CREATE FUNCTION @schema@.record_1(
+CREATE OR REPLACE FUNCTION @schema@.record_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
     p_fingerprint bytea, p_durable boolean
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -117,7 +117,7 @@ END $$;
 -- Count a replica's beat, take out those that stand still, and return all. p_known: the
 -- beats this replica knows to be durable; a store with fewer has lost something.
 -- p_leaving: take it out instead.
-CREATE FUNCTION @schema@.beat_1(
+CREATE OR REPLACE FUNCTION @schema@.beat_1(
     p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
     p_dead_beats bigint[]
 ) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE plpgsql AS $$

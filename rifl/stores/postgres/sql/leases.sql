@@ -1,5 +1,5 @@
 -- Give a lease, or a session's retention, its full length again; how the id stands.
-CREATE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     client @schema@.clients;
 BEGIN
@@ -14,7 +14,7 @@ BEGIN
 END $$;
 
 -- Remove a client's row, records and counts, in this one transaction.
-CREATE FUNCTION @schema@.drop_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.drop_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     woken bigint;
 BEGIN
@@ -29,7 +29,7 @@ END $$;
 
 -- Retire a client that is due: refuse new calls, and drop all of it as soon as no living
 -- replica runs a call of it. A session leaves its row, to be refused by.
-CREATE FUNCTION @schema@.retire_1(p_client bigint, p_unix_s double precision)
+CREATE OR REPLACE FUNCTION @schema@.retire_1(p_client bigint, p_unix_s double precision)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     client @schema@.clients;
@@ -63,7 +63,7 @@ END $$;
 
 -- Insert or update a session; its id, and 'full' where there is no room for it.
 -- p_limited: an opening, which also makes the client row.
-CREATE FUNCTION @schema@.put_session_1(
+CREATE OR REPLACE FUNCTION @schema@.put_session_1(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
     OUT result text, OUT standing bigint
@@ -114,7 +114,7 @@ BEGIN
 END $$;
 
 -- The secrets, newest first; the first call ever makes one, p_rotate adds one.
-CREATE FUNCTION @schema@.secrets_1(p_fresh bytea, p_rotate boolean)
+CREATE OR REPLACE FUNCTION @schema@.secrets_1(p_fresh bytea, p_rotate boolean)
 RETURNS TABLE (o_key_id integer, o_value bytea) LANGUAGE plpgsql AS $$
 DECLARE
     newest integer;
@@ -123,7 +123,11 @@ BEGIN
     IF newest IS NULL OR p_rotate THEN
         LOCK TABLE @schema@.secrets IN SHARE ROW EXCLUSIVE MODE;
         SELECT key_id INTO newest FROM @schema@.secrets ORDER BY position DESC LIMIT 1;
-        IF newest IS NULL OR p_rotate THEN
+        -- Once: a request that is repeated since its reply was lost must not push out
+        -- the other one.
+        IF newest IS NULL OR p_rotate AND NOT EXISTS (
+            SELECT FROM @schema@.secrets WHERE value = p_fresh
+        ) THEN
             INSERT INTO @schema@.secrets (key_id, value)
             VALUES (CASE WHEN newest IS NULL THEN 0 ELSE (newest + 1) % 65536 END, p_fresh);
             DELETE FROM @schema@.secrets WHERE position NOT IN
@@ -136,7 +140,7 @@ END $$;
 -- Let go of keyed calls whose retention is over, at most so many: record, identity and
 -- counts in this one transaction. p_lost: the record of a plain call in a namespace whose
 -- replica is gone, which no end of a lease would ever take away.
-CREATE FUNCTION @schema@.expire_1(p_store text, p_lost bytea, p_limit bigint)
+CREATE OR REPLACE FUNCTION @schema@.expire_1(p_store text, p_lost bytea, p_limit bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     call @schema@.calls;

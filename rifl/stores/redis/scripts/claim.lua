@@ -107,8 +107,14 @@ if attempt then
   if alive then renew(row[5]) acknowledge() end
   if attempt.t == token then return reply('new') end
   if attempt.t == take_over then
+    if lost == '' then
+      -- It runs anew, so it is judged as if it were: what ended stays for the sweep.
+      if not alive then return tell(state == 'closed' and 'closed' or 'unknown-client') end
+      if ARGV[12] == '1' then return tell('refusing') end
+      ended(member, attempt)
+      return claim()
+    end
     ended(member, attempt)
-    if lost == '' then return claim() end
     complete(member, attempt, attempt.f, lost)
     return reply('completed', lost, attempt.f == '' and '0' or '1')
   end

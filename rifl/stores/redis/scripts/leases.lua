@@ -10,9 +10,11 @@ if what == 'ids' then
 end
 
 if what == 'secrets' then
-  -- 6 a fresh value, 7 whether it is to be added to those that are there
+  -- 6 a fresh value, 7 whether it is to be added to those that are there, once: a
+  -- request that is repeated since its reply was lost must not push out the other one
   local newest = redis.call('LINDEX', secrets, 0)
-  if not newest or ARGV[7] == '1' then
+  local repeated = newest and string.match(newest, '^%d+:(.*)$') == ARGV[6]
+  if not newest or ARGV[7] == '1' and not repeated then
     local id = newest and (tonumber(string.match(newest, '^%d+')) + 1) % 65536 or 0
     redis.call('LPUSH', secrets, id .. ':' .. ARGV[6])
     redis.call('LTRIM', secrets, 0, 1)

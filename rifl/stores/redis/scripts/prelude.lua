@@ -1,11 +1,14 @@
 -- What every script of ours begins with.
 --
--- KEYS[1] is the row of a client, or another key of the slot; on a single server
--- KEYS[2] is the store's meta hash. Keys of one client share its hash tag, so their
--- names are made from ARGV[1].
+-- KEYS[1] is the row of a client, or another key of the slot. On a single server KEYS[2]
+-- is the store's meta hash. On a cluster it is a key of the slot that never exists: while
+-- the slot moves, its keys are on two servers, and a script would see half of them. With
+-- a key missing among several, either server says TRYAGAIN before anything is done. Keys
+-- of one client share its hash tag, so their names are made from ARGV[1].
 --
 -- ARGV: 1 prefix of the client's keys, 2 prefix of the store's keys, 3 the store's
--- id, 4 the highest position this replica has seen (-1: not kept here).
+-- id, 4 the highest position this replica has seen (-1: not kept here; -2: counted, but
+-- not compared, in a transaction that could not be undone).
 local base, global, store, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local ROW, SEQS, RUN, DONE = base .. 'client', base .. 'seqs', base .. 'run', base .. 'done'
 -- When the records of keyed calls may be let go, by member.
@@ -35,7 +38,7 @@ local function tell(status, ...) return {status, tostring(position), ...} end
 
 -- And of one that may have written.
 local function reply(status, ...)
-  if seen >= 0 then position = redis.call('HINCRBY', KEYS[2], 'position', 1) end
+  if seen ~= -1 then position = redis.call('HINCRBY', KEYS[2], 'position', 1) end
   return tell(status, ...)
 end
 
