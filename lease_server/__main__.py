@@ -62,7 +62,12 @@ def _failed(error: Exception) -> int:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lease_server", description=__doc__)
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 picks one")
-    parser.add_argument("--store", required=True, metavar="URL", help="memory:, sqlite:///file")
+    parser.add_argument(
+        "--store",
+        required=True,
+        metavar="URL",
+        help="memory:, sqlite:///file, redis://host, postgresql://host/db",
+    )
     parser.add_argument("--term-s", type=float, default=60.0, help="length of a lease, seconds")
     parser.add_argument(
         "--deduplicated",

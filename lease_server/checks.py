@@ -14,11 +14,11 @@ from lease_server.errors import (
     StorageUnavailable,
 )
 from lease_server.sessions import SessionState
-from lease_server.shared import Authority
+from lease_server.shared import Authority, SharedAuthority, SharedLeaseStorage, Standing
 from lease_server.storage import LeaseStorage
 from lease_server.v1 import lease_server_pb2 as pb
 
-__all__ = ["MAX_CHECKED", "CheckedStorage", "Checks", "open_checks"]
+__all__ = ["MAX_CHECKED", "CheckedStorage", "Checks", "SharedChecks", "open_checks"]
 
 MAX_CHECKED = 1000
 
@@ -108,8 +108,48 @@ class Checks:
             return StorageUnavailable if client_id in self._kept else LeaseExpired
 
 
-def open_checks(authority: Authority, storage: LeaseStorage) -> Checks | None:
+class SharedChecks:
+    """The same over a storage that decides about leases itself, for many lease servers.
+
+    A client's row is its lease, durable from its grant until nothing is left of it, so
+    the invariants of ``Checks`` are the storage's. Any thread; blocks.
+    """
+
+    def __init__(self, authority: SharedAuthority, storage: SharedLeaseStorage) -> None:
+        """Both are over the same store."""
+        self._authority = authority
+        self._storage = storage
+        self.identity = storage.identity()
+
+    def standing(self, held: pb.HeldClient, *, renew: bool) -> pb.ClientStanding:
+        """Check one client. Raises StorageUnavailable."""
+        client_id, authority = held.client_id, self._authority
+        standing = pb.ClientStanding(client_id=client_id)
+        if held.token or renew:
+            try:
+                authority.check(client_id, held.token, held.peer)
+            except NotYours as error:
+                standing.refused = error.reason
+                return standing
+            standing.genuine = True
+        found = self._storage.renew(client_id) if renew else self._storage.standing(client_id)
+        standing.session = found in (Standing.SESSION, Standing.CLOSED)
+        if found is Standing.CLOSED:
+            standing.refused = SessionClosed.reason
+        elif found is Standing.UNKNOWN:
+            standing.refused = LeaseExpired.reason
+        elif renew:
+            standing.token = authority.fresh_token(client_id, held.token, held.peer)
+        return standing
+
+    def dropped(self, client_id: int) -> None:
+        """Nothing to note: what is gone is gone in the storage."""
+
+
+def open_checks(authority: Authority, storage: LeaseStorage) -> Checks | SharedChecks | None:
     """Return what answers Check, None over a storage that cannot."""
+    if isinstance(authority, SharedAuthority) and isinstance(storage, SharedLeaseStorage):
+        return SharedChecks(authority, storage)
     if isinstance(authority, LeaseAuthority) and isinstance(storage, CheckedStorage):
         return Checks(authority, storage)
     return None

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from lease_server.checks import MAX_CHECKED, Checks
+from lease_server.checks import MAX_CHECKED, Checks, SharedChecks
 from lease_server.errors import BadRequest, LeaseError
 from lease_server.remote import RemoteAuthority
 from lease_server.shared import Authority
@@ -59,7 +59,10 @@ class RequestDesk:
     """
 
     def __init__(
-        self, authority: Authority | RemoteAuthority, terms: Terms, checks: Checks | None = None
+        self,
+        authority: Authority | RemoteAuthority,
+        terms: Terms,
+        checks: Checks | SharedChecks | None = None,
     ) -> None:
         """Answer from ``authority``; grants say ``terms``."""
         self._checks = checks

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from lease_server.checks import Checks
+from lease_server.checks import Checks, SharedChecks
 from lease_server.errors import LeaseError, TooManyRefusals
 from lease_server.log import get_logger
 from lease_server.peer import peer_of
@@ -44,7 +44,7 @@ def add_lease_service(
     peer_property: str | None = None,
     max_streams: int = 10_000,
     executor: Executor | None = None,
-    checks: Checks | None = None,
+    checks: Checks | SharedChecks | None = None,
     path: str = "",
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.

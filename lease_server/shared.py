@@ -52,6 +52,12 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
     def renew(self, client_id: int) -> Standing:
         """Give a lease, or a session's retention, its full length again."""
 
+    def standing(self, client_id: int) -> Standing:
+        """How the id stands; unlike ``renew`` it changes nothing."""
+
+    def identity(self) -> str:
+        """Whose ids these are; the same for as long as an id could be granted twice."""
+
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep. Unknown ids are fine."""
 
@@ -156,6 +162,10 @@ class SharedAuthority:
     def is_session(self, client_id: int) -> bool:
         """Whether the id is a named session's; asking renews it."""
         return self._storage.renew(client_id) in (Standing.SESSION, Standing.CLOSED)
+
+    def fresh_token(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
+        """The token to use from now on if the secret was rotated, or b""."""
+        return self._signer.fresh_token(client_id, token, peer)
 
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """Check and renew; the token to use from now on if the secret was rotated, or b""."""

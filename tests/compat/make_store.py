@@ -1,8 +1,8 @@
-"""Make the store fixture of this release: ``python -m tests.compat.make_store``.
+"""Make the store fixtures of this release: ``python -m tests.compat.make_store``.
 
-Run once for each schema version, by the release that introduced it, and never
-again: later releases have to read what *that* code wrote. The file is SQL text,
-so that a review shows what is in it.
+Run once for each schema version or layout, by the release that introduced it, and
+never again: later releases have to read what *that* code wrote. Files that are there
+are left alone. They are text, so that a review shows what is in them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,19 @@ from rifl.core.namespace import namespace_id
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores import open_store
+from rifl.stores.postgres import schema as postgres_schema
+from rifl.stores.redis import opening as redis_opening
 from rifl.stores.sqlite.schema import SCHEMA_VERSION
+from rifl.wire import fingerprint
+from tests.compat.dumping import dump_postgres, dump_redis
+from tests.echo import METHOD
+from tests.stores.postgres.servers import PostgresServer
+from tests.stores.redis.servers import RedisServer
 
-__all__ = ["ANSWER", "FINGERPRINT", "NAMESPACE", "make"]
+__all__ = ["ANSWER", "CURRENT", "NAMESPACE", "REQUEST", "make"]
 
+# What the calls of the fixtures were sent with; of SQLite's, nothing.
+REQUEST = b"x"
 FINGERPRINT = bytes(range(16))
 # Of callers without a client id, whom nobody authenticated.
 NAMESPACE = namespace_id(b"")
@@ -63,7 +73,8 @@ def make(url: str) -> None:
     plain, idempotent = MethodPolicy(), MethodPolicy(kind=Kind.IDEMPOTENT)
 
     def begin(policy: MethodPolicy, call: Call) -> Attempt:
-        call.fingerprint, call.method = FINGERPRINT, "/bank.Bank/Deposit"
+        call.fingerprint = fingerprint(METHOD, REQUEST) if shared else FINGERPRINT
+        call.method = "/bank.Bank/Deposit"
         claimed: Any = store.claim(call, policy)
         attempt = (claimed.wait() if shared else claimed).attempt
         if attempt is None:
@@ -88,18 +99,49 @@ def make(url: str) -> None:
     store.close()
 
 
-def main() -> None:
-    """Write ``schema_N.sql`` beside this file."""
+def _sqlite() -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store.db"
         make(f"sqlite:///{path}")
         with closing(sqlite3.connect(path)) as connection:
-            text = "\n".join(connection.iterdump()) + "\n"
-    target = Path(__file__).with_name(f"schema_{SCHEMA_VERSION}.sql")
-    if target.exists():
-        raise SystemExit(f"{target} exists: a fixture is made once and then kept")
-    target.write_text(text)
-    sys.stdout.write(f"{target}\n")
+            return "\n".join(connection.iterdump()) + "\n"
+
+
+def _redis() -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        server = RedisServer(Path(directory))
+        try:
+            make(server.url())
+            with server.client() as client:
+                return dump_redis(client)
+        finally:
+            server.stop()
+
+
+def _postgres() -> str:
+    server = PostgresServer()
+    try:
+        make(server.url())
+        return dump_postgres(server.url(), postgres_schema.script("rifl"))
+    finally:
+        server.stop()
+
+
+# What the fixtures of this release are called, and what makes them.
+CURRENT: dict[str, Callable[[], str]] = {
+    f"schema_{SCHEMA_VERSION}.sql": _sqlite,
+    f"redis_{redis_opening.LAYOUT}.json": _redis,
+    f"postgres_{postgres_schema.LAYOUT}_{postgres_schema.FUNCTIONS}.sql": _postgres,
+}
+
+
+def main() -> None:
+    """Write beside this file what is not there yet."""
+    for name, make_text in CURRENT.items():
+        target = Path(__file__).with_name(name)
+        if not target.exists():
+            target.write_text(make_text())
+            sys.stdout.write(f"{target}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stores of earlier schemas go on where they stopped (issue 3; DESIGN §6)."""
+"""SQLite stores of earlier schemas go on where they stopped (DESIGN §6)."""
 
 from __future__ import annotations
 

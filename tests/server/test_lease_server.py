@@ -64,16 +64,20 @@ class Service:
 class Leases:
     """The lease server's process; ``restart`` gives it its address and store again."""
 
-    def __init__(self, tmp_path: Path, term_s: float, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, tmp_path: Path, term_s: float, stack: contextlib.ExitStack, url: str = ""
+    ) -> None:
         self._tmp_path, self._term_s, self._stack = tmp_path, term_s, stack
+        self._url = url
         self._listen = "127.0.0.1:0"
         self.process = self._start()
 
     def _start(self, name: str = "leases.db") -> Process:
+        url = self._url or f"sqlite:///{self._tmp_path / name}"
         process = self._stack.enter_context(
             started(
                 "lease_server",
-                *("--listen", self._listen, "--store", f"sqlite:///{self._tmp_path / name}"),
+                *("--listen", self._listen, "--store", url),
                 *("--term-s", str(self._term_s)),
                 log=self._tmp_path / "leases.log",
             )

@@ -6,6 +6,8 @@ yields a ``Place``: somewhere records live, that can be opened again and again.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -74,7 +76,7 @@ class Opened:
     def claim(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
         """Decide about a call."""
         decision = self.store.claim(call, policy)
-        return decision.wait() if isinstance(decision, Later) else decision
+        return wait(decision) if isinstance(decision, Later) else decision
 
     def begin(self, call: Call, policy: MethodPolicy = PLAIN) -> Attempt:
         """Claim a call that is new, and start it."""
@@ -123,10 +125,41 @@ def keyed(client: int, key: bytes, payload: bytes = b"p") -> Call:
     return Call(client, b"", None, key, fingerprint=payload.ljust(16, b"."), method="/s/M")
 
 
-def wait(pending: Any) -> None:
-    """Wait for what a store has yet to do."""
-    if pending is not None:
-        pending.wait()
+class Shell:
+    """How whoever asks a store waits for it: as a thread does, or on an event loop."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> Shell:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+        self.loop = None
+
+    def wait(self, later: Any) -> Any:
+        """Return what it gives, or raise what it raises."""
+        if self.loop is None:
+            return later.wait()
+        return asyncio.run_coroutine_threadsafe(_awaited(later), self.loop).result(DEADLINE_S)
+
+
+async def _awaited(later: Any) -> Any:
+    return await later
+
+
+_SHELL = Shell()
+
+
+def wait(pending: Any) -> Any:
+    """Wait for what a store has yet to do, in the way of the shell that the test is for."""
+    return None if pending is None else _SHELL.wait(pending)
 
 
 def drive(steps: Any, store: Store, run: Callable[[Attempt], HandlerResult]) -> Answer:
@@ -146,7 +179,7 @@ def drive(steps: Any, store: Store, run: Callable[[Attempt], HandlerResult]) -> 
             elif isinstance(step, Fetch):
                 value = store.fetch(step.call)
             else:
-                value = step.wait()
+                value = wait(step)
     except StopIteration as stop:
         answer: Answer = stop.value
         return answer
@@ -188,7 +221,13 @@ def drive_batch(
 
 
 class StoreConformance:
-    """The suite; see the module."""
+    """The suite, as a sync server and as an aio server ask the store; see the module."""
+
+    @pytest.fixture(autouse=True, params=["sync", "aio"])
+    def shell(self, request):
+        """Wait in threads, or on an event loop of another thread."""
+        with _SHELL if request.param == "aio" else contextlib.nullcontext():
+            yield
 
     # -- batches ------------------------------------------------------------------------
 

@@ -27,6 +27,11 @@ _SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.
 _COUNTED = 10_000
+_STANDINGS = {
+    "session": Standing.SESSION,
+    "closed": Standing.CLOSED,
+    "over": Standing.UNKNOWN,
+}
 _SESSION = "client_id, name, peer, state, retention_s, changed_at_unix_s"
 
 
@@ -76,6 +81,15 @@ class PostgresLeaseStorage:
     def renew(self, client_id: int) -> Standing:
         """Give the lease, or the session's retention, its full length again."""
         return Standing(self._one("SELECT @.renew_1(%s::int8)", client_id))
+
+    def standing(self, client_id: int) -> Standing:
+        """How the id stands; changes nothing."""
+        rows = self._rows("SELECT state FROM @.clients WHERE client_id = %s", client_id)
+        return _STANDINGS.get(rows[0][0] if rows else "over", Standing.ALIVE)
+
+    def identity(self) -> str:
+        """Return the store's id, which its ids are counted under."""
+        return f"postgresql:{self._backend.store_id}"
 
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep."""

@@ -72,6 +72,14 @@ class RedisLeaseStorage:
         """Give the lease, or the session's retention, its full length again."""
         return Standing(self._lease(client_id, "renew")[0].decode())
 
+    def standing(self, client_id: int) -> Standing:
+        """How the id stands; changes nothing."""
+        return Standing(self._lease(client_id, "standing")[0].decode())
+
+    def identity(self) -> str:
+        """Return the store's id, which its ids are counted under."""
+        return f"redis:{self._backend.store_id.decode()}"
+
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep."""
         if self._lease(client_id, "release")[0] != b"gone":
