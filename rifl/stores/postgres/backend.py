@@ -15,7 +15,7 @@ from rifl.core.call import Call
 from rifl.core.identity import MAX_SEQ
 from rifl.core.policy import Kind
 from rifl.stores.postgres.address import Durability, PostgresAddress
-from rifl.stores.postgres.connections import NoAnswer, Pools
+from rifl.stores.postgres.connections import Greeting, NoAnswer, Pools
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import (
     Abandon,
@@ -46,7 +46,8 @@ class PostgresBackend:
 
     Every request names the store's id, and a beat what this replica knows to be
     durable; a database that is another, or has lost that, is not served from: all
-    requests raise ``WentBackwards`` from then on.
+    requests raise ``WentBackwards`` from then on. Beats are compared on every new
+    connection, too, before it is used: a server that was promoted is reached by those.
     """
 
     def __init__(self, address: PostgresAddress, pools: Pools, store_id: str) -> None:
@@ -64,6 +65,11 @@ class PostgresBackend:
         self._finish = _statement(address.schema, "finish_1", _FINISH_TYPES)
         self._expire = _statement(address.schema, "expire_1", "text bytea int8")
         self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES)
+        # With what is known before it is asked: the beats go on meanwhile.
+        behind = f"SELECT beats < %s::int8 FROM {address.schema}.replicas WHERE owner = %s"
+        pools.greeting = Greeting(
+            behind.encode(), lambda: (self._beats, self._owner), self._greeted
+        )
 
     # -- Backend ------------------------------------------------------------------------
 
@@ -78,13 +84,13 @@ class PostgresBackend:
         try:
             pool = await self.pools.awaiting()
             try:
-                rows = await _fetch_async(pool, statement, arguments)
+                rows = await self._fetch_async(pool, statement, arguments)
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 # The server has restarted: so it is for all that wait in the pool.
                 await pool.check()
-                rows = await _fetch_async(pool, statement, arguments)
+                rows = await self._fetch_async(pool, statement, arguments)
         except (psycopg.Error, OSError) as error:
             raise failed(error) from error
         return self._read(request, rows)
@@ -100,12 +106,12 @@ class PostgresBackend:
             self._check()
             pool = self.pools.blocking
             try:
-                found = _fetch_all(pool, packed)
+                found = _fetch_all(pool, packed, self._check)
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 pool.check()
-                found = _fetch_all(pool, packed)
+                found = _fetch_all(pool, packed, self._check)
             return [self._read(*each) for each in zip(requests, found, strict=True)]
         except BackendError as error:
             return [error] * len(requests)
@@ -119,12 +125,12 @@ class PostgresBackend:
             self._check()
             pool = await self.pools.awaiting()
             try:
-                found = await _fetch_all_async(pool, packed)
+                found = await _fetch_all_async(pool, packed, self._check)
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 await pool.check()
-                found = await _fetch_all_async(pool, packed)
+                found = await _fetch_all_async(pool, packed, self._check)
             return [self._read(*each) for each in zip(requests, found, strict=True)]
         except BackendError as error:
             return [error] * len(requests)
@@ -175,14 +181,43 @@ class PostgresBackend:
         pool = self.pools.blocking
         try:
             try:
-                return _fetch(pool, statement, arguments)
+                return self._fetch(pool, statement, arguments)
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 pool.check()
-                return _fetch(pool, statement, arguments)
+                return self._fetch(pool, statement, arguments)
         except (psycopg.Error, OSError) as error:
             raise failed(error) from error
+
+    def _fetch(
+        self,
+        pool: psycopg_pool.ConnectionPool[Any],
+        statement: bytes,
+        arguments: tuple[Any, ...],
+    ) -> list[Any]:
+        with pool.connection() as connection:
+            self._check()
+            try:
+                return connection.execute(statement, arguments, binary=True).fetchall()  # type: ignore[no-any-return]
+            except NoAnswer:
+                connection.close()
+                raise
+
+    async def _fetch_async(
+        self,
+        pool: psycopg_pool.AsyncConnectionPool[Any],
+        statement: bytes,
+        arguments: tuple[Any, ...],
+    ) -> list[Any]:
+        async with pool.connection() as connection:
+            self._check()
+            try:
+                cursor = await connection.execute(statement, arguments, binary=True)
+                return await cursor.fetchall()  # type: ignore[no-any-return]
+            except NoAnswer:
+                await connection.close()
+                raise
 
     def _check(self) -> None:
         if self._stopped:
@@ -234,13 +269,21 @@ class PostgresBackend:
         ending = Ending(status)
         return Finished(ending, rest[0] if ending is Ending.STANDS else b"")
 
+    def _greeted(self, rows: list[Any]) -> None:
+        # Without a row, others took this replica for dead: that says nothing.
+        if rows and rows[0][0] and not self._stopped:
+            self._note_lost()
+
     def _went_backwards(self) -> None:
+        self._note_lost()
+        raise WentBackwards(self._stopped)
+
+    def _note_lost(self) -> None:
         self._stopped = (
             "the database is another than it was, or has lost what it acknowledged (it was "
             "restored, or a stale standby was promoted): calls may not be run again"
         )
         _log.critical("store_went_backwards", error=self._stopped)
-        raise WentBackwards(self._stopped)
 
     # -- messages -----------------------------------------------------------------------
 
@@ -318,32 +361,14 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
     )
 
 
-def _fetch(
-    pool: psycopg_pool.ConnectionPool[Any], statement: bytes, arguments: tuple[Any, ...]
-) -> list[Any]:
-    with pool.connection() as connection:
-        try:
-            return connection.execute(statement, arguments, binary=True).fetchall()  # type: ignore[no-any-return]
-        except NoAnswer:
-            connection.close()
-            raise
-
-
-async def _fetch_async(
-    pool: psycopg_pool.AsyncConnectionPool[Any], statement: bytes, arguments: tuple[Any, ...]
-) -> list[Any]:
-    async with pool.connection() as connection:
-        try:
-            cursor = await connection.execute(statement, arguments, binary=True)
-            return await cursor.fetchall()  # type: ignore[no-any-return]
-        except NoAnswer:
-            await connection.close()
-            raise
-
-
-def _fetch_all(pool: psycopg_pool.ConnectionPool[Any], packed: list[_Statement]) -> list[list[Any]]:
+def _fetch_all(
+    pool: psycopg_pool.ConnectionPool[Any],
+    packed: list[_Statement],
+    check: Callable[[], None],
+) -> list[list[Any]]:
     found: list[list[Any]] = []
     with pool.connection() as connection:
+        check()
         try:
             for at in range(0, len(packed), _IN_PIPELINE):
                 with connection.pipeline() as pipeline:
@@ -360,10 +385,13 @@ def _fetch_all(pool: psycopg_pool.ConnectionPool[Any], packed: list[_Statement])
 
 
 async def _fetch_all_async(
-    pool: psycopg_pool.AsyncConnectionPool[Any], packed: list[_Statement]
+    pool: psycopg_pool.AsyncConnectionPool[Any],
+    packed: list[_Statement],
+    check: Callable[[], None],
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
     async with pool.connection() as connection:
+        check()
         try:
             for at in range(0, len(packed), _IN_PIPELINE):
                 async with connection.pipeline() as pipeline:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
 import weakref
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
 import psycopg
 import psycopg_pool
@@ -16,7 +17,7 @@ from psycopg.rows import TupleRow, tuple_row
 
 from rifl.stores.postgres.address import Durability, PostgresAddress
 
-__all__ = ["NoAnswer", "Pools"]
+__all__ = ["Greeting", "NoAnswer", "Pools"]
 
 _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.
@@ -62,6 +63,14 @@ def _limited(gen: _Gen, limit_s: float) -> _Gen:
         return stop.value
 
 
+class Greeting(NamedTuple):
+    """What a new connection is asked, and who looks at the rows; ``judge`` does not raise."""
+
+    statement: bytes
+    arguments: Callable[[], tuple[Any, ...]]
+    judge: Callable[[list[Any]], None]
+
+
 class Pools:
     """Makes and keeps the pools: one for threads, one for each event loop.
 
@@ -73,6 +82,8 @@ class Pools:
         self._address = address
         self._lock = threading.Lock()
         self._setup = _settings_of(address)
+        # Asked of every connection before it is used: it may be to another server.
+        self.greeting: Greeting | None = None
         self.blocking = psycopg_pool.ConnectionPool(
             connection_class=_Connection, configure=self._configure, **self._options()
         )
@@ -129,10 +140,18 @@ class Pools:
     def _configure(self, connection: Any) -> None:
         connection.limit_s = self._address.timeout_s + _GRACE_S
         connection.execute(self._setup)
+        if self.greeting is not None:
+            with contextlib.suppress(psycopg.ProgrammingError):
+                found = connection.execute(self.greeting.statement, self.greeting.arguments())
+                self.greeting.judge(found.fetchall())
 
     async def _configure_async(self, connection: Any) -> None:
         connection.limit_s = self._address.timeout_s + _GRACE_S
         await connection.execute(self._setup)
+        if self.greeting is not None:
+            with contextlib.suppress(psycopg.ProgrammingError):
+                found = await connection.execute(self.greeting.statement, self.greeting.arguments())
+                self.greeting.judge(await found.fetchall())
 
 
 def _close(opening: asyncio.Task[Any]) -> None:

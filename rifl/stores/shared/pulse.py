@@ -21,6 +21,8 @@ _log = get_logger("rifl.store")
 # connection that was slow. No time is late enough for sure, so there are several.
 AGAIN_S = (1.0, 10.0, 60.0)
 _AGAIN_AT_MOST = 10_000
+# Beats must not wait for long.
+_AGAIN_A_BEAT = 50
 
 
 class Pulse:
@@ -151,7 +153,9 @@ class Pulse:
     def _repeat(self) -> None:
         now = self._clock()
         for waiting in self._again:
-            while waiting and waiting[0][0] <= now:
+            for _ in range(_AGAIN_A_BEAT):
+                if not waiting or waiting[0][0] > now:
+                    break
                 self._backend.ask(waiting.popleft()[1])
 
     def _retry(self) -> None:

@@ -17,7 +17,7 @@ import psycopg
 
 from tests.helpers.waiting import until
 
-__all__ = ["DroppingProxy", "PostgresServer", "executables"]
+__all__ = ["DroppingProxy", "PostgresServer", "PostgresStandby", "executables"]
 
 _START_S = 60.0
 
@@ -25,7 +25,8 @@ _START_S = 60.0
 def executables() -> Path:
     """Return the directory of initdb and postgres, of the newest version there is."""
     if found := shutil.which("initdb"):
-        return Path(found).parent
+        # It may be a link to it alone.
+        return Path(found).resolve().parent
     for where in ("/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb"):
         versions = sorted(Path("/").glob(where[1:]), key=lambda path: path.parts)
         if versions:
@@ -61,8 +62,7 @@ class PostgresServer:
         self.directory = Path(tempfile.mkdtemp(prefix="rifl-postgres-"))
         if os.geteuid() == 0:
             os.chown(self.directory, _user().pw_uid, _user().pw_gid)
-        data = self.directory / "data"
-        self._run("initdb", "-D", data, "-U", "rifl", "--auth=trust", "--no-sync", "-E", "UTF8")
+        self._make(self.directory / "data")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -75,6 +75,9 @@ class PostgresServer:
         }
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
+
+    def _make(self, data: Path) -> None:
+        self._run("initdb", "-D", data, "-U", "rifl", "--auth=trust", "--no-sync", "-E", "UTF8")
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -128,6 +131,35 @@ class PostgresServer:
         done = subprocess.run(command, capture_output=True, cwd="/", check=False)
         if done.returncode:
             raise AssertionError(f"{name} failed: {done.stderr.decode()[-2000:]}")
+
+
+class PostgresStandby(PostgresServer):
+    """A streaming standby of another server, which reads until it is promoted."""
+
+    def __init__(self, primary: PostgresServer, **settings: str) -> None:
+        self._primary = primary
+        super().__init__(**settings)
+
+    def _make(self, data: Path) -> None:
+        where = ("-h", "127.0.0.1", "-p", self._primary.port, "-U", "rifl")
+        self._run("pg_basebackup", "-D", data, *where, "-R", "-c", "fast", "--no-sync")
+
+    def promote(self) -> None:
+        """It is the primary from now on."""
+        with self.connect(autocommit=True) as connection:
+            connection.execute("SELECT pg_promote()")
+
+    def cut_off(self) -> None:
+        """It gets nothing from now on."""
+        with self.connect(autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            connection.execute("SELECT pg_reload_conf()")
+        until(lambda: not self._receives(), "it receives nothing")
+
+    def _receives(self) -> bool:
+        with self.connect() as connection:
+            row = connection.execute("SELECT count(*) FROM pg_stat_wal_receiver").fetchone()
+            return bool(row and row[0])
 
 
 class DroppingProxy:

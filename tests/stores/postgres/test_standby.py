@@ -1,0 +1,131 @@
+"""A real streaming standby that is promoted: synchronous, asynchronous, and gone (DESIGN §6)."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from rifl.core.errors import RecordPending, StoreUnavailable
+from rifl.core.outcome import Outcome
+from rifl.core.verdict import Verdict
+from tests.helpers.waiting import until
+from tests.stores.postgres.servers import PostgresServer, PostgresStandby
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, Replica, call
+
+pytestmark = pytest.mark.slow
+OPTIONS = "beat_s=0.1&dead_after_s=30&timeout_s=2&max_connections=4"
+
+
+class Pair:
+    """A primary and its standby; the store's URL names both, and finds the primary."""
+
+    def __init__(self, *, synchronous: bool) -> None:
+        self.primary = PostgresServer()
+        self.standby = PostgresStandby(self.primary)
+        with self.primary.connect(autocommit=True) as connection:
+            connection.execute("CREATE TABLE effects (name text)")
+            if synchronous:
+                connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                connection.execute("SELECT pg_reload_conf()")
+        wanted = "sync" if synchronous else "async"
+        until(lambda: self.follows() == wanted, "the standby follows", 60)
+
+    def follows(self) -> str:
+        """Return how the primary says that it is followed."""
+        with self.primary.connect() as connection:
+            row = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchone()
+            return row[0] if row else ""
+
+    @property
+    def url(self) -> str:
+        """The store's."""
+        hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}"
+        return f"postgresql://rifl@{hosts}/postgres?target_session_attrs=read-write&{OPTIONS}"
+
+    def fail_over(self) -> None:
+        """The primary dies, and the standby is promoted."""
+        self.primary.crash()
+        self.standby.promote()
+
+    def stop(self) -> None:
+        """End both."""
+        self.standby.stop()
+        self.primary.stop()
+
+
+@pytest.fixture
+def pair(request):
+    """A pair of servers that the test may break."""
+    servers = Pair(synchronous=request.param == "synchronous")
+    yield servers
+    servers.stop()
+
+
+def _answer(replica, arriving):
+    try:
+        return replica.claim(arriving, IDEMPOTENT)
+    except StoreUnavailable as away:
+        return away if "lost what it acknowledged" in str(away) else None
+
+
+@pytest.mark.parametrize("pair", ["synchronous"], indirect=True)
+def test_a_synchronous_standby_has_all_that_was_acknowledged(pair):
+    """After its promotion records, running calls and users' transactions stand (DESIGN §6)."""
+    one, two = Replica(pair.url), Replica(pair.url)
+    client = one.client()
+    one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    running = one.begin(call(client, 2), IDEMPOTENT)
+    atomic = one.begin(call(client, 3), ATOMIC)
+    with pair.primary.connect() as connection:
+        connection.execute("INSERT INTO effects VALUES ('x')")
+        one.store.record_in(atomic, FIRST, connection)
+    pair.fail_over()
+    found = until(lambda: _answer(two, call(client, 1)), "the new primary answers", 60)
+    assert found.record == FIRST
+    assert one.store.committed(atomic).wait() == FIRST
+    with contextlib.suppress(RecordPending):
+        one.finish(running, OTHER)
+    until(lambda: one.store.running() <= 1, "what ran is recorded")
+    assert two.claim(call(client, 2), IDEMPOTENT).record == OTHER
+    with pair.standby.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM effects").fetchone() == (1,)
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("pair", ["synchronous"], indirect=True)
+def test_without_its_synchronous_standby_nothing_is_acknowledged(pair):
+    """A commit that no standby has is not answered: unknown, and settled when it has (§3)."""
+    one = Replica(pair.url)
+    client = one.client()
+    running = one.begin(call(client, 1), IDEMPOTENT)
+    pair.standby.crash()
+    with pytest.raises(RecordPending) as owed:
+        one.finish(running)
+    assert owed.value.outcome is Outcome.UNKNOWN
+    with pytest.raises(StoreUnavailable):
+        one.claim(call(client, 2), IDEMPOTENT)
+    pair.standby.start()
+    until(lambda: not one.store.running(), "all is settled", 60)
+    assert one.claim(call(client, 1), IDEMPOTENT).record == FIRST
+    assert one.claim(call(client, 2), IDEMPOTENT).verdict is Verdict.NEW
+    one.close()
+
+
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_an_asynchronous_standby_that_is_behind_is_not_served_from(pair):
+    """Who misses its own durable beats stops, before it asks anything else there (DESIGN §6)."""
+    one = Replica(pair.url)
+    client = one.client()
+    one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    pair.standby.cut_off()
+    one.finish(one.begin(call(client, 2), IDEMPOTENT))
+    beats = one.store._postgres._beats
+    until(lambda: one.store._postgres._beats > beats, "it beats once more")
+    # Not the beats find it out, but the first connection to the new primary.
+    one.fall_silent()
+    pair.fail_over()
+    told = until(lambda: _answer(one, call(client, 2)), "it is told what is lost", 60)
+    assert isinstance(told, StoreUnavailable)
+    one.close()
