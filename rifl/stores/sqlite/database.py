@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from rifl.core.call import Call
@@ -15,6 +15,7 @@ from rifl.core.record import CompletionRecord
 from rifl.stores.codec import DATE_BYTES, RecordCodec
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.medium import FILES, Medium
+from rifl.stores.sqlite.named import note_named
 from rifl.stores.sqlite.schema import open_database
 
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
@@ -115,6 +116,10 @@ class Database:
         self._writer.executemany("DELETE FROM rifl_call WHERE client_id=?", strays)
         self._writer.executemany("DELETE FROM rifl_client WHERE client_id=?", strays)
         self._writer.execute("COMMIT")
+
+    def name_others(self, named: Collection[str]) -> None:
+        """Note the databases that records go into beside this one; see ``note_named``."""
+        note_named(self._writer, self.path, named)
 
     def clients(self) -> Iterator[tuple[int, int, bytes]]:
         """Return each client's id, first incomplete seq and packed ranges."""

@@ -112,6 +112,7 @@ class SqliteStore(GroupCommits):
             if policy.database not in self._named:
                 self._open_named(str(policy.database))
         try:
+            self._main.name_others([name for name in self._databases if name != self._main.name])
             for database in self._databases.values():
                 self._recover(database)
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:

@@ -11,20 +11,6 @@ import pytest
 from tests.helpers.waiting import until
 from tests.stores.redis import test_processes as shared
 
-CASES = [
-    ("sync", "plain", "before effect", "continued"),
-    ("sync", "plain", "after effect", "killed"),
-    ("sync", "plain", "after record", "continued"),
-    ("sync", "idempotent", "after effect", "continued"),
-    ("sync", "idempotent", "after effect", "killed"),
-    ("sync", "atomic", "before effect", "continued"),
-    ("sync", "atomic", "after record queued", "continued"),
-    ("sync", "atomic", "after record queued", "killed"),
-    ("sync", "atomic", "after effect", "killed"),
-    ("aio", "atomic", "before effect", "continued"),
-    ("aio", "atomic", "after record queued", "continued"),
-]
-
 
 @pytest.fixture(scope="module")
 def clusters(shared_server):
@@ -55,7 +41,7 @@ def count(server, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "declared", "point", "fate"), CASES)
+@pytest.mark.parametrize(("kind", "declared", "point", "fate"), shared.CASES)
 def test_one_replica_lost_at_a_named_point(clusters, shared_server, kind, declared, point, fate):
     """Effects and answers are counted with a replica killed, or suspended (DESIGN §1, §6)."""
     cluster = clusters(kind)

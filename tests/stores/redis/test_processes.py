@@ -147,12 +147,18 @@ class Hopper:
         raise AssertionError("no final answer")
 
 
+# Each point with each fate, and where the aio shell differs.
 CASES = [
-    *(("sync", kind, point, "continued") for kind, points in POINTS.items() for point in points),
-    *(("sync", kind, "after effect", "killed") for kind in POINTS),
-    *(("aio", kind, "after effect", "continued") for kind in POINTS),
-    ("sync", "atomic", "after record queued", "killed"),
+    *(
+        ("sync", declared, point, fate)
+        for declared, points in POINTS.items()
+        for point in points
+        for fate in ("continued", "killed")
+    ),
+    *(("aio", declared, "after effect", "continued") for declared in POINTS),
+    ("aio", "atomic", "before effect", "continued"),
     ("aio", "atomic", "after record queued", "continued"),
+    ("aio", "atomic", "after record queued", "killed"),
 ]
 
 
