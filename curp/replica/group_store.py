@@ -323,13 +323,17 @@ class GroupStore(EmbeddedStore):
                 arrival.deterministic and not refusal,
             )
             write = LogWrite(entry, body, attempt, call.configuration)
-            if refusal:
-                # It has no effect, and so no place among those that have.
-                lsn, speed = leader.place_event(write, len(body), now), Speed.NONDETERMINISTIC
-            else:
-                lsn, speed = leader.place(write, len(body), now, arrival.keys, wish)
-                self.speeds[speed] += 1
-            come = self._give_back(attempt)
+            try:
+                if refusal:
+                    # It has no effect, and so no place among those that have.
+                    lsn, speed = leader.place_event(write, len(body), now), Speed.NONDETERMINISTIC
+                else:
+                    lsn, speed = leader.place(write, len(body), now, arrival.keys, wish)
+                    self.speeds[speed] += 1
+                come = self._give_back(attempt)
+            except InvariantViolated as violation:
+                self._broken(violation)
+                raise
             if speed is not Speed.FAST:
                 pending = self._wait_for(lsn)
                 if call.configuration:

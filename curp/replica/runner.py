@@ -208,6 +208,8 @@ class Runner:
             try:
                 if not self._apply_more():
                     self._engine.wait(self._state.applied, timeout_s=_LOOK_S)
+                # Late is safe: counted from when the entry was read here.
+                self._store.expire_keys()
                 if self._may_take_over():
                     return
             except EngineStopped:

@@ -226,3 +226,28 @@ def test_a_witness_that_comes_later_is_listed_then(tmp_path: Path) -> None:
             client = ByHand(running.address)
             number = client.configuration().configuration
             assert client.record(address, "x", "x", 1, configuration=number) == "ACCEPTED"
+
+
+def test_a_key_is_kept_for_its_retention_on_every_replica() -> None:
+    """A standby lets go of plain keys, too, and a leader runs the key again then (DESIGN §4)."""
+    log = MemoryLog()
+    more: dict[str, Any] = {"keys_from": "anyone", "key_retention_s": 4.0}
+    with replica(log.engine(), **more) as first:
+        first.until_leading()
+        with replica(log.engine(), "r2", **more) as second:
+            body = bank_pb2.DepositRequest(reference="r", account="a", cents=1).SerializeToString()
+            with grpc.insecure_channel(first.address) as channel:
+                deposit = channel.unary_unary("/bank.v1.Bank/Deposit")
+                for _ in range(2):
+                    deposit(body, metadata=(("idempotency-key", "once"),), timeout=20)
+                assert first.bank.paid["r"] == 1
+                until(lambda: second.bank.paid == {"r": 1}, "the standby has it", _DEADLINE_S)
+                for running in (first, second):
+                    until(
+                        lambda running=running: not running.replica._store.statistics()[1],  # type: ignore[misc]
+                        "the key goes",
+                        _DEADLINE_S,
+                    )
+                deposit(body, metadata=(("idempotency-key", "once"),), timeout=20)
+                assert first.bank.paid["r"] == 2
+                until(lambda: second.bank.paid == {"r": 2}, "the standby has it", _DEADLINE_S)
