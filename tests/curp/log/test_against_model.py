@@ -221,7 +221,7 @@ def test_an_engine_does_what_the_model_does(kind, request, tmp_path):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=20,
+            max_examples=12,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
