@@ -14,6 +14,7 @@ from rifl.core.errors import (
     Draining,
     LeaseExpired,
     NotLeader,
+    NotYours,
     RiflError,
     SessionClosed,
     StoreUnavailable,
@@ -32,7 +33,7 @@ __all__ = ["Batch", "ItemsContext"]
 
 _log = get_logger("rifl.server")
 # Said of the client or of the server, not of the call: told once if told of all.
-_OF_ALL = (LeaseExpired, SessionClosed, Draining, StoreUnavailable, NotLeader)
+_OF_ALL = (LeaseExpired, NotYours, SessionClosed, Draining, StoreUnavailable, NotLeader)
 # What an item's answer takes beside what it says, roughly.
 _ITEM_BYTES = 32
 

@@ -17,10 +17,11 @@ import rifl
 from lease_server import LeaseAuthority, MemoryLeaseStorage, add_lease_service
 from lease_server.checks import Checks
 from rifl import Deduplicator
+from rifl.envelope import encode_batch
 from rifl.stores import StoreUnreachable, UnsupportedStore
 from rifl.v1 import rifl_pb2
 from tests.helpers.processes import Process, started
-from tests.helpers.raw import RawClient, Reply
+from tests.helpers.raw import RawClient, Reply, header
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
 
@@ -343,3 +344,25 @@ def test_what_a_crash_may_have_taken_is_not_said_to_have_not_run(tmp_path: Path)
                 assert resolved.outcome == rifl_pb2.OUTCOME_UNKNOWN
         finally:
             service.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_a_client_that_was_not_met_asks_once(start: Start, kind: str) -> None:
+    """The lease server is asked before its calls are claimed, once for all; DESIGN §4, §5."""
+    _, service, _ = start(kind)
+    items = [rifl.BatchItem(b"%d" % at, b"k%d" % at if at % 2 else None) for at in range(50)]
+    asked: list[int] = []
+    authority = service.dedup._authority
+    check = authority.begin_check
+    authority.begin_check = lambda *who: asked.append(who[0]) or check(*who)
+    with rifl.connect(service.address) as channel:
+        results = channel.batch(METHOD, items, timeout=30)
+    assert all(result.ok for result in results)
+    assert len(asked) == 1
+    assert service.effects == [item.request for item in items]
+    stranger = encode_batch([b"x", b"y"], [b"x", b"y"], [])
+    with RawClient(service.address, grant=False) as raw:
+        value = header(2**40, b"t" * 20)
+        reply = raw.call(METHOD, stranger, raw=value, metadata=(("rifl-batch", "1"),))
+    assert reply.refusal == ("PERMISSION_DENIED", "NOT_YOURS", "not-executed")
+    assert len(service.effects) == 50
