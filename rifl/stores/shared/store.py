@@ -124,6 +124,7 @@ class SharedStore:
         self._window = 512
         self._attempts = Attempts(self.owner, token_hex)
         self._draining = False
+        self._clock = clock
         self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after, clock)
 
     def bind(
@@ -287,11 +288,12 @@ class SharedStore:
         try:
             while True:
                 gaps = self._attempts.gaps
-                asked = True
+                asked, began = True, self._clock()
                 reply: Claimed = yield request
                 asked = False
                 if reply.found is Found.NEW:
                     claimed = True
+                    self._observe(began)
                     return Decision(Verdict.NEW, attempt)
                 if reply.found is Found.COMPLETED:
                     record = self._codec.from_bytes(reply.record)
@@ -335,9 +337,12 @@ class SharedStore:
         token = _shared(attempt).token
         kept, stored = self._codec.of_a_run(record, attempt.call.method)
         request = Finish(attempt.call, token, stored)
+        began = self._clock()
         try:
             reply: Finished = yield request
+            self._observe(began)
         except BackendError as error:
+            self._observe(began, error)
             self._pulse.insist(self._until_settled(attempt, request))
             raise RecordPending(
                 f"the call ran, but its record is not durable yet: {error}"
@@ -406,6 +411,10 @@ class SharedStore:
     def _look_after(self) -> None:
         """After every beat: whoever waits for a dead replica decides again."""
         self._attempts.wake_for(self._pulse.is_dead)
+
+    def _observe(self, began: float, error: Exception | None = None) -> None:
+        if self.observer is not None:
+            self.observer.committed(1, self._clock() - began, error)
 
     def _settle(self, attempt: Attempt) -> None:
         self._attempts.settle(_shared(attempt))

@@ -28,6 +28,7 @@ from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared
     test_a_plain_call_of_a_dead_replica_is_unknown_for_ever,
     test_an_abandoned_call_is_won_by_another_replica,
     test_an_expired_client_stays_while_a_living_replica_runs_its_call,
+    test_commits_are_told_with_their_duration,
     test_keys_are_bounded_by_count_and_bytes,
     test_large_seqs_keep_their_digits,
     test_of_many_that_find_a_dead_replica_one_takes_over,

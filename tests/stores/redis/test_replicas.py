@@ -17,6 +17,7 @@ from rifl.core.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
+from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds
 from rifl.core.verdict import Verdict
@@ -304,3 +305,27 @@ def test_a_rotation_that_is_repeated_is_one(replicas):
     once = leases._leases("secrets", FRESH, 1)
     assert leases._leases("secrets", FRESH, 1) == once
     assert [secret.value for secret in leases.secrets()] == [b"f" * 24, before[0].value]
+
+
+class Commits(Observer):
+    """What is told of commits."""
+
+    def __init__(self):
+        self.told = []
+
+    def committed(self, entries, seconds, error):
+        """See ``Observer``."""
+        self.told.append((entries, seconds > 0, error))
+
+
+def test_commits_are_told_with_their_duration(replicas):
+    """A claim and a record are a commit each; a decision that writes none is not (§9)."""
+    one, two = replicas(), replicas()
+    one.store.observer = commits = Commits()
+    attempt = one.begin(call(one.client(), 1))
+    assert commits.told == [(1, True, None)]
+    one.finish(attempt)
+    assert commits.told == [(1, True, None)] * 2
+    two.store.observer = others = Commits()
+    two.claim(attempt.call)
+    assert others.told == []
