@@ -91,11 +91,13 @@ bench: $(INSTALLED)
 	@$(PYTHON) -m benchmarks --plots docs $(BENCH_FLAGS)
 
 # Every deployment, thousands of schedules each; any failure replays from its seed.
+CHAOS_RUNS ?= 2000
+CHAOS_FLAGS ?= --require-coverage
 chaos: $(INSTALLED)
-	@$(PYTHON) -m chaos.sim --runs 2000 --require-coverage $(CHAOS_FLAGS)
+	@$(PYTHON) -m chaos.sim --runs $(CHAOS_RUNS) $(CHAOS_FLAGS)
 
 chaos-long: $(INSTALLED)
-	@$(PYTHON) -m chaos.sim --runs 50000 --seed 1000000 --require-coverage $(CHAOS_FLAGS)
+	@$(PYTHON) -m chaos.sim --runs 40000 --seed 1000000 $(CHAOS_FLAGS)
 
 # $(1): the directory the generated packages go into.
 define compile_protos

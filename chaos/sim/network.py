@@ -3,11 +3,13 @@
 TCP below gRPC orders and repeats bytes, so what a call can meet is: it arrives, late,
 or not at all; its answer likewise; whoever waits is told by a broken connection, soon or
 after a long silence; or not before its own deadline. A duplicate is what a proxy makes:
-a copy that arrives later than the original, whose answer nobody gets.
+a copy that arrives later than the original, whose answer nobody gets. It makes none of a
+call that it has seen refused as not executed: such a copy could still run.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
@@ -25,6 +27,7 @@ _REFUSED = FinalStatus(grpc.StatusCode.UNAVAILABLE, "connection refused")
 _LATE = FinalStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 # How long until a silent connection is given up by TCP or keepalive.
 _SILENCE_S = 15.0
+_REMEMBERED = 20
 _CELLS = {
     "call": (Point.CALL, Point.ANSWER),
     "lease": (Point.LEASE, Point.LEASE_ANSWER),
@@ -70,6 +73,8 @@ class Rpc:
         "metadata",
         "method",
         "on_end",
+        "original",
+        "refused",
         "request",
         "source",
         "target",
@@ -98,6 +103,9 @@ class Rpc:
         self.deadline_s: float | None = None
         self.ended = False
         self.copy = False
+        self.original: Rpc | None = None
+        # It was answered by a refusal that says that nothing ran.
+        self.refused = False
 
 
 class Network:
@@ -110,6 +118,8 @@ class Network:
         self._random = random.random
         self._coverage = coverage
         self.messages = 0
+        # Calls that arrived not long ago.
+        self._recent: deque[Rpc] = deque(maxlen=_REMEMBERED)
 
     # -- a client's side ------------------------------------------------------------
 
@@ -154,6 +164,13 @@ class Network:
         if delay is not None:
             self._loop.at(self._loop.now + delay, rpc.source, self._end, rpc, status, reply)
 
+    def send_again(self, target: int) -> None:
+        """Have a proxy, whose connection is back, repeat calls that a host had already."""
+        for rpc in self._recent:
+            if rpc.target == target and self._random() < 0.5:
+                self._coverage.hit(Fault.DUPLICATE, Point.CALL)
+                self._loop.after(0.002 * self._random(), self._arrive, _copy(rpc))
+
     def host_died(self, host: Host) -> None:
         """Break every connection of a host that is gone."""
         self.reset(host)
@@ -168,12 +185,16 @@ class Network:
     # --------------------------------------------------------------------------------
 
     def _arrive(self, rpc: Rpc) -> None:
+        if rpc.original is not None and rpc.original.refused:
+            return
         host = self.hosts.get(rpc.target)
         if host is None or not host.process.alive:
             self._tell(rpc, _REFUSED, 0.0005)
             return
         rpc.host = host
         host.rpcs[rpc] = None
+        if rpc.kind == "call" and not rpc.copy:
+            self._recent.append(rpc)
         if host.process.stopped_until > self._loop.now:
             host.process.after(0.0, host.receive, rpc)
         else:
@@ -239,14 +260,18 @@ class Network:
             if self._random() >= weather.share:
                 continue
             self._coverage.hit(Fault.DUPLICATE, _CELLS[rpc.kind][0])
-            copy = Rpc(
-                rpc.source, rpc.target, rpc.kind, rpc.method, rpc.metadata, rpc.request, _nobody
-            )
-            copy.copy = True
+            copy = _copy(rpc)
             # Mostly soon; now and then long after everything is over.
             late = self._random()
             later = 0.05 * late if self._random() < 0.7 else 25.0 * late * late
             self._loop.after((delay or 0.0) + later, self._arrive, copy)
+
+
+def _copy(rpc: Rpc) -> Rpc:
+    copy = Rpc(rpc.source, rpc.target, rpc.kind, rpc.method, rpc.metadata, rpc.request, _nobody)
+    copy.copy = True
+    copy.original = rpc
+    return copy
 
 
 def _nobody(status: Any, reply: Any) -> None:

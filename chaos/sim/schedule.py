@@ -285,6 +285,9 @@ def _draw_faults(kind: str, random: Random, setting: Setting) -> tuple[PlannedFa
         if fault is Fault.CLIENT_LAPSE:
             # About as long as a lease: who is first, the sweep or the client?
             seconds = setting.term_s * (0.9 + 0.2 * random.random())
+        if fault is Fault.STOP and kind == "replicas":
+            # Long enough to be taken for dead.
+            seconds += 1.2
         target = random.randrange(setting.clients)
         if not fault.value.startswith("client"):
             target = random.randrange(setting.servers)

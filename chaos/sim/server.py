@@ -24,6 +24,7 @@ from rifl.client.answers import FinalStatus
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
+from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, HandlerResult, resolve, serve
@@ -133,6 +134,8 @@ class Server:
         }
         self.rpcs = {}
         world.network.hosts[self.index] = self
+        if self.lives > 1 and self._random() < 0.5:
+            world.network.send_again(self.index)
         world.trace(self.name, f"started, life {self.lives}")
         process.after(authority.term_s / _SWEEPS_PER_TERM, self._sweep)
 
@@ -328,6 +331,7 @@ class Server:
                 f"call {operation.call} attempt {call.attempt}{' (copy)' if rpc.copy else ''}: "
                 f"{outcome.value} {record.response or record.details!r}",
             )
+        rpc.refused = outcome is Outcome.NOT_EXECUTED
         status = answer_status(answer, call.attempt, call.marks)
         self._send(rpc, status)
 
@@ -351,6 +355,7 @@ class Server:
                 subject = f"call {operation.call}"
             copy = " (copy)" if rpc.copy else ""
             self.world.trace(self.name, f"{subject}{copy}: {error.reason}: {error}")
+        rpc.refused = error.outcome is Outcome.NOT_EXECUTED
         self._send(rpc, refusal_status(error, call))
 
     def refuse(self, rpc: Rpc, error: RiflError) -> None:

@@ -122,7 +122,7 @@ class SharedData:
             return self._begin(claim, client)
         if client.state == "session":
             return Claimed(Found.NEEDS_KEY)
-        if identity in client.acknowledged:
+        if _within(identity, client.acknowledged):
             return Claimed(Found.STALE)
         self._seen(client, call)
         if claim.refusing:
@@ -164,9 +164,9 @@ class SharedData:
         acknowledged.advance_to(call.first_incomplete)
         for first, last in call.completed:
             acknowledged.add(first, last)
-        for seq in [each for each in client.done if each in acknowledged]:
+        for seq in [each for each in client.done if _within(each, acknowledged)]:
             del client.done[seq]
-        for seq in [each for each in client.running if each in acknowledged]:
+        for seq in [each for each in client.running if _within(each, acknowledged)]:
             self.ended(client, seq)
 
     @staticmethod
@@ -205,7 +205,7 @@ class SharedData:
             return Finished(Ending.DONE)
         if client is None or not client.alive:
             return Finished(Ending.GONE)
-        if call.key is None and identity in client.acknowledged:
+        if _within(identity, client.acknowledged):
             return Finished(Ending.ACKNOWLEDGED)
         return Finished(Ending.FENCED)
 
@@ -224,6 +224,10 @@ class SharedData:
         client = self.clients.get(call.client_id)
         attempt = None if client is None else client.running.get(call.identity)
         return attempt is not None and attempt.token == token and attempt.kind is kind
+
+
+def _within(identity: int | bytes, acknowledged: CompletedSet) -> bool:
+    return isinstance(identity, int) and identity in acknowledged
 
 
 def _differs(call: Call, known: bytes) -> bool:

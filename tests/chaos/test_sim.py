@@ -16,7 +16,7 @@ from chaos.sim.schedule import FAULTS, KINDS, REQUIRED, draw
 
 ROOT = Path(__file__).parents[2]
 # Of each deployment here; `make chaos` runs thousands.
-RUNS = 8
+RUNS = 6
 
 
 @pytest.mark.slow

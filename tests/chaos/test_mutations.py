@@ -1,0 +1,39 @@
+"""Each rule that is broken on purpose shows in the simulator (DESIGN §3 to §7)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.sim.run import simulate
+from chaos.sim.schedule import draw
+
+
+def _load() -> Any:
+    # Tests are no package; the table's command is the same file.
+    path = Path(__file__).parent / "mutations.py"
+    spec = importlib.util.spec_from_file_location("chaos_mutations", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+MUTATIONS = [mutation for mutation in _load().MUTATIONS if mutation.seed is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_broken_rule_is_found(mutation: Any) -> None:
+    """With the rule broken, a seed that keeps every promise breaks one."""
+    schedule = draw(mutation.kind, mutation.seed)
+    assert simulate(schedule).problems == []
+    with mutation.broken():
+        assert simulate(schedule).problems != []
