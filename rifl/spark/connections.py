@@ -14,7 +14,7 @@ from rifl.core.observer import EndedCall, Observer
 from rifl.spark.errors import PlanError
 from rifl.spark.options import ConnectionOptions
 
-__all__ = ["WorkerChannel", "open_plain", "worker_channel"]
+__all__ = ["WorkerChannel", "drop_channel", "open_plain", "worker_channel"]
 
 _MAX_MESSAGE_BYTES = 64 << 20
 
@@ -82,6 +82,13 @@ def worker_channel(
             _channels.pop(key).channel.close()
         _channels[wanted] = found
     return found
+
+
+def drop_channel(connection: ConnectionOptions, session: str) -> None:
+    """Close this process's channel in the session, if there is one: the next is fresh."""
+    found = _channels.pop((os.getpid(), connection, session), None)
+    if found is not None:
+        found.channel.close()
 
 
 def open_plain(connection: ConnectionOptions) -> grpc.Channel:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow
 
 from rifl.client import CallError
-from rifl.spark.connections import WorkerChannel, worker_channel
+from rifl.spark.connections import WorkerChannel, drop_channel, worker_channel
 from rifl.spark.counts import Counts
 from rifl.spark.deadletters import (
     DeadLetters,
@@ -115,22 +115,25 @@ class WritePlan:
         try:
             if batch is not None:
                 self._require_known(batch)
-            worker = worker_channel(
-                options.connection, name, options.retention_s, options.timeout_s
-            )
+            for _ in range(2):
+                worker = worker_channel(
+                    options.connection, name, options.retention_s, options.timeout_s
+                )
+                client_id = worker.channel.session.open(options.timeout_s)
+                same = client_id == self.client_id if batch is None else True
+                if same and not lost_memory(self.client_id, client_id):
+                    return worker, client_id
+                # What this process knows may be from before the server's restart.
+                drop_channel(options.connection, name)
         except CallError as error:
             if error.reason == "SESSION_CLOSED":
                 raise IdentityError(_closed_text(name, batch)) from error
             raise
-        client_id = worker.channel.session.open(options.timeout_s)
-        same = client_id == self.client_id if batch is None else True
-        if not same or lost_memory(self.client_id, client_id):
-            raise IdentityError(
-                f"the server has forgotten the session {name!r} since this write was planned "
-                "(a memory: store that was restarted): what was sent before cannot be told "
-                "from what was not, so nothing more was sent"
-            )
-        return worker, client_id
+        raise IdentityError(
+            f"the server has forgotten the session {name!r} since this write was planned "
+            "(a memory: store that was restarted): what was sent before cannot be told "
+            "from what was not, so nothing more was sent"
+        )
 
     def _require_known(self, batch: MicroBatch) -> None:
         """Have the server confirm that it remembers this query (naming, rule 1)."""

@@ -57,8 +57,9 @@ def main() -> None:
         .getOrCreate()
     )
     rifl.spark.register(spark)
+    # Large rows: Spark's workers hand on 64 KiB at a time, not each row.
     frame = spark.range(200, numPartitions=4).selectExpr(
-        "concat('r', id) as reference", "'alice' as account", "id as cents"
+        "concat('r', id) as reference", "rpad('alice', 20000, '!') as account", "id as cents"
     )
     slow = frame.mapInArrow(slow_at_first, frame.schema)
     (

@@ -1,0 +1,95 @@
+"""The batch sink under real Spark, beside what people write today (DESIGN §8)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.spark.conftest import METHOD, BankProcess
+from tests.spark.failing import failing_midway
+from tests.spark.naive import naive_sender
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+_ROWS = 240
+
+
+def _frame(spark: Any, partitions: int = 3, rows: int = _ROWS) -> Any:
+    return spark.range(rows, numPartitions=partitions).selectExpr(
+        "concat('r', id) as reference", "'alice' as account", "id as cents"
+    )
+
+
+def _write(frame: Any, bank: BankProcess, **options: Any) -> None:
+    given = {"target": bank.target, "method": METHOD, "key": "reference", "batchRows": 20}
+    frame.write.format("rifl").options(**{**given, **options}).mode("append").save()
+
+
+def _expected(rows: int = _ROWS, prefix: str = "") -> dict[str, int]:
+    return {f"{prefix}r{number}": 1 for number in range(rows)}
+
+
+@pytest.fixture
+def small_batches(spark: Any) -> Any:
+    """Arrow batches of twenty rows, so that a task's rows do not come all at once."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "20")
+    yield
+    spark.conf.set(name, before)
+
+
+def test_tasks_that_fail_midway_repeat_nothing(
+    spark: Any, bank: BankProcess, small_batches: Any, tmp_path: Path
+) -> None:
+    """Three failed attempts of a task: each row once; the naive sink repeats (DESIGN §8)."""
+    # Large rows: Spark's workers hand on 64 KiB at a time, not each row.
+    frame = _frame(spark).selectExpr("reference", "rpad('alice', 5000, '!') as account", "cents")
+    failing = failing_midway(bank.effects_file, attempts=3)
+    lines = tmp_path / "report"
+    _write(
+        frame.mapInArrow(failing, frame.schema),
+        bank,
+        report=str(lines),
+        metrics=str(tmp_path / "rifl.prom"),
+    )
+    assert bank.effects("r") == _expected()
+    (told,) = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert (told["rows"], told["sent"], told["failed"]) == (_ROWS, _ROWS, 0)
+    assert told["executed"] + told["replayed"] == _ROWS
+    assert told["replayed"] > 0
+    assert told["p99_s"] >= told["p50_s"] > 0
+    metrics = (tmp_path / "rifl.prom").read_text()
+    assert f'rifl_spark_rows_total{{method="{METHOD}"}} {_ROWS}.0' in metrics
+    naive = frame.mapInArrow(failing_midway(bank.effects_file, "naive-"), frame.schema)
+    naive.foreachPartition(naive_sender(bank.target))
+    assert set(bank.effects("naive-")) == set(_expected(prefix="naive-"))
+    assert bank.effects("naive-").total() > _ROWS
+
+
+def test_a_job_that_is_run_again_under_its_name_repeats_nothing(
+    spark: Any, bank: BankProcess
+) -> None:
+    """A re-run with other partitions replays; twice without a name books twice (DESIGN §8)."""
+    for partitions in (3, 2):
+        _write(_frame(spark, partitions), bank, session="daily-2026-11-20")
+        _frame(spark, partitions).foreachPartition(naive_sender(bank.target))
+    assert bank.effects("r") == _expected()
+    assert set(bank.effects("naive-").values()) == {2}
+
+
+def test_a_row_with_a_known_key_and_other_content_fails_the_write(
+    spark: Any, bank: BankProcess
+) -> None:
+    """The user sees the key and the typed reason; nothing is dropped (DESIGN §8)."""
+    _write(_frame(spark, rows=10), bank, session="daily")
+    other = _frame(spark, rows=10).selectExpr("reference", "account", "cents + 1 as cents")
+    with pytest.raises(PySparkException) as caught:
+        _write(other, bank, session="daily")
+    text = str(caught.value)
+    assert "PAYLOAD_MISMATCH" in text
+    assert b"s\x02r".hex() in text
+    assert bank.effects().total() == 10

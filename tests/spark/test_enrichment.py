@@ -1,0 +1,61 @@
+"""Replies as a column, the same however often the plan is evaluated (DESIGN §8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rifl.spark
+from tests.spark.conftest import METHOD, BankProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def _frame(spark: Any) -> Any:
+    return spark.range(60, numPartitions=2).selectExpr(
+        "concat('r', id) as reference",
+        "if(id = 7, 'bad-one', 'alice') as account",
+        "id as cents",
+        "id % 3 as kind",
+    )
+
+
+def test_a_plan_evaluated_twice_calls_once(spark: Any, bank: BankProcess) -> None:
+    """Two actions, and the column used twice, see one answer; a UDF calls again (DESIGN §8)."""
+    from pyspark.sql.functions import udf
+
+    answered = rifl.spark.call(
+        _frame(spark),
+        target=bank.target,
+        method=METHOD,
+        key=["reference"],
+        request=["reference", "account", "cents"],
+        errors="failure",
+    )
+    first = answered.selectExpr("reference", "reply.entry", "failure", "reply.entry e").collect()
+    second = answered.repartition(3).selectExpr("reference", "reply.entry", "failure").collect()
+    assert {row.reference: row.entry for row in first} == {
+        row.reference: row.entry for row in second
+    }
+    assert bank.effects("r") == {f"r{n}": 1 for n in range(60) if n != 7}
+    (failed,) = [row for row in first if row.failure is not None]
+    assert failed.reference == "r7"
+    assert failed.entry is None
+    assert (failed.failure.code, failed.failure.outcome) == ("FAILED_PRECONDITION", "executed")
+    target = bank.target
+
+    @udf("bigint")
+    def deposited(reference: str) -> int:
+        import grpc
+
+        from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+
+        with grpc.insecure_channel(target) as channel:
+            request = bank_pb2.DepositRequest(reference=f"naive-{reference}", account="alice")
+            return int(bank_pb2_grpc.BankStub(channel).Deposit(request, timeout=60).entry)
+
+    naive = _frame(spark).limit(5).withColumn("entry", deposited("reference"))
+    naive.collect()
+    naive.collect()
+    assert set(bank.effects("naive-").values()) == {2}
