@@ -20,7 +20,7 @@ from chaos.sim.loop import Loop, Process, Timer
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.medium import Medium, Owned
 
-__all__ = ["Disk", "SimulatedJournal", "SimulatedMedium"]
+__all__ = ["Disk", "SimulatedJournal", "SimulatedMedium", "was_written"]
 
 _numbers = itertools.count(1)
 
@@ -97,8 +97,21 @@ class _Connection(sqlite3.Connection):
                 if "FSYNC" in error.sqlite_errorname and self.disk.random() < 0.5:
                     # It may be there all the same.
                     super().execute(sql)
+                    raise _Written(*error.args) from error
                 raise error
         return super().execute(sql, parameters)
+
+
+class _Written(sqlite3.OperationalError):
+    """A failed fsync of a transaction that is found after a restart all the same."""
+
+    sqlite_errorname = "SQLITE_IOERR_FSYNC"
+    sqlite_errorcode = sqlite3.SQLITE_IOERR
+
+
+def was_written(error: Exception) -> bool:
+    """Whether a commit that failed is there nevertheless; nobody in the run may ask."""
+    return isinstance(error, _Written)
 
 
 def _error(text: str, name: str, code: int) -> sqlite3.Error:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import grpc
 
 from chaos.check.history import read_value
+from chaos.sim.disk import was_written
 from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
@@ -431,7 +432,10 @@ class Server:
             self._opened.commit(attempt, record)
         except Exception as error:  # noqa: BLE001 - the handler's own, as gRPC would see it
             if world.loop.tracing:
-                world.trace(self.name, f"call {operation.call} rolls back: {error}")
+                world.trace(self.name, f"call {operation.call} cannot commit: {error}")
+            if was_written(error):
+                # The effect is where the record is: in the same transaction.
+                world.accounts.apply(operation, world.loop.now)
             go_on(HandlerResult(_RAISED, raised=True))
             return
         world.accounts.apply(operation, world.loop.now)
