@@ -62,9 +62,14 @@ class Router:
 
 
 class Route:
-    """Where one call's attempts went: a hedge, and a retry after a timeout, go elsewhere."""
+    """Where one call's attempts went: a hedge, and a retry after a timeout, go elsewhere.
+
+    Until all others were tried: a leader that was silent for a while may be the only
+    one that answers by then.
+    """
 
     def __init__(self, router: Router) -> None:
+        self._targets = router.targets
         self._start = router.targets.current
         # By the number of the attempt.
         self.sent: dict[int, int] = {}
@@ -74,12 +79,15 @@ class Route:
         """Begin to send an attempt, while the ones ``under_way`` are; a context manager."""
         avoid = {self._at(other) for other in under_way if other != number}
         if self._timed_out is not None:
-            avoid.add(self._timed_out)
+            silent = self._at(self._timed_out)
+            since = {index for sent, index in self.sent.items() if sent > self._timed_out}
+            if len(since - {silent}) < len(self._targets.addresses) - 1:
+                avoid.add(silent)
         return Leg(self, number, avoid)
 
     def timed_out(self, number: int) -> None:
         """Note that an attempt was not answered in the time it had."""
-        self._timed_out = self._at(number)
+        self._timed_out = number
 
     def _at(self, number: int) -> int:
         # A first attempt may have been sent before there was a route.

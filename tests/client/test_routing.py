@@ -1,0 +1,28 @@
+"""Where the attempts of one call go (DESIGN §3)."""
+
+from __future__ import annotations
+
+from rifl.client.routing import Route, Router
+from rifl.core.attempt import Answer
+from rifl.core.outcome import Outcome
+from rifl.core.targets import Targets
+
+
+def test_a_target_that_was_silent_is_asked_again_when_all_others_were() -> None:
+    """A stopped leader that goes on leads on: calls must not avoid it for ever."""
+    router = Router(Targets(["a:1", "b:1", "c:1"]))
+    route = Route(router)
+
+    def attempt(number: int) -> int:
+        with route.leg(number, ()):
+            return router.choose()
+
+    assert attempt(1) == 0
+    route.timed_out(1)
+    assert attempt(2) != 0
+    elsewhere = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "NOT_LEADER")
+    router.targets.answered(route.sent[2], elsewhere, 1.0)
+    assert {0, route.sent[2], attempt(3)} == {0, 1, 2}
+    assert attempt(4) == 0
+    route.timed_out(4)
+    assert attempt(5) != 0
