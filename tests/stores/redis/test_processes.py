@@ -46,7 +46,8 @@ class Process:
         """Wait for the port, and connect."""
         assert self.process.stdout is not None
         port = int(self.process.stdout.readline())
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_retries", 0)])
+        self.address = f"127.0.0.1:{port}"
+        self.channel = grpc.insecure_channel(self.address, [("grpc.enable_retries", 0)])
 
     def suspended(self) -> bool:
         """Whether the process stands still."""
