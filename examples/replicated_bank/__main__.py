@@ -63,11 +63,16 @@ def main() -> int:
         print(f"listening {options.listen}", flush=True)
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             # Whoever started this holds the other end: it is not to be outlived.
-            threading.Thread(target=lambda: (os.read(0, 1), over.set()), daemon=True).start()
+            threading.Thread(target=_await_end, args=(over,), daemon=True).start()
         while not over.wait(0.5):
             pass
     server.stop(1).wait()
     return 0
+
+
+def _await_end(over: threading.Event) -> None:
+    os.read(0, 1)
+    over.set()
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ class Load:
                 outcome = dict(answer.trailing_metadata() or ()).get("rifl-outcome", "executed")
         except grpc.RpcError as error:
             outcome = getattr(error, "outcome", rifl.Outcome.UNKNOWN).value
-            code, reason = error.code().name, getattr(error, "reason", "")  # type: ignore[attr-defined]
+            code, reason = error.code().name, getattr(error, "reason", "")
         now = time.monotonic()
         with self._lock:
             self._history.end(now, call, outcome, code, value, reason)
@@ -202,7 +202,7 @@ class Load:
         for event in self._history.events:
             events.append(event)
             if event["event"] == "start":
-                events += at.pop(event["call"], ())
+                events += at.pop(event["call"], [])
         events += [event for stray in at.values() for event in stray]
         self._history = History(events)
         for account, version, cents in finals:
