@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.spark.conftest import METHOD, BankProcess
+from tests.spark.conftest import METHOD, SLOW_S, BankProcess
 from tests.spark.failing import failing_midway
 from tests.spark.naive import naive_sender
 
@@ -93,3 +95,72 @@ def test_a_row_with_a_known_key_and_other_content_fails_the_write(
     assert "PAYLOAD_MISMATCH" in text
     assert b"s\x02r".hex() in text
     assert bank.effects().total() == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"key": ""}, "no key columns"),
+        ({"method": "/bank.v1.Bank/Nope"}, "no method 'Nope'"),
+        ({"method": "/bank.v1.Bank/Balance"}, "no field"),
+        ({"target": "127.0.0.1:1", "timeout": "1s"}, "could not be asked"),
+        ({"metadata.authorization": "hush"}, "environment"),
+    ],
+)
+def test_bad_input_is_an_error_of_the_driver(
+    spark: Any, bank: BankProcess, options: dict[str, str], says: str
+) -> None:
+    """The user of Spark reads what is wrong, before any row was sent (DESIGN §8)."""
+    with pytest.raises(PySparkException, match=says):
+        _write(_frame(spark, rows=10), bank, **options)
+    assert bank.effects().total() == 0
+
+
+def test_overwrite_is_refused(spark: Any, bank: BankProcess) -> None:
+    """Rows are sent: there is nothing to overwrite (DESIGN §8)."""
+    writer = _frame(spark, rows=10).write.format("rifl").option("target", bank.target)
+    with pytest.raises(PySparkException, match="append"):
+        writer.option("method", METHOD).option("key", "reference").mode("overwrite").save()
+
+
+def test_a_server_killed_mid_batch_costs_nothing(
+    spark: Any, tmp_path: Path, small_batches: Any
+) -> None:
+    """Atomic deposits survive SIGKILL of the service; the naive sink repeats (DESIGN §8)."""
+    books = tmp_path / "books.db"
+    bank = BankProcess(
+        tmp_path,
+        *("--store", f"sqlite:///{tmp_path}/rifl.db", "--atomic", str(books), "--pause", "0.002"),
+    )
+
+    def booked(prefix: str) -> dict[str, int]:
+        with sqlite3.connect(books) as connection:
+            found = connection.execute(
+                "SELECT reference, count(*) FROM effect WHERE reference GLOB ? GROUP BY 1",
+                (f"{prefix}*",),
+            )
+            return dict(found.fetchall())
+
+    def strike(prefix: str) -> threading.Thread:
+        def kill() -> None:
+            from tests.helpers.waiting import until
+
+            until(lambda: len(booked(prefix)) >= 30, "rows before the kill", SLOW_S)
+            bank.kill()
+            bank.start()
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        return thread
+
+    try:
+        striker = strike("r")
+        _write(_frame(spark), bank)
+        striker.join()
+        assert booked("r") == _expected()
+        striker = strike("naive-")
+        _frame(spark, 2).foreachPartition(naive_sender(bank.target))
+        striker.join()
+        assert sum(booked("naive-").values()) > _ROWS
+    finally:
+        bank.close()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rifl.spark
+from rifl.spark import PlanError
 from tests.spark.conftest import METHOD, BankProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -59,3 +60,38 @@ def test_a_plan_evaluated_twice_calls_once(spark: Any, bank: BankProcess) -> Non
     naive.collect()
     naive.collect()
     assert set(bank.effects("naive-").values()) == {2}
+
+
+def test_what_cannot_work_is_told_at_once(spark: Any, bank: BankProcess) -> None:
+    """``call`` checks columns, keys and the method before anything runs (DESIGN §8)."""
+    frame = _frame(spark)
+    given: dict[str, Any] = {"target": bank.target, "method": METHOD, "key": ["reference"]}
+    for more, says in (
+        ({}, "'kind'"),
+        ({"request": ["nope"]}, "'nope' is not a column"),
+        ({"key": []}, "no key columns"),
+        ({"reply": "cents"}, "there already"),
+        ({"dead_letter": "/x"}, "sinks"),
+    ):
+        with pytest.raises(PlanError, match=says):
+            rifl.spark.call(frame, **{**given, **more})
+    assert bank.effects().total() == 0
+
+
+def test_a_session_of_the_users_is_closed_by_its_name(spark: Any, bank: BankProcess) -> None:
+    """Within it a job may be repeated; afterwards its name is refused (DESIGN §8)."""
+    given: dict[str, Any] = {
+        "target": bank.target,
+        "method": METHOD,
+        "key": ["reference"],
+        "session": "nightly",
+        "request": ["reference", "account", "cents"],
+    }
+    frame = _frame(spark).where("reference <> 'r7'")
+    with rifl.spark.session(bank.target, "nightly", retention=3600.0):
+        for _ in range(2):
+            assert rifl.spark.call(frame, **given).count() == 59
+            rifl.spark.call(frame, **given).select("reply").collect()
+    assert bank.effects("r") == {f"r{n}": 1 for n in range(60) if n != 7}
+    with pytest.raises(PlanError, match="closed"):
+        rifl.spark.call(frame, **given)
