@@ -32,6 +32,7 @@ from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared
     test_keys_are_bounded_by_count_and_bytes,
     test_large_seqs_keep_their_digits,
     test_of_many_that_find_a_dead_replica_one_takes_over,
+    test_open_sessions_are_bounded_for_each_peer,
     test_sessions_are_shared_and_close_for_all,
 )
 

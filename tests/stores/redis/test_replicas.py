@@ -7,6 +7,8 @@ import base64
 
 import pytest
 
+from lease_server import TooManySessions
+from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from rifl.core.errors import (
     Draining,
     InProgress,
@@ -329,3 +331,20 @@ def test_commits_are_told_with_their_duration(replicas):
     two.store.observer = others = Commits()
     two.claim(attempt.call)
     assert others.told == []
+
+
+def test_open_sessions_are_bounded_for_each_peer(replicas):
+    """One that opens too many is refused and leaves nothing; others open theirs (§5, §9)."""
+    leases = replicas().store.leases
+    policy = SessionPolicy(max_open_per_peer=2)
+
+    def opened(number, peer):
+        row = SessionRow(number, f"s{number}", peer, SessionState.OPEN, 60.0, 1.0)
+        return leases.open_session(row, policy).client_id
+
+    assert [opened(number, b"greedy") for number in (1, 2)] == [1, 2]
+    for number in range(3, 20):
+        with pytest.raises(TooManySessions):
+            opened(number, b"greedy")
+    assert opened(20, b"other") == 20
+    assert sorted(leases.known_clients()) == [1, 2, 20]
