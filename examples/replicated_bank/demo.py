@@ -2,8 +2,8 @@
 
 Three replicas and a witness as real processes. Leaders are killed with SIGKILL; with
 ``--stops`` every third one is stopped and continued instead: a zombie that wakes up and
-believes that it still leads. Afterwards every payment is looked for on the statements. Exits with 1 if
-one was made twice or lost, or if the callers' record breaks a promise.
+believes that it still leads. Afterwards every payment is looked for on the statements.
+Exits with 1 if one was made twice or lost, or if the callers' record breaks a promise.
 """
 
 from __future__ import annotations
