@@ -1,0 +1,8 @@
+"""The protocol of a group as a Promela model, searched whole by spin (DESIGN §7)."""
+
+from __future__ import annotations
+
+from chaos.model.searches import BROKEN, LIVENESS, SAFETY, Search
+from chaos.model.spin import Found, Model, SpinMissing
+
+__all__ = ["BROKEN", "LIVENESS", "SAFETY", "Found", "Model", "Search", "SpinMissing"]

@@ -1,0 +1,79 @@
+"""What is searched: how much may go wrong, and which rule is broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+__all__ = ["BROKEN", "LIVENESS", "MODEL", "SAFETY", "Search"]
+
+MODEL = Path(__file__).with_name("curp.pml")
+
+
+class Search(NamedTuple):
+    """One search of the whole state space.
+
+    ``losses``: messages that get lost. ``removals``: leases that end. ``restarts``: of
+    the witness. ``reads``: of a third client. ``broken``: the number of a rule in the
+    model that does not hold, 0 for none.
+    """
+
+    losses: int = 0
+    removals: int = 0
+    restarts: int = 0
+    reads: int = 0
+    broken: int = 0
+
+    def settings(self) -> dict[str, str]:
+        """Return what the model's program reads from its environment."""
+        return {name.upper(): str(value) for name, value in self._asdict().items()}
+
+
+# Two clients, two leaders, one leader change in each; together every fault.
+SAFETY: tuple[Search, ...] = (
+    Search(removals=1, restarts=1),
+    Search(losses=1, removals=1),
+    Search(reads=2),
+)
+
+# A witness that forgot is never believed, so a group whose only one restarts waits for ever.
+LIVENESS = Search(losses=1)
+
+# The faults under which breaking a rule shows.
+_SHOWS: dict[str, Search] = {
+    "WITNESS_UNASKED": Search(),
+    "CONFLICT_ACCEPTED": Search(),
+    "CONFIGURATION_UNCHECKED": Search(losses=1),
+    "RESTARTED_WITNESS_BELIEVED": Search(restarts=1),
+    "WITNESS_NOT_FROZEN": Search(),
+    "CONFLICT_ANSWERED": Search(),
+    "UNREGISTERED_ANSWERED": Search(),
+    "APPEND_UNCONDITIONAL": Search(),
+    "SERVES_WITHOUT_WITNESS": Search(),
+    "LIST_READ_BEFORE_NUMBER": Search(),
+    "TRACKERS_NOT_ASKED": Search(),
+    "ACKNOWLEDGED_DURING_REPLAY": Search(),
+    "REMOVED_BEFORE_SYNC": Search(removals=1),
+    "DUPLICATE_WITHOUT_SYNC_STATE": Search(losses=1),
+    "SYNC_BY_ANOTHER_LEADER": Search(losses=1),
+    "READ_UNSYNCED": Search(reads=2),
+    "LEASE_UNASKED": Search(reads=2),
+    "LEASE_ASKED_BEFORE_READ": Search(reads=2),
+    "LEASE_NOT_WAITED_FOR": Search(reads=2),
+    "UNSYNCED_COLLECTED": Search(),
+    "IDENTITY_REDRAWN": Search(losses=1),
+}
+
+
+def _numbers() -> dict[str, int]:
+    named = re.findall(r"^#define ([A-Z_]+) (\d+) +/\* .*\*/$", MODEL.read_text(), re.MULTILINE)
+    return {name: int(number) for name, number in named}
+
+
+# Each rule that the model can break, by the name it has there.
+BROKEN: Mapping[str, Search] = MappingProxyType(
+    {name: _SHOWS[name]._replace(broken=number) for name, number in _numbers().items()}
+)
