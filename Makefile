@@ -21,10 +21,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql test lint types generate check-generated bench chaos chaos-long clean
+.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql test lint types generate check-generated bench chaos chaos-long model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | test | chaos | chaos-long | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | test | chaos | chaos-long | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -77,7 +77,22 @@ postgresql:
 	  fi; \
 	fi
 
-test: $(INSTALLED) postgresql
+# The model's checker.
+spin:
+	@if ! command -v spin >/dev/null; then \
+	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing Debian's spin ..."; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq spin gcc libc6-dev >/dev/null; \
+	  else \
+	    echo "The model needs spin and a C compiler; on Debian and Ubuntu: apt-get install spin gcc" >&2; \
+	    exit 1; \
+	  fi; \
+	fi
+
+model: $(INSTALLED) spin
+	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
+
+test: $(INSTALLED) postgresql spin
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
 
 lint: $(INSTALLED)

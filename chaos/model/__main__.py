@@ -15,10 +15,14 @@ __all__ = ["main"]
 def main(arguments: list[str] | None = None) -> int:
     """Print a line for each search; 0 if the rules hold and each broken one is found."""
     parser = argparse.ArgumentParser(prog="python -m chaos.model", description=__doc__)
-    parser.add_argument("--broken", choices=sorted(BROKEN), help="search with this rule broken only")
+    parser.add_argument(
+        "--broken", choices=sorted(BROKEN), help="search with this rule broken only"
+    )
     parser.add_argument("--trail", action="store_true", help="print the steps to an error")
     parser.add_argument("--jobs", type=int, default=2, help="searches at once (default 2)")
-    parser.add_argument("--all-faults", action="store_true", help="also everything at once: minutes")
+    parser.add_argument(
+        "--all-faults", action="store_true", help="also everything at once: minutes"
+    )
     given = parser.parse_args(arguments)
     searches: list[tuple[str, Search, bool]] = []
     if given.broken is None:

@@ -102,9 +102,7 @@ class Model:
             if errors[1] == "0":
                 return Found(int(states[1]), seconds, "", "")
             error = re.search(r"^pan:\d+: (.*?)(?: \(at depth.*)?$", output, re.MULTILINE)
-            trail = self._run(
-                [str(program), "-C", "-r"], Path(name), search.settings(), timeout_s
-            )
+            trail = self._run([str(program), "-C", "-r"], Path(name), search.settings(), timeout_s)
             return Found(int(states[1]), seconds, error[1] if error else output, trail)
 
     def _run(
