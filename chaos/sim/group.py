@@ -117,7 +117,7 @@ class Replica:
         self.authority = GroupAuthority(setting.term_s)
         self.store = GroupStore(boottime=process.clock)
         self.store.bind(
-            self.authority,  # type: ignore[arg-type]
+            self.authority,
             POLICIES,
             clock=process.clock,
             window=2 * setting.window + setting.max_unsynced,
@@ -626,7 +626,7 @@ class GroupDeployment:
         self._lives = 0
         self.log = MemoryLog(clock=lambda: world.loop.now)
         self.lossy_until = self.stalled_until = self.loss = 0.0
-        self.witness_names = tuple(f"witness{index}:1" for index in range(setting.witnesses))
+        self.witness_names = tuple(f"witness{index}:1" for index in range(setting.witnesses or 0))
         self._witnesses = {
             name: Witness(world, index, random) for index, name in enumerate(self.witness_names)
         }

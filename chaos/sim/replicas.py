@@ -196,13 +196,23 @@ class _Leases:
     def renew(self, client_id: int) -> Standing:
         """Give the lease its full length again."""
         data = self._reach()
-        client = data.clients.get(client_id)
+        standing = self.standing(client_id)
+        if standing in (Standing.ALIVE, Standing.SESSION):
+            data.renew(data.clients[client_id])
+        return standing
+
+    def standing(self, client_id: int) -> Standing:
+        """How the id stands."""
+        client = self._reach().clients.get(client_id)
         if client is None or client.state == "over":
             return Standing.UNKNOWN
         if client.state == "closed":
             return Standing.CLOSED
-        data.renew(client)
         return Standing.SESSION if client.state == "session" else Standing.ALIVE
+
+    def identity(self) -> str:
+        """Whose ids these are: the one store's."""
+        return "simulated"
 
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep."""

@@ -49,8 +49,13 @@ POLICIES = MethodPolicies(METHODS, None)
 class Opened(Protocol):
     """What a deployment gives a new process: its store, and who knows about leases."""
 
-    store: Store
-    authority: Authority
+    @property
+    def store(self) -> Store:
+        """Where its records live."""
+
+    @property
+    def authority(self) -> Authority:
+        """Who knows about leases."""
 
     def commit(self, attempt: Attempt, record: CompletionRecord) -> Any:
         """Commit an atomic handler's transaction with the record; a ``Later`` or None."""

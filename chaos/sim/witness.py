@@ -116,7 +116,7 @@ class Witness:
                 done(None)
                 return
             replies = [pb.FreezeReply.FromString(chunk) for chunk in chunks]
-            if any(reply.verdict != WitnessVerdict.ACCEPTED for reply in replies):
+            if any(reply.verdict != pb.RecordReply.ACCEPTED for reply in replies):
                 done(None)
                 return
             done([call for reply in replies for call in reply.calls])
@@ -137,7 +137,7 @@ class Witness:
 
         def ended(status: Any, reply: Any) -> None:
             accepted = status.code() is grpc.StatusCode.OK
-            done(accepted and pb.StartReply.FromString(reply).verdict == WitnessVerdict.ACCEPTED)
+            done(accepted and pb.StartReply.FromString(reply).verdict == pb.RecordReply.ACCEPTED)
 
         request = pb.StartRequest(
             group=group, configuration=number, secrets=secrets, methods=methods
