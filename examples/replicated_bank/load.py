@@ -202,7 +202,7 @@ class Load:
         for event in self._history.events:
             events.append(event)
             if event["event"] == "start":
-                events += at.pop(event["call"], [])
+                events += at.pop(cast(int, event["call"]), [])
         events += [event for stray in at.values() for event in stray]
         self._history = History(events)
         for account, version, cents in finals:
