@@ -45,6 +45,7 @@
 #define IDENTITY_REDRAWN 21            /* DESIGN §3: one identity for all attempts */
 
 hidden byte broken, losses_allowed, removals_allowed, restarts_allowed, reads_allowed;
+hidden byte registered; /* the log knows both clients at the start */
 
 mtype:role = { STANDBY, LEADING, STOPPED };
 mtype:witness = { NORMAL, FROZEN, UNLISTED };
@@ -517,13 +518,23 @@ init {
       removals_allowed = getenv("REMOVALS") ? atoi(getenv("REMOVALS")) : 0;
       restarts_allowed = getenv("RESTARTS") ? atoi(getenv("RESTARTS")) : 0;
       reads_allowed = getenv("READS") ? atoi(getenv("READS")) : 0;
+      registered = getenv("REGISTERED") ? atoi(getenv("REGISTERED")) : 0;
     };
     replica[0].role = LEADING;
-    replica[0].configuration = 1;
+    replica[0].configuration = current;
     replica[1].role = STANDBY;
     end[0] = OPEN; end[1] = OPEN; end[2] = OPEN
   };
   atomic {
+    if
+    :: registered ->
+       enqueue(0, REGISTERED(0));
+       enqueue(0, REGISTERED(1));
+       append(0, found);
+       replica[0].known[0] = 1;
+       replica[0].known[1] = 1
+    :: else
+    fi;
     run Client(0);
     run Client(2);
     if :: restarts_allowed -> run WitnessRestarts() :: else fi;

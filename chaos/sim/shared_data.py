@@ -1,6 +1,7 @@
 """A shared store's data and atomic steps: the contract of ``shared.requests``, in memory.
 
-This stands for Redis's scripts and PostgreSQL's statements. Acknowledgements are ``rifl.core``'s own tracker.
+This stands for Redis's scripts and PostgreSQL's statements. Acknowledgements are
+``rifl.core``'s own tracker.
 """
 
 from __future__ import annotations
