@@ -60,7 +60,7 @@ def traced() -> Iterator[Opcodes]:
         yield opcodes
     finally:
         sys.settrace(before)
-        threading.settrace(before)  # type: ignore[arg-type]
+        threading.settrace(before)
 
 
 def handlers(behavior: Callable[[bytes, Any], Any]) -> Any:
