@@ -162,8 +162,8 @@ class _Details(NamedTuple):
 
 
 class _Metadata(
-    grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg, misc]
-    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg, misc]
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
 ):
     """Adds entries to every call, the lease server's included.
 

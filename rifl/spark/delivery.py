@@ -142,8 +142,8 @@ class Delivery:
         for start, end in portions(sizes, options.batch_rows, options.batch_bytes):
             while len(self._under_way) >= options.in_flight:
                 self._collect()
-            at = ready[start:end]
-            self._submit(slot, at, [BatchItem(requests[i], keys[i]) for i in at])  # type: ignore[arg-type]
+            items = [BatchItem(requests[at], keys[at]) for at in ready[start:end]]  # type: ignore[arg-type]
+            self._submit(slot, ready[start:end], items)
 
     def _submit(self, slot: _Slice, at: list[int], items: list[BatchItem]) -> None:
         channel = self._worker.channel

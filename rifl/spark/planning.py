@@ -119,7 +119,7 @@ class Driver:
             return from_pool(method, pool.FindServiceByName, f"the server at {self._target}")
 
         try:
-            return self._retried(look)
+            found: MethodShape = self._retried(look)
         except grpc.RpcError as error:
             if _code(error) is grpc.StatusCode.UNIMPLEMENTED:
                 raise PlanError(
@@ -127,12 +127,14 @@ class Driver:
                     'option("descriptorFile") or option("module")'
                 ) from error
             raise self._trouble(error) from error
+        return found
 
     def _ask(self, stub: Any, request: Any) -> Any:
         try:
             return self._retried(lambda: stub(request, timeout=min(_ATTEMPT_S, self._timeout_s)))
         except grpc.RpcError as error:
-            if read_answer(error).reason == "SESSION_CLOSED":
+            status: Any = error  # gRPC's errors of calls are statuses, too
+            if read_answer(status).reason == "SESSION_CLOSED":
                 raise SessionGone(_details(error)) from error
             if _code(error) is grpc.StatusCode.UNIMPLEMENTED:
                 raise PlanError(
@@ -177,9 +179,9 @@ def process_driver(connection: ConnectionOptions, timeout_s: float) -> Driver:
 
 
 def _code(error: grpc.RpcError) -> grpc.StatusCode:
-    code: grpc.StatusCode = error.code()  # type: ignore[attr-defined]
+    code: grpc.StatusCode = error.code()
     return code
 
 
 def _details(error: grpc.RpcError) -> str:
-    return str(error.details())  # type: ignore[attr-defined]
+    return str(error.details())
