@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.model.searches import BROKEN, LIVENESS, SAFETY, Search
+from chaos.model.searches import BROKEN, LIVENESS, LONG, SAFETY, Search
 from chaos.model.spin import Found, Model, SpinMissing
 
-__all__ = ["BROKEN", "LIVENESS", "SAFETY", "Found", "Model", "Search", "SpinMissing"]
+__all__ = ["BROKEN", "LIVENESS", "LONG", "SAFETY", "Found", "Model", "Search", "SpinMissing"]

@@ -39,10 +39,9 @@
 #define SYNC_BY_ANOTHER_LEADER 15      /* 9 */
 #define READ_UNSYNCED 16               /* 10 */
 #define LEASE_UNASKED 17               /* 10 */
-#define LEASE_ASKED_BEFORE_READ 18     /* 10 */
-#define LEASE_NOT_WAITED_FOR 19        /* 10 */
-#define UNSYNCED_COLLECTED 20          /* 12 */
-#define IDENTITY_REDRAWN 21            /* DESIGN §3: one identity for all attempts */
+#define LEASE_NOT_WAITED_FOR 18        /* 10 */
+#define UNSYNCED_COLLECTED 19          /* 12 */
+#define IDENTITY_REDRAWN 20            /* DESIGN §3: one identity for all attempts */
 
 hidden byte broken, losses_allowed, removals_allowed, restarts_allowed, reads_allowed;
 hidden byte registered; /* the log knows both clients at the start */
@@ -69,12 +68,13 @@ typedef Replica {
 Replica replica[2];
 
 /* Scratch of one atomic step, no part of the state. */
-hidden byte i, j, k, found, go_on;
+hidden byte i, k, found, go_on;
 
 /* The log engine. */
 byte current = 1;
 byte entry[LOG_MAX];
 byte tail;
+bit in_log[OPS];
 
 /* The witness. */
 mtype:witness mode = NORMAL;
@@ -126,11 +126,8 @@ inline append(r, ok) {
         entry[tail] = replica[r].queue[i];
         if
         :: entry[tail] < OPS ->
-           j = 0;
-           do
-           :: j < tail -> assert(entry[j] != entry[tail]); j++  /* exactly once */
-           :: else -> break
-           od
+           assert(!in_log[entry[tail]]);  /* exactly once */
+           in_log[entry[tail]] = 1
         :: entry[tail] >= REGISTERED(0) && entry[tail] < REMOVED(0) ->
            replica[r].logged[entry[tail] - REGISTERED(0)] = 1
         :: else
@@ -149,15 +146,6 @@ inline append(r, ok) {
   fi
 }
 
-inline in_log(op, verdict) {
-  verdict = 0;
-  i = 0;
-  do
-  :: i < tail -> if :: entry[i] == op -> verdict = 1 :: else fi; i++
-  :: else -> break
-  od
-}
-
 inline run_handler(r, op) {
   replica[r].result[op] = replica[r].executed[KEY(op)];
   replica[r].executed[KEY(op)]++;
@@ -172,8 +160,7 @@ inline execute(r, number, op, got) {
      if
      :: replica[r].done[op] && broken != IDENTITY_REDRAWN ->
         /* 9: a duplicate's answer is final when its entry is in the log. */
-        in_log(op, found);
-        got = (found || broken == DUPLICATE_WITHOUT_SYNC_STATE -> SYNCED : FAST)
+        got = (in_log[op] || broken == DUPLICATE_WITHOUT_SYNC_STATE -> SYNCED : FAST)
      :: else ->
         if
         :: !replica[r].known[OF(op)] && (r == 1 || replica[r].gone) -> got = EXPIRED
@@ -285,6 +272,9 @@ send:
   }
 }
 
+#define COLLECTIBLE(op) \
+  (held[op] && (in_log[op] || (broken == UNSYNCED_COLLECTED && replica[r].done[op])))
+
 /* What leaders do by themselves: sync now and then, collect on the witness, end a lease. */
 active proctype Background() {
   byte r;
@@ -294,16 +284,10 @@ active proctype Background() {
   :: atomic {
        /* 12: only what is synced. */
        replica[r].role == LEADING && mode == NORMAL && listed == replica[r].configuration &&
-       (held[0] || held[1] || held[2]) ->
+       (COLLECTIBLE(0) || COLLECTIBLE(1) || COLLECTIBLE(2)) ->
        k = 0;
        do
-       :: k < OPS ->
-          in_log(k, found);
-          if
-          :: found || (broken == UNSYNCED_COLLECTED && replica[r].done[k]) -> held[k] = 0
-          :: else
-          fi;
-          k++
+       :: k < OPS -> if :: COLLECTIBLE(k) -> held[k] = 0 :: else fi; k++
        :: else -> break
        od
      }
@@ -442,8 +426,7 @@ proctype Reader() {
        if
        :: replica[0].role == LEADING -> r = 0
        :: replica[1].role == LEADING -> r = 1
-       fi;
-       good = (r == 1 || lease)
+       fi
      }
      atomic {
        if
@@ -459,8 +442,7 @@ proctype Reader() {
        fi
      }
      atomic {
-       good = broken == LEASE_UNASKED ||
-              (good && (r == 1 || lease || broken == LEASE_ASKED_BEFORE_READ));
+       good = r == 1 || lease || broken == LEASE_UNASKED;
        if
        :: good && readable -> assert(value >= seen); read_back = value
        :: else

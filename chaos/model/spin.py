@@ -50,7 +50,9 @@ class Model:
         self._compiler = compiler
         self._directory = tempfile.TemporaryDirectory(prefix="rifl-model-")
         self._path = Path(self._directory.name)
-        self._run([spin, "-a", str(MODEL)], self._path)
+        # Beside its programs: they look for it there when they print a trail.
+        shutil.copy(MODEL, self._path)
+        self._run([spin, "-a", MODEL.name], self._path)
         self._programs: dict[bool, Path] = {}
 
     def close(self) -> None:
@@ -72,7 +74,8 @@ class Model:
         """Compile the program for one kind of search; later calls return the same."""
         if liveness not in self._programs:
             program = self._path / ("liveness" if liveness else "safety")
-            kind = ["-DNFAIR=3"] if liveness else ["-DSAFETY", "-DNOCLAIM"]
+            # Reversed, the reader comes late, when there is something to be read.
+            kind = ["-DNFAIR=3"] if liveness else ["-DSAFETY", "-DNOCLAIM", "-DREVERSE"]
             command = [self._compiler, "-O1", "-w", "-DCOLLAPSE", *kind, "-o", str(program)]
             self._run([*command, "pan.c"], self._path)
             self._programs[liveness] = program
@@ -102,7 +105,7 @@ class Model:
             if errors[1] == "0":
                 return Found(int(states[1]), seconds, "", "")
             error = re.search(r"^pan:\d+: (.*?)(?: \(at depth.*)?$", output, re.MULTILINE)
-            trail = self._run([str(program), "-C", "-r"], Path(name), search.settings(), timeout_s)
+            trail = self._run([str(program), "-C"], Path(name), search.settings(), timeout_s)
             return Found(int(states[1]), seconds, error[1] if error else output, trail)
 
     def _run(
