@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import structlog
 from hypothesis import settings
@@ -12,7 +14,8 @@ settings.load_profile("rifl")
 
 
 @pytest.fixture(autouse=True)
-def _structlog_as_it_was():
-    """An entry point that configures structlog does so for its test only."""
+def _logging_as_it_was():
+    """An entry point that configures structlog, or is silent, does so for its test only."""
     yield
     structlog.reset_defaults()
+    logging.disable(logging.NOTSET)

@@ -56,7 +56,10 @@ def run_many(work: Iterable[tuple[str, int]], *, jobs: int | None = None) -> Ite
     jobs = jobs or len(os.sched_getaffinity(0))
     if jobs == 1:
         quiet()
-        yield from map(_one, work)
+        try:
+            yield from map(_one, work)
+        finally:
+            logging.disable(logging.NOTSET)
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, initializer=quiet) as pool:

@@ -196,8 +196,8 @@ class Now(Later):
         return self._work()
 
     def __await__(self) -> Any:
-        """Not here."""
-        raise NotImplementedError
+        """Do it beside the loop, where it may block."""
+        return asyncio.to_thread(self._work).__await__()
 
 
 def drive_batch(
@@ -395,7 +395,9 @@ class StoreConformance:
         client = opened.client()
         attempt = opened.begin(call(client, 1))
         opened.complete(call(client, 2, first=2))
-        wait(opened.store.finish(attempt, FIRST))
+        # A shared store cannot tell its answer from a late finisher's: nobody gets it.
+        with contextlib.suppress(StaleRpc):
+            wait(opened.store.finish(attempt, FIRST))
         assert opened.claim(call(client, 1)).verdict is Verdict.STALE
 
     def test_ranges_free_records_above_a_stuck_call(self, opened):
