@@ -21,10 +21,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql test lint types generate check-generated bench chaos chaos-long model spin clean
+.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql test test-long lint types generate check-generated bench chaos chaos-long model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | test | chaos | chaos-long | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | test | test-long | chaos | chaos-long | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -94,6 +94,10 @@ model: $(INSTALLED) spin
 
 test: $(INSTALLED) postgresql spin
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
+
+# What takes minutes each: a Spark driver killed again and again.
+test-long: $(INSTALLED)
+	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
 
 lint: $(INSTALLED)
 	@$(PYTHON) -m ruff check .

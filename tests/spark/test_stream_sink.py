@@ -94,6 +94,7 @@ def _gone(pid: int) -> None:
     until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of {pid}", SLOW_S)
 
 
+@pytest.mark.long
 def test_a_driver_killed_anywhere_repeats_nothing(
     java: None, slow_bank: BankProcess, tmp_path: Path
 ) -> None:
