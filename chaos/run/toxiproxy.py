@@ -1,0 +1,144 @@
+"""A real Toxiproxy of our own, and the paths that lead through it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import toxiproxy
+from toxiproxy.exceptions import NotFound
+
+__all__ = ["Link", "NoToxiproxy", "Toxiproxy", "executable"]
+
+_START_S = 30.0
+_NAME = "toxiproxy-server"
+
+
+class NoToxiproxy(RuntimeError):
+    """There is no toxiproxy-server, or it does not start."""
+
+
+def executable() -> str:
+    """Return the toxiproxy-server on the PATH, else the one ``make toxiproxy`` built.
+
+    Raises ``NoToxiproxy``.
+    """
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which(_NAME) or shutil.which(_NAME, path=beside)
+    if found is None:
+        raise NoToxiproxy(f"no {_NAME} on the PATH or beside {sys.executable}: make toxiproxy")
+    return found
+
+
+class Link:
+    """One path: a port of Toxiproxy's that leads to a port of 127.0.0.1. One thread.
+
+    The streams are Toxiproxy's: ``upstream`` is what a client sends, ``downstream``
+    what it receives.
+    """
+
+    def __init__(self, proxy: toxiproxy.Proxy) -> None:
+        self._proxy = proxy
+        self._next = 0
+        self.name: str = proxy.name
+        # Where clients connect to.
+        self.address: str = proxy.listen
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return int(self.address.rpartition(":")[2])
+
+    def poison(
+        self, kind: str, stream: str, attributes: Mapping[str, int], toxicity: float = 1.0
+    ) -> str:
+        """Add a toxic; returns the name it is removed by.
+
+        ``toxicity`` is the share of connections that it strikes.
+        """
+        self._next += 1
+        name = f"{kind}-{self._next}"
+        self._proxy.add_toxic(
+            name=name, type=kind, stream=stream, attributes=dict(attributes), toxicity=toxicity
+        )
+        if name not in self._proxy.toxics():
+            raise RuntimeError(f"{self.name} did not take {kind} with {dict(attributes)}")
+        return name
+
+    def cure(self, name: str) -> None:
+        """Remove a toxic, if it is still there."""
+        with contextlib.suppress(NotFound):
+            self._proxy.destroy_toxic(name)
+
+    def cut(self) -> None:
+        """Close all connections, and accept none."""
+        self._proxy.disable()
+
+    def mend(self) -> None:
+        """Accept connections again."""
+        self._proxy.enable()
+
+
+class Toxiproxy:
+    """The server, as a process that ends with the context. One at a time in a process.
+
+    That is toxiproxy-python's bound: the address of its server is the class's.
+    ``seed`` is for toxics that strike some connections only.
+    """
+
+    def __init__(self, directory: Path, *, seed: int = 1) -> None:
+        self._log = directory / "toxiproxy.log"
+        self._seed = seed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._server = toxiproxy.Toxiproxy()
+
+    def __enter__(self) -> Self:
+        """Start it; raises ``NoToxiproxy``."""
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        command = [executable(), "-host", "127.0.0.1", "-port", str(port)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "-seed", str(self._seed)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "LOG_LEVEL": "warn"},
+            )
+        self._server.update_api_consumer("127.0.0.1", port)
+        until = time.monotonic() + _START_S
+        pause = threading.Event()
+        while not self._server.running():
+            if self._process.poll() is not None or time.monotonic() >= until:
+                self._end()
+                raise NoToxiproxy(f"it does not start: {self._log.read_text(errors='replace')}")
+            pause.wait(0.02)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def link(self, name: str, port: int) -> Link:
+        """Make a path to this port of 127.0.0.1; whether anybody listens does not matter."""
+        return Link(self._server.create(upstream=f"127.0.0.1:{port}", name=name))
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
