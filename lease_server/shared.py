@@ -44,7 +44,14 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
 
     The row of a client is its lease. Every method is one or few atomic steps, and
     blocks. Raises StorageUnavailable.
+
+    ``held``: how many clients and sessions had a row when they were last counted.
     """
+
+    held: int
+
+    def count(self) -> None:
+        """Bring ``held`` up to date; costs no more with many rows than with few."""
 
     def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
         """Make the id known, with a lease of ``term_s``. Raises TooManyClients."""
@@ -135,8 +142,8 @@ class SharedAuthority:
         return Grant(client_id, self._signer.token(client_id, peer), self.term_s)
 
     def __len__(self) -> int:
-        """Leases held here: none, they are the storage's."""
-        return 0
+        """Leases and sessions in the storage, on whichever server, when last counted."""
+        return self._storage.held
 
     @property
     def key_ring(self) -> KeyRing:

@@ -48,6 +48,8 @@ class PrometheusObserver(Observer):
     ``rifl_store_commit_failures_total``; ``rifl_server_serving`` (0 while new calls
     are refused) and, counted when scraped, ``rifl_server_clients``, ``_leases``,
     ``_unacknowledged``, ``_running`` and ``_waiting``, summed over deduplicators.
+    Over a store that replicas share, clients and leases are those of the whole store
+    as last counted, a few seconds ago at most; calls those that run here.
 
     A client: ``rifl_client_calls_total`` by method, outcome, reason and code;
     ``rifl_client_attempts_total`` and ``rifl_client_retries_total`` by method;

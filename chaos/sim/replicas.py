@@ -180,6 +180,11 @@ class _Leases:
         self._store = store
         self._backend = backend
         self._watch = Watch(process.clock)
+        self.held = 0
+
+    def count(self) -> None:
+        """Count the clients that have a row."""
+        self.held = len(self._reach().clients)
 
     def _reach(self) -> SharedData:
         try:

@@ -50,7 +50,8 @@ class Statistics(NamedTuple):
 
     ``clients`` with calls it tracks; ``leases`` granted or renewed; calls that are
     ``unacknowledged``, of which ``running`` have no record yet; ``waiting``
-    duplicates.
+    duplicates. Over a store that replicas share the first two are the whole store's
+    (clients and sessions that have a row, as last counted), the others this replica's.
     """
 
     clients: int

@@ -6,7 +6,6 @@ import collections
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 import rifl.spark
+from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 
@@ -86,9 +86,7 @@ class BankProcess:
         self._arguments = arguments
         self.effects_file = directory / "effects"
         self.effects_file.touch()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port: int = free_port()
         self._process: Process | None = None
         self.start()
 

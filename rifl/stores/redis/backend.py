@@ -83,12 +83,13 @@ class RedisBackend:
             sent = next(steps)
             while True:
                 self._check()
-                replies = _pipeline(client, sent).execute(raise_on_error=False)
-                if left := _without_script(sent, replies):
-                    for script in {sent[at][0] for at in left}:
-                        client.script_load(script.text)
-                    again = _pipeline(client, [sent[at] for at in left])
-                    _put(replies, left, again.execute(raise_on_error=False))
+                with self.clients.room():
+                    replies = _pipeline(client, sent).execute(raise_on_error=False)
+                    if left := _without_script(sent, replies):
+                        for script in {sent[at][0] for at in left}:
+                            client.script_load(script.text)
+                        again = _pipeline(client, [sent[at] for at in left])
+                        _put(replies, left, again.execute(raise_on_error=False))
                 sent = steps.send(replies)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
@@ -107,12 +108,13 @@ class RedisBackend:
             sent = next(steps)
             while True:
                 self._check()
-                replies = await _pipeline(client, sent).execute(raise_on_error=False)
-                if left := _without_script(sent, replies):
-                    for script in {sent[at][0] for at in left}:
-                        await client.script_load(script.text)
-                    again = _pipeline(client, [sent[at] for at in left])
-                    _put(replies, left, await again.execute(raise_on_error=False))
+                async with self.clients.room_awaiting():
+                    replies = await _pipeline(client, sent).execute(raise_on_error=False)
+                    if left := _without_script(sent, replies):
+                        for script in {sent[at][0] for at in left}:
+                            await client.script_load(script.text)
+                        again = _pipeline(client, [sent[at] for at in left])
+                        _put(replies, left, await again.execute(raise_on_error=False))
                 sent = steps.send(replies)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
@@ -155,10 +157,11 @@ class RedisBackend:
         self._check()
         client = self.clients.blocking
         try:
-            try:
-                reply = client.evalsha(script.sha, *parts)
-            except redis.exceptions.NoScriptError:
-                reply = client.eval(script.text, *parts)
+            with self.clients.room():
+                try:
+                    reply = client.evalsha(script.sha, *parts)
+                except redis.exceptions.NoScriptError:
+                    reply = client.eval(script.text, *parts)
         except (redis.RedisError, OSError) as error:
             raise _failed(error) from error
         return self._accept(reply)
@@ -170,10 +173,11 @@ class RedisBackend:
         self._check()
         client = self.clients.awaiting()
         try:
-            try:
-                reply = await client.evalsha(script.sha, *parts)
-            except redis.exceptions.NoScriptError:
-                reply = await client.eval(script.text, *parts)
+            async with self.clients.room_awaiting():
+                try:
+                    reply = await client.evalsha(script.sha, *parts)
+                except redis.exceptions.NoScriptError:
+                    reply = await client.eval(script.text, *parts)
         except (redis.RedisError, OSError) as error:
             raise _failed(error) from error
         return self._accept(reply)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import weakref
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import redis
@@ -21,19 +23,28 @@ from rifl.stores.redis.address import RedisAddress, Topology
 __all__ = ["Clients"]
 
 _RETRIES = 2
+# For who listens, and for what is asked beside calls, where the pool does not wait.
+_SPARE = 4
 
 
 class Clients:
     """Makes and keeps clients. Safe in any thread.
 
     Pools are bounded and block: a burst of calls waits for a connection instead of
-    opening thousands. ``retries``: how often a command is sent again on its own.
+    opening thousands, and no longer than ``timeout_s``. redis-py has such pools for a
+    single server only, so behind Sentinel and on a cluster the wait is for ``room``.
+    ``retries``: how often a command is sent again on its own.
     """
 
     def __init__(self, address: RedisAddress, *, retries: int = _RETRIES) -> None:
         self._address = address
         self._retries = retries
         self._lock = threading.Lock()
+        self._pool_waits = address.topology is Topology.SERVER
+        self._room = threading.BoundedSemaphore(address.max_connections)
+        self._rooms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
         self.blocking: Any = self._make_blocking()
         self._awaiting: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
             weakref.WeakKeyDictionary()
@@ -47,6 +58,38 @@ class Clients:
             with self._lock:
                 client = self._awaiting[loop] = self._make_awaiting()
         return client
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Have a connection to spare inside; raises redis-py's ConnectionError if none comes."""
+        if self._pool_waits:
+            yield
+            return
+        if not self._room.acquire(timeout=self._address.timeout_s):
+            raise _no_connection()
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    @contextlib.asynccontextmanager
+    async def room_awaiting(self) -> AsyncIterator[None]:
+        """The same on the running event loop."""
+        if self._pool_waits:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            room = self._rooms.setdefault(loop, asyncio.Semaphore(self._address.max_connections))
+        try:
+            async with asyncio.timeout(self._address.timeout_s):
+                await room.acquire()
+        except TimeoutError:
+            raise _no_connection() from None
+        try:
+            yield
+        finally:
+            room.release()
 
     def close(self) -> None:
         """Close what can be closed from here: other loops' clients on their loops."""
@@ -91,13 +134,15 @@ class Clients:
                 **self._named(retry),
             )
             return sentinel.master_for(
-                address.primary, db=address.db, max_connections=address.max_connections
+                address.primary,
+                db=address.db,
+                max_connections=address.max_connections + _SPARE,
             )
         options = self._named(retry)
         del options["retry_on_timeout"]
         return redis.cluster.RedisCluster(
             startup_nodes=[redis.cluster.ClusterNode(*host) for host in address.hosts],
-            max_connections=address.max_connections,
+            max_connections=address.max_connections + _SPARE,
             **options,
         )
 
@@ -121,13 +166,15 @@ class Clients:
                 **self._named(retry),
             )
             return sentinel.master_for(
-                address.primary, db=address.db, max_connections=address.max_connections
+                address.primary,
+                db=address.db,
+                max_connections=address.max_connections + _SPARE,
             )
         options = self._named(retry)
         del options["retry_on_timeout"]
         return redis.asyncio.RedisCluster(
             startup_nodes=[redis.asyncio.cluster.ClusterNode(*host) for host in address.hosts],
-            max_connections=address.max_connections,
+            max_connections=address.max_connections + _SPARE,
             **options,
         )
 
@@ -139,6 +186,11 @@ class Clients:
         if address.tls:
             options["ssl"] = True
         return options
+
+
+def _no_connection() -> redis.ConnectionError:
+    # What redis-py's own pools say.
+    return redis.ConnectionError("No connection available.")
 
 
 def _close(client: Any) -> None:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
+from lease_server.errors import StorageUnavailable
 from lease_server.log import get_logger
-from lease_server.storage import LeaseStorage
+from lease_server.shared import SharedLeaseStorage
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, Decision, Leases
 from rifl.core.errors import (
@@ -57,6 +58,8 @@ _Rule = Generator[Any, Any, Any]
 _OWNER_BYTES = 8
 # Bounds how long a sweep takes.
 _KEYS_PER_SWEEP = 10_000
+# How old what observers are told of the whole store may be.
+_COUNT_EVERY_S = 2.0
 # Nothing of an answer is in it: never sealed.
 _LOST = RecordCodec().to_bytes(
     refusal_record(
@@ -104,7 +107,7 @@ class SharedStore:
     def __init__(
         self,
         backend: Backend,
-        leases: LeaseStorage,
+        leases: SharedLeaseStorage,
         *,
         beat_s: float = 0.5,
         dead_after_s: float = 5.0,
@@ -125,6 +128,7 @@ class SharedStore:
         self._attempts = Attempts(self.owner, token_hex)
         self._draining = False
         self._clock = clock
+        self._count_at = clock()
         self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after, clock)
 
     def bind(
@@ -253,9 +257,9 @@ class SharedStore:
             _log.debug("keys_not_expired", error=str(error))
 
     def statistics(self) -> tuple[int, int, int]:
-        """Only what this replica knows: clients and records are the store's."""
+        """Clients of the whole store, as last counted; calls only as this replica knows them."""
         running = len(self._attempts)
-        return 0, running, running
+        return self.leases.held, running, running
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
@@ -411,6 +415,13 @@ class SharedStore:
     def _look_after(self) -> None:
         """After every beat: whoever waits for a dead replica decides again."""
         self._attempts.wake_for(self._pulse.is_dead)
+        # Not when it is asked for: a scrape must not wait for the store.
+        if self.observer is not None and self._clock() >= self._count_at:
+            self._count_at = self._clock() + _COUNT_EVERY_S
+            try:
+                self.leases.count()
+            except StorageUnavailable as error:
+                _log.debug("not_counted", error=str(error))
 
     def _observe(self, began: float, error: Exception | None = None) -> None:
         if self.observer is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import grpc
 import curp
 from examples.bank.v1 import bank_pb2_grpc
 from tests.curp.replica.ledger import CONFLICTS, READ_ONLY, Bank
+from tests.helpers.ports import free_port
 from tests.helpers.raw import RawClient as Raw
 from tests.helpers.waiting import until
 
@@ -27,10 +27,8 @@ class Running:
     def __init__(
         self, engine: Any, name: str, factory: Callable[[], Any] = Bank, **more: Any
     ) -> None:
-        with socket.socket() as probe:
-            # Told to the replica before the server has it.
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        # Told to the replica before the server has it.
+        port = free_port()
         self.address = f"127.0.0.1:{port}"
         options = {
             "conflict_keys": CONFLICTS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
 import grpc
@@ -15,13 +14,12 @@ import rifl.aio
 from curp.log.memory import MemoryLog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.ledger import CONFLICTS, READ_ONLY, AioBank
+from tests.helpers.ports import free_port
 
 
 class _Running:
     def __init__(self, engine: Any, name: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.replica = curp.Replica(
             engine,
             name=name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from curp.cli.asking import Group, GroupError
 from curp.cli.command import main
 from curp.cli.serving import find_servicer
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.helpers.ports import free_port
 from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
 
@@ -24,9 +24,7 @@ _DEADLINE_S = 60.0
 
 
 def _free() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

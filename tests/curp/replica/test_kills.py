@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand
+from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 
@@ -41,9 +41,7 @@ class _Group:
         self.witness = process.line()
 
     def start(self, name: str, **more: Any) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         given = {
             "url": f"sqlite:///{self._path}/bank.log?group=bank",
             "name": name,

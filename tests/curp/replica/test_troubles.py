@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank
 from tests.curp.replica.running import replica
+from tests.helpers.ports import free_port
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
 
@@ -211,9 +211,7 @@ def test_a_resolved_call_stays_not_executed_for_a_later_leader(witness: str) -> 
 
 def test_a_witness_that_comes_later_is_listed_then(tmp_path: Path) -> None:
     """A leader that could not start it serves without, and asks again (invariant 11)."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with replica(MemoryLog().engine(), witnesses=[address], witness_timeout_s=0.3) as running:
         running.until_leading()
         assert list(running.replica.configuration().witnesses) == []

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 
+from tests.helpers.ports import free_port
 from tests.helpers.waiting import until
 
 __all__ = ["DroppingProxy", "PostgresServer", "PostgresStandby", "executables"]
@@ -63,9 +64,7 @@ class PostgresServer:
         if os.geteuid() == 0:
             os.chown(self.directory, _user().pw_uid, _user().pw_gid)
         self._make(self.directory / "data")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.settings = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",

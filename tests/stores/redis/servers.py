@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+
+from tests.helpers.ports import free_port
 
 __all__ = ["ClusterServers", "RedisServer", "SentinelServer", "executable", "until"]
 
@@ -40,7 +41,7 @@ class RedisServer:
             "maxmemory-policy": "noeviction",
             **settings,
         }
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -87,7 +88,7 @@ class SentinelServer:
     """One Sentinel that watches a primary named ``main``."""
 
     def __init__(self, directory: Path, primary_port: int) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         configuration = directory / "sentinel.conf"
         configuration.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {directory}\n"
@@ -179,16 +180,6 @@ class ClusterServers:
     def _follows(self, node: RedisServer) -> bool:
         with node.client() as client:
             return client.info("replication").get("master_link_status") == "up"  # type: ignore[no-any-return]
-
-
-def _free_port() -> int:
-    # A cluster's bus has a port 10000 above this one.
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            if port < 55000:
-                return port
 
 
 def _answers(client: Any) -> bool:

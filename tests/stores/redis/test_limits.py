@@ -1,0 +1,79 @@
+"""Connections of the Redis store: one server, behind Sentinel, a cluster (DESIGN §6, §9)."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, ExitStack
+
+import pytest
+
+from tests.stores.limits import Limits
+from tests.stores.redis.servers import ClusterServers, RedisServer, SentinelServer
+
+_PLACES = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Three primaries."""
+    servers = ClusterServers(tmp_path_factory.mktemp("cluster"), replicated=False)
+    yield servers
+    servers.stop()
+
+
+class TestServer(Limits):
+    """``redis://``: redis-py's pool waits."""
+
+    def taken(self, store):
+        """All but the one that listens."""
+        stack = ExitStack()
+        pool = store._redis.clients.blocking.connection_pool
+        for _ in range(_PLACES - 1):
+            stack.callback(pool.release, pool.get_connection())
+        return stack
+
+    async def taken_awaiting(self, store):
+        """All: nobody listens on a loop."""
+        stack = AsyncExitStack()
+        pool = store._redis.clients.awaiting().connection_pool
+        for _ in range(_PLACES):
+            stack.push_async_callback(pool.release, await pool.get_connection())
+        return stack
+
+
+class _Rooms(Limits):
+    def taken(self, store):
+        """Enter as often as there is room."""
+        stack = ExitStack()
+        for _ in range(_PLACES):
+            stack.enter_context(store._redis.clients.room())
+        return stack
+
+    async def taken_awaiting(self, store):
+        """The same on the loop."""
+        stack = AsyncExitStack()
+        for _ in range(_PLACES):
+            await stack.enter_async_context(store._redis.clients.room_awaiting())
+        return stack
+
+
+class TestSentinel(_Rooms):
+    """``redis+sentinel://``: redis-py's pool would refuse at once."""
+
+    @pytest.fixture
+    def url(self, tmp_path):
+        """Return the URL of a store of its own behind Sentinel."""
+        (tmp_path / "server").mkdir()
+        server = RedisServer(tmp_path / "server")
+        sentinel = SentinelServer(tmp_path, server.port)
+        yield f"redis+sentinel://127.0.0.1:{sentinel.port}/main/0?beat_s=0.1"
+        sentinel.stop()
+        server.stop()
+
+
+class TestCluster(_Rooms):
+    """``redis+cluster://``: so would those of a cluster's nodes."""
+
+    @pytest.fixture
+    def url(self, cluster, request):
+        """Return the URL of a store of its own."""
+        return cluster.url(namespace=request.node.name[-30:], beat_s=0.1)
