@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import structlog
@@ -19,3 +20,32 @@ def _logging_as_it_was():
     yield
     structlog.reset_defaults()
     logging.disable(logging.NOTSET)
+
+
+# What takes longest, begun first, so that no worker is left with it at the end.
+_LONGEST = (
+    "tests/spark",
+    "tests/chaos",
+    "tests/curp/replica",
+    "tests/faults",
+    "tests/stores/postgres/test_processes.py",
+    "tests/stores/redis/test_processes.py",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a file's tests to one worker, which starts its servers; all of Spark's to one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServers(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else nodeid.split("::")[0]
+
+    return ByServers(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a worker (with --no-loadscope-reorder), begin with what takes longest."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
