@@ -33,6 +33,7 @@ __all__ = ["ReplicasDeployment"]
 
 _BEAT_S = 0.25
 _DEAD_AFTER_S = 1.0
+_LATE_AFTER_S = 1.0
 _TIMEOUT_S = 0.8
 _SECRET_BYTES = 32
 _POINTS = {Claim: Point.CLAIM_REQUEST, Finish: Point.FINISH_REQUEST, Beat: Point.BEAT_REQUEST}
@@ -336,6 +337,7 @@ class _SimulatedStore(SharedStore):
             leases,
             beat_s=_BEAT_S,
             dead_after_s=_DEAD_AFTER_S,
+            late_after_s=_LATE_AFTER_S,
             clock=process.clock,
             token_hex=lambda count: store.random.randbytes(count).hex(),
         )
@@ -356,7 +358,7 @@ class _SimulatedStore(SharedStore):
         self._process.after(_BEAT_S, self._beat)
         if error is None:
             self._look_after()
-            for rule in self._pulse.take_due():
+            for rule in (self._pulse.repeat(), *self._pulse.take_due()):
                 _Rule(self._process, self._steps(rule), lambda error: None).go()
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:

@@ -15,6 +15,7 @@ from rifl.core.policy import Kind
 from rifl.stores.shared.requests import (
     Abandon,
     Beat,
+    Beats,
     Claim,
     Claimed,
     Ending,
@@ -22,6 +23,7 @@ from rifl.stores.shared.requests import (
     Finished,
     Found,
     Look,
+    TakeBack,
 )
 
 __all__ = ["Attempted", "Client", "SharedData"]
@@ -80,6 +82,9 @@ class SharedData:
             return self._claim(request)
         if isinstance(request, Beat):
             return self._beat(request)
+        if isinstance(request, TakeBack):
+            self._end(Abandon(request.call, request.token))
+            return self._clock()
         return self._end(request)
 
     def renew(self, client: Client) -> None:
@@ -96,6 +101,8 @@ class SharedData:
     def _claim(self, claim: Claim) -> Claimed:
         call = claim.call
         identity = call.identity
+        if claim.until_s is not None and self._clock() > claim.until_s:
+            return Claimed(Found.LATE)
         client = self.clients.get(call.client_id)
         if client is None:
             return Claimed(Found.UNKNOWN_CLIENT)
@@ -209,7 +216,7 @@ class SharedData:
             return Finished(Ending.ACKNOWLEDGED)
         return Finished(Ending.FENCED)
 
-    def _beat(self, beat: Beat) -> dict[str, int]:
+    def _beat(self, beat: Beat) -> Beats:
         if beat.leaving:
             self.beats.pop(beat.owner, None)
         else:
@@ -217,7 +224,7 @@ class SharedData:
         for owner, count in beat.dead:
             if self.beats.get(owner) == count:
                 del self.beats[owner]
-        return dict(self.beats)
+        return Beats(dict(self.beats), self._clock())
 
     def is_current(self, call: Call, token: bytes, kind: Kind) -> bool:
         """Whether an attempt may still commit: what an atomic transaction is fenced by."""

@@ -20,6 +20,7 @@ from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import (
     Abandon,
     Beat,
+    Beats,
     Claim,
     Claimed,
     Ending,
@@ -27,6 +28,7 @@ from rifl.stores.shared.requests import (
     Finished,
     Found,
     Look,
+    TakeBack,
 )
 
 __all__ = ["PostgresBackend", "failed", "identity_of"]
@@ -61,10 +63,11 @@ class PostgresBackend:
         self._owner = ""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
-        self._claim = _statement(address.schema, "claim_1", _CLAIM_TYPES)
+        self._claim = _statement(address.schema, "claim_2", _CLAIM_TYPES)
         self._finish = _statement(address.schema, "finish_1", _FINISH_TYPES)
         self._expire = _statement(address.schema, "expire_1", "text bytea int8")
-        self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES)
+        self._take_back = _statement(address.schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
+        self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES, f"*, {_NOW}")
         # With what is known before it is asked: the beats go on meanwhile.
         behind = f"SELECT beats < %s::int8 FROM {address.schema}.replicas WHERE owner = %s"
         pools.greeting = Greeting(
@@ -233,6 +236,9 @@ class PostgresBackend:
             arguments = (*identity_of(request.call), request.token.decode(), record)
             fingerprint = request.call.fingerprint or b""
             return self._finish, (self.store_id, *arguments, _ENDS[type(request)], fingerprint)
+        if isinstance(request, TakeBack):
+            taken = (*identity_of(request.call), request.token.decode(), None, "abandon", b"")
+            return self._take_back, (self.store_id, *taken)
         if isinstance(request, Beat):
             owners = [owner for owner, _ in request.dead]
             beats = [count for _, count in request.dead]
@@ -248,15 +254,17 @@ class PostgresBackend:
 
     def _read(self, request: Any, rows: list[Any]) -> Any:
         if isinstance(request, Beat):
-            beats = dict(rows)
+            beats = {owner: count for owner, count, _ in rows}
             if "" in beats:
                 self._went_backwards()
             # Beats are carried out one after the other.
             self._beats = beats.get(request.owner, self._beats)
-            return beats
+            return Beats(beats, rows[0][2] if rows else 0.0)
         status, *rest = rows[0]
         if status == "backwards":
             self._went_backwards()
+        if isinstance(request, TakeBack):
+            return rest[0]
         if isinstance(request, Claim):
             noted = status != "recording"
             found = Found(status) if noted else Found.RUNNING
@@ -322,14 +330,17 @@ def failed(error: Exception) -> BackendError:
     return BackendError(f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}")
 
 
-def _statement(schema: str, function: str, types: str) -> bytes:
+def _statement(schema: str, function: str, types: str, wanted: str = "*") -> bytes:
     parameters = ", ".join(f"%s::{name}" for name in types.split())
-    return f"SELECT * FROM {schema}.{function}({parameters})".encode()
+    return f"SELECT {wanted} FROM {schema}.{function}({parameters})".encode()
+
+
+_NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 
 _CLAIM_TYPES = (
     "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
-    "text bytea float8"
+    "text bytea float8 float8"
 )
 _FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
 _BEAT_TYPES = "text text int8 bool text[] int8[]"
@@ -358,6 +369,7 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
         request.take_over.decode(),
         request.lost,
         request.retention_s,
+        request.until_s,
     )
 
 

@@ -20,6 +20,11 @@ from rifl.stores.shared.store import SharedStore
 __all__ = ["PostgresStore"]
 
 
+# In terms of the longest that one step of a claim takes: a free connection, connecting, a
+# reply, and once more.
+_LATE_AFTER = 4
+
+
 class PostgresStore(SharedStore):
     """Completion records in PostgreSQL 14 or newer; see ``PostgresAddress`` for the URL.
 
@@ -45,6 +50,7 @@ class PostgresStore(SharedStore):
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
             codec=codec,
+            late_after_s=_LATE_AFTER * address.timeout_s,
         )
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:

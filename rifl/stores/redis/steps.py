@@ -13,6 +13,7 @@ from rifl.stores.shared.backend import BackendError
 from rifl.stores.shared.requests import (
     Abandon,
     Beat,
+    Beats,
     Claim,
     Claimed,
     Ending,
@@ -20,6 +21,7 @@ from rifl.stores.shared.requests import (
     Finished,
     Found,
     Look,
+    TakeBack,
 )
 
 __all__ = ["Step", "finish_arguments", "member_of", "steps_of"]
@@ -42,7 +44,12 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
     if isinstance(request, Beat):
         dead = [part for entry in request.dead for part in entry]
         reply = yield BEAT, None, [request.owner, int(request.leaving), *dead]
-        return {reply[at].decode(): int(reply[at + 1]) for at in range(1, len(reply), 2)}
+        beats = {reply[at].decode(): int(reply[at + 1]) for at in range(2, len(reply), 2)}
+        return Beats(beats, int(reply[1]) / 1000)
+    if isinstance(request, TakeBack):
+        arguments = [member_of(request.call), request.token, b"", "take-back", b""]
+        reply = yield FINISH, request.call.client_id, arguments
+        return int(reply[1]) / 1000
     raise TypeError(f"not a request: {request!r}")
 
 
@@ -107,4 +114,5 @@ def _claim_arguments(request: Claim) -> list[Any]:
         call.method,
         _retention_ms(request),
         int(is_namespace(call.client_id)),
+        b"" if request.until_s is None else int(request.until_s * 1000),
     ]

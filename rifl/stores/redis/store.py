@@ -20,6 +20,13 @@ from rifl.stores.shared.store import SharedStore
 __all__ = ["RedisStore"]
 
 
+# In terms of the longest that one step of a claim takes: a free connection, connecting, a
+# reply, and once more.
+_LATE_AFTER = 4
+# By how much clocks of a cluster's servers may differ; see the scripts' prelude.
+_CLOCKS_S = 60.0
+
+
 class RedisStore(SharedStore):
     """Completion records in Redis; see ``RedisAddress`` for the URL.
 
@@ -41,6 +48,7 @@ class RedisStore(SharedStore):
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
             codec=codec,
+            late_after_s=_LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
         )
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:

@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from lease_server.log import get_logger
 from rifl.core.errors import RiflError
 from rifl.stores.shared.backend import Backend, BackendError, Steps, WentBackwards
 from rifl.stores.shared.replicas import Replicas
-from rifl.stores.shared.requests import Beat
+from rifl.stores.shared.requests import Beat, Beats, TakeBack
 
 __all__ = ["Pulse"]
 
 _log = get_logger("rifl.store")
-# When a claim that was taken back is looked for again: it may arrive after that, by a
-# connection that was slow. No time is late enough for sure, so there are several.
-AGAIN_S = (1.0, 10.0, 60.0)
-_AGAIN_AT_MOST = 10_000
+# A claim that was taken back may arrive after that, by a connection that was slow: most
+# that do come soon.
+_FIRST_LOOK_S = 1.0
+# By when it is too late, by the store's clock, it is looked at again.
+_PAST_S = 0.05
+_TAKEN_BACK_AT_MOST = 10_000
 # Beats must not wait for long.
-_AGAIN_A_BEAT = 50
+_TAKEN_BACK_A_BEAT = 100
+
+
+class _Lost(NamedTuple):
+    """A claim whose reply was lost, in the order in which they are looked at."""
+
+    look_at: float
+    number: int
+    request: TakeBack
+    until_s: float
+    # The store's clock was past ``until_s``: this is the last time.
+    last: bool = False
 
 
 class Pulse:
     """Beats every ``beat_s`` and judges the other replicas by theirs.
 
     ``insist`` has a rule carried out in the background, again after every failed
-    beat, until it succeeds: what has happened must not be forgotten. ``again`` has a
-    request repeated later, a few times. ``after`` is called after every beat that
-    succeeded. Thread-safe.
+    beat, until it succeeds: what has happened must not be forgotten. ``take_back`` has
+    a claim whose reply was lost undone, whenever it arrives. ``after`` is called after
+    every beat that succeeded. Thread-safe.
+
+    ``late_after_s``: how long a claim that is sent now is good for. The store compares
+    its own clock with what its own clock will be then, as far as the last beat tells:
+    if that is wrong, claims are ``LATE`` too soon or too late, and no more.
     """
 
     def __init__(
@@ -42,6 +60,8 @@ class Pulse:
         dead_after_s: float,
         after: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        late_after_s: float = 15.0,
     ) -> None:
         self._clock = clock
         self._owner = owner
@@ -51,10 +71,12 @@ class Pulse:
         self._lock = threading.Lock()
         self._replicas = Replicas(dead_after_s)
         self._due: deque[Generator[Any, Any, Any]] = deque()
-        # In the order of their times, each a deque: those of one delay are.
-        self._again: list[deque[tuple[float, Any]]] = [
-            deque(maxlen=_AGAIN_AT_MOST) for _ in AGAIN_S
-        ]
+        self._late_after_s = late_after_s
+        # The store's clock when this one's was nought.
+        self._ahead_s = 0.0
+        # A heap.
+        self._lost: list[_Lost] = []
+        self._numbers = 0
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="rifl-pulse", daemon=True)
@@ -86,11 +108,20 @@ class Pulse:
         self._due.append(rule)
         self._wake.set()
 
-    def again(self, request: Any) -> None:
-        """Have a request repeated after each of ``AGAIN_S``, as far as there is room."""
-        now = self._clock()
-        for delay_s, waiting in zip(AGAIN_S, self._again, strict=True):
-            waiting.append((now + delay_s, request))
+    def until_s(self) -> float:
+        """Until when a claim that is sent now is good, by the store's clock."""
+        return self._clock() + self._ahead_s + self._late_after_s
+
+    def take_back(self, request: TakeBack, until_s: float) -> None:
+        """Have a claim undone that may yet arrive; ``crowded`` says whether there is room."""
+        with self._lock:
+            self._numbers += 1
+            look_at = self._clock() + _FIRST_LOOK_S
+            heapq.heappush(self._lost, _Lost(look_at, self._numbers, request, until_s))
+
+    def crowded(self) -> bool:
+        """Whether so many claims are being taken back that no more should be sent."""
+        return len(self._lost) >= _TAKEN_BACK_AT_MOST
 
     def knows(self, owner: str) -> bool:
         """Whether the replica was there at the last look."""
@@ -109,19 +140,42 @@ class Pulse:
 
     def look(self) -> Generator[Any, Any, None]:
         """Rule: look at all replicas now, for one that may have come since."""
-        beats = yield Beat(self._owner)
-        with self._lock:
-            self._replicas.observe(beats, self._clock())
+        self._observe((yield Beat(self._owner)))
 
     def beat(self) -> Generator[Any, Any, None]:
         """Rule: count a beat, take out the dead, and see who lives."""
         with self._lock:
             dead = self._replicas.dead()
-        beats = yield Beat(self._owner, dead)
-        with self._lock:
-            self._replicas.observe(beats, self._clock())
+        self._observe((yield Beat(self._owner, dead)))
         for incarnation, _ in dead:
             _log.warning("replica_dead", owner=incarnation)
+
+    def _observe(self, seen: Beats) -> None:
+        with self._lock:
+            now = self._clock()
+            self._ahead_s = seen.now_s - now
+            self._replicas.observe(seen.beats, now)
+
+    def repeat(self) -> Generator[Any, float, None]:
+        """Rule: look for claims that were taken back and may have arrived since."""
+        for _ in range(_TAKEN_BACK_A_BEAT):
+            with self._lock:
+                if not self._lost or self._lost[0].look_at > self._clock():
+                    return
+                lost = heapq.heappop(self._lost)
+            kept: _Lost | None = lost
+            try:
+                now_s = yield lost.request
+                left_s = lost.until_s - now_s
+                if lost.last:
+                    kept = None
+                else:
+                    look_at = self._clock() + max(0.0, left_s + _PAST_S)
+                    kept = lost._replace(look_at=look_at, last=left_s < 0)
+            finally:
+                if kept is not None:
+                    with self._lock:
+                        heapq.heappush(self._lost, kept)
 
     def _run(self) -> None:
         failing = False
@@ -134,7 +188,7 @@ class Pulse:
                     _log.info("store_recovered")
                 failing = False
                 self._after()
-                self._repeat()
+                Steps(self._backend, self.repeat()).wait()
             except WentBackwards as error:
                 _log.critical("store_stopped", error=str(error))
                 return
@@ -149,14 +203,6 @@ class Pulse:
     def take_due(self) -> list[Generator[Any, Any, Any]]:
         """Take the rules that are to be carried out again now."""
         return [self._due.popleft() for _ in range(len(self._due))]
-
-    def _repeat(self) -> None:
-        now = self._clock()
-        for waiting in self._again:
-            for _ in range(_AGAIN_A_BEAT):
-                if not waiting or waiting[0][0] > now:
-                    break
-                self._backend.ask(waiting.popleft()[1])
 
     def _retry(self) -> None:
         for rule in self.take_due():

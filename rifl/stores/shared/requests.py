@@ -11,6 +11,7 @@ from rifl.core.policy import Kind
 __all__ = [
     "Abandon",
     "Beat",
+    "Beats",
     "Claim",
     "Claimed",
     "Ending",
@@ -18,6 +19,7 @@ __all__ = [
     "Finished",
     "Found",
     "Look",
+    "TakeBack",
 ]
 
 
@@ -47,6 +49,9 @@ class Claim(NamedTuple):
     of it is kept but its keys. ``retention_s``: how long the record of a keyed call
     is kept from its completion, whoever completes it, by the store's clock; None for
     as long as the client lives, as always with a session's.
+
+    ``until_s``: a claim that arrives when the store's clock is past this, in seconds,
+    is ``LATE``: nothing is done. See ``TakeBack``.
     """
 
     call: Call
@@ -60,6 +65,7 @@ class Claim(NamedTuple):
     take_over: bytes = b""
     lost: bytes = b""
     retention_s: float | None = None
+    until_s: float | None = None
 
 
 class Found(enum.Enum):
@@ -75,6 +81,7 @@ class Found(enum.Enum):
     NEEDS_KEY = "needs-key"
     REFUSING = "refusing"
     WINDOW = "window"
+    LATE = "late"
 
 
 class Claimed(NamedTuple):
@@ -135,6 +142,18 @@ class Abandon(NamedTuple):
     token: bytes
 
 
+class TakeBack(NamedTuple):
+    """Abandon a claim whose reply was lost; the reply is the store's clock, in seconds.
+
+    The claim may arrive after this. One that is sent after a reply that was past the
+    claim's ``until_s`` is the last that is needed: a claim that was begun in time is
+    over by then and is undone, and any other is ``LATE``.
+    """
+
+    call: Call
+    token: bytes
+
+
 class Look(NamedTuple):
     """Read the record that stands: ``STANDS``; else ``FENCED`` or ``DONE`` (it runs)."""
 
@@ -147,10 +166,17 @@ class Beat(NamedTuple):
 
     ``leaving``: remove its own instead; what it still runs is lost from then on.
 
-    ``dead`` are incarnations with the beats they stood still at. The reply is a
-    dictionary of beats by incarnation.
+    ``dead`` are incarnations with the beats they stood still at. The reply is
+    ``Beats``.
     """
 
     owner: str
     dead: tuple[tuple[str, int], ...] = ()
     leaving: bool = False
+
+
+class Beats(NamedTuple):
+    """The beats that the store holds, by incarnation, and its clock, in seconds."""
+
+    beats: dict[str, int]
+    now_s: float

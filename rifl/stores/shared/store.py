@@ -48,6 +48,7 @@ from rifl.stores.shared.requests import (
     Finished,
     Found,
     Look,
+    TakeBack,
 )
 from rifl.stores.shared.together import AllSteps
 
@@ -98,7 +99,8 @@ class SharedStore:
 
     ``beat_s``: how often this replica says that it lives. ``dead_after_s``: how
     long another's beats stand still before its calls are taken over. ``codec``: how
-    records look in the store; the same on every replica. ``clock``: monotonic seconds;
+    records look in the store; the same on every replica. ``late_after_s``: how long a
+    claim is good for; one that arrives later does nothing. ``clock``: monotonic seconds;
     ``token_hex``: random digits.
     """
 
@@ -112,6 +114,7 @@ class SharedStore:
         beat_s: float = 0.5,
         dead_after_s: float = 5.0,
         codec: RecordCodec | None = None,
+        late_after_s: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
         token_hex: Callable[[int], str] = randomness.token_hex,
     ) -> None:
@@ -129,7 +132,15 @@ class SharedStore:
         self._draining = False
         self._clock = clock
         self._count_at = clock()
-        self._pulse = Pulse(self.owner, backend, beat_s, dead_after_s, self._look_after, clock)
+        self._pulse = Pulse(
+            self.owner,
+            backend,
+            beat_s,
+            dead_after_s,
+            self._look_after,
+            clock,
+            late_after_s=late_after_s,
+        )
 
     def bind(
         self,
@@ -274,6 +285,8 @@ class SharedStore:
     # -- the rules -----------------------------------------------------------------------
 
     def _claim(self, call: Call, policy: MethodPolicy) -> _Rule:
+        if self._pulse.crowded():
+            raise StoreUnavailable("the store has not answered too many claims")
         attempt = self._attempts.new(call, policy)
         bounds = self._key_bounds
         wanted = Claim(
@@ -292,6 +305,7 @@ class SharedStore:
         try:
             while True:
                 gaps = self._attempts.gaps
+                request = request._replace(until_s=self._pulse.until_s())
                 asked, began = True, self._clock()
                 reply: Claimed = yield request
                 asked = False
@@ -304,6 +318,10 @@ class SharedStore:
                     return Decision(Verdict.COMPLETED, None, record, reply.verified)
                 if reply.found is Found.STALE:
                     return Decision(Verdict.STALE)
+                if reply.found is Found.LATE:
+                    # It may have been sent twice, and have been in time the first time.
+                    asked = True
+                    raise StoreUnavailable("the claim took too long to reach the store")
                 if reply.found is not Found.RUNNING:
                     raise _REFUSALS[reply.found](call)
                 mine = self._attempts.get(reply.token)
@@ -333,7 +351,7 @@ class SharedStore:
                 if asked:
                     # It may be claimed, by a request whose reply is lost, or be so yet.
                     self._pulse.insist(self._abandon(attempt))
-                    self._pulse.again(Abandon(call, attempt.token))
+                    self._pulse.take_back(TakeBack(call, attempt.token), request.until_s or 0.0)
                 else:
                     self._settle(attempt)
 

@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rifl.core.errors import LeaseExpired, StaleRpc, WindowExceeded
+from rifl.core.policy import Kind
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import HandlerResult, serve
 from rifl.core.verdict import Verdict
+from rifl.stores.shared.requests import Claim, TakeBack
 from tests.helpers.holding import HoldingProxy
 from tests.helpers.waiting import until
 from tests.stores.conformance import drive
@@ -22,12 +24,14 @@ from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared
     test_a_call_acknowledged_while_it_runs_keeps_nothing,
     test_a_call_of_a_dead_replica_is_not_run_in_a_session_that_closed,
     test_a_call_of_a_dead_replica_is_taken_over_and_the_old_attempt_fenced,
+    test_a_claim_that_is_late_does_nothing,
     test_a_client_granted_by_one_replica_is_known_to_all,
     test_a_draining_replica_takes_nothing_over,
     test_a_duplicate_elsewhere_is_woken_not_polled,
     test_a_plain_call_of_a_dead_replica_is_unknown_for_ever,
     test_an_abandoned_call_is_won_by_another_replica,
     test_an_expired_client_stays_while_a_living_replica_runs_its_call,
+    test_claims_that_are_taken_back_are_bounded,
     test_commits_are_told_with_their_duration,
     test_keys_are_bounded_by_count_and_bytes,
     test_large_seqs_keep_their_digits,
@@ -148,25 +152,47 @@ def test_the_window_counts_what_is_known_not_how_far_seqs_reach(replicas):
     assert one.claim(call(client, 10**6)).record == FIRST
 
 
-def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(
-    replicas, shared_server, url, monkeypatch
-):
-    """Nobody runs it, so nobody waits for it for long, on whichever replica (DESIGN §6)."""
-    monkeypatch.setattr("rifl.stores.shared.pulse.AGAIN_S", (0.1, 1.0, 5.0))
+@pytest.mark.parametrize("when", ["in time", "too late"])
+def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(replicas, shared_server, url, when):
+    """Nobody runs it: it is undone, or does nothing, whenever it arrives (DESIGN §6)."""
     proxy = HoldingProxy(shared_server.port)
     try:
         # Nobody is taken for dead meanwhile.
         url = url.replace("dead_after_s=0.6", "dead_after_s=30")
         through = url.replace(f":{shared_server.port}", f":{proxy.port}")
-        one, two = replicas(f"{through}&timeout_s=0.5"), replicas(url)
-        arriving = late_claim(one, two, proxy, b".claim_1(")
+        one, two = replicas(f"{through}&timeout_s=0.3"), replicas(url)
+        arriving = late_claim(one, two, proxy, b".claim_2(", when)
         found = two.claim(arriving, IDEMPOTENT)
-        if found.verdict is Verdict.IN_PROGRESS:
+        if when == "in time" and found.verdict is Verdict.IN_PROGRESS:
             assert two.woken(found.attempt).wait(10)
             found = two.claim(arriving, IDEMPOTENT)
         assert found.verdict is Verdict.NEW
     finally:
         proxy.close()
+
+
+def test_a_claim_that_has_begun_is_waited_for_by_who_takes_it_back(replicas, shared_server):
+    """Its commit may take long: the row that does not show yet is undone all the same (§6)."""
+    one = replicas()
+    arriving = call(one.client(), 1)
+    attempt = one.store._attempts.new(arriving, IDEMPOTENT)
+    claim = Claim(arriving, Kind.IDEMPOTENT, attempt.token, one.store.owner, False, 8, 8, 8)
+    backend = one.store._postgres
+    with shared_server.connect() as slow:
+        row = slow.execute(*backend._pack(claim)).fetchone()
+        assert row[0] == "new"
+        thread = threading.Thread(target=backend.ask, args=(TakeBack(arriving, attempt.token),))
+        thread.start()
+        until(lambda: _waits(shared_server), "who takes it back waits")
+        slow.commit()
+    thread.join(20)
+    assert one.store.leases._rows("SELECT seq FROM @.calls") == []
+
+
+def _waits(server):
+    with server.connect() as connection:
+        waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        return connection.execute(waiting).fetchone() is not None
 
 
 def test_a_rotation_that_is_repeated_is_one(replicas):

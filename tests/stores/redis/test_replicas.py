@@ -24,6 +24,7 @@ from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds
 from rifl.core.verdict import Verdict
 from rifl.stores.redis.scripts import CLAIM
+from rifl.stores.shared.requests import TakeBack
 from tests.helpers.holding import HoldingProxy
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 from tests.stores.redis.servers import until
@@ -265,7 +266,7 @@ def test_sessions_are_shared_and_close_for_all(replicas):
         two.claim(keyed(opened.client_id, b"new"))
 
 
-def late_claim(one, two, proxy, word):
+def late_claim(one, two, proxy, word, when):
     """Deliver a claim of ``one``'s after it was given up and taken back; the call."""
     arriving = call(two.client(), 1)
     # So that the server knows the script.
@@ -274,30 +275,54 @@ def late_claim(one, two, proxy, word):
     with pytest.raises(StoreUnavailable):
         one.claim(arriving, IDEMPOTENT)
     until(lambda: not one.store.running(), "the lost claim is taken back")
+    assert one.store._pulse._lost, "it may arrive yet"
+    if when == "too late":
+        until(lambda: not one.store._pulse._lost, "it may not take effect any more")
     proxy.let_go()
     until(lambda: proxy.delivered == proxy.held > 0, "the claim arrives all the same")
     return arriving
 
 
-def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(
-    replicas, shared_server, url, monkeypatch
-):
-    """Nobody runs it, so nobody waits for it for long, on whichever replica (DESIGN §6)."""
-    monkeypatch.setattr("rifl.stores.shared.pulse.AGAIN_S", (0.1, 1.0, 5.0))
+@pytest.mark.parametrize("when", ["in time", "too late"])
+def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(replicas, shared_server, url, when):
+    """Nobody runs it: it is undone, or does nothing, whenever it arrives (DESIGN §6)."""
     proxy = HoldingProxy(shared_server.port)
     try:
         # Nobody is taken for dead meanwhile.
         url = url.replace("dead_after_s=0.6", "dead_after_s=30")
         through = url.replace(f":{shared_server.port}", f":{proxy.port}")
-        one, two = replicas(f"{through}&timeout_s=0.5"), replicas(url)
-        arriving = late_claim(one, two, proxy, CLAIM.sha.encode())
+        one, two = replicas(f"{through}&timeout_s=0.3"), replicas(url)
+        arriving = late_claim(one, two, proxy, CLAIM.sha.encode(), when)
         found = two.claim(arriving, IDEMPOTENT)
-        if found.verdict is Verdict.IN_PROGRESS:
+        if when == "in time" and found.verdict is Verdict.IN_PROGRESS:
             assert two.woken(found.attempt).wait(10)
             found = two.claim(arriving, IDEMPOTENT)
         assert found.verdict is Verdict.NEW
     finally:
         proxy.close()
+
+
+def test_a_claim_that_is_late_does_nothing(replicas):
+    """By the store's own clock: unavailable, nothing has run, nothing is kept (DESIGN §6)."""
+    one, two = replicas(), replicas()
+    arriving = call(one.client(), 1)
+    # As if a beat had found the store's clock an hour before where it is.
+    one.store._pulse._ahead_s -= 3600
+    with pytest.raises(StoreUnavailable, match="too long"):
+        one.claim(arriving, IDEMPOTENT)
+    assert two.claim(arriving, IDEMPOTENT).verdict is Verdict.NEW
+    until(lambda: not one.store._pulse._lost and not one.store.running(), "nothing is left to undo")
+    assert one.claim(call(arriving.client_id, 2)).verdict is Verdict.NEW, "the next beat tells"
+
+
+def test_claims_that_are_taken_back_are_bounded(replicas, monkeypatch):
+    """With too many of them no more are sent, which could not be undone (DESIGN §9)."""
+    monkeypatch.setattr("rifl.stores.shared.pulse._TAKEN_BACK_AT_MOST", 1)
+    one = replicas()
+    arriving = call(one.client(), 1)
+    one.store._pulse.take_back(TakeBack(arriving, b"nobody's"), one.store._pulse.until_s())
+    with pytest.raises(StoreUnavailable, match="too many"):
+        one.claim(arriving)
 
 
 def test_a_rotation_that_is_repeated_is_one(replicas):

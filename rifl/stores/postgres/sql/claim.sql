@@ -68,12 +68,15 @@ BEGIN
 END $$;
 
 -- Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
-CREATE OR REPLACE FUNCTION @schema@.claim_1(
+--
+-- p_until: by when, by this clock, in seconds. Whoever sent one that is later has given it
+-- up, and has abandoned it; NULL for ever.
+CREATE OR REPLACE FUNCTION @schema@.claim_2(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
     p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
     p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
     p_max_key_bytes bigint, p_take_over text, p_lost bytea,
-    p_retention_s double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
+    p_retention_s double precision, p_until double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
     OUT o_kind text, OUT o_record bytea, OUT o_verified boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,6 +88,9 @@ DECLARE
     held record;
 BEGIN
     IF NOT @schema@.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
+    -- Until this has committed, whoever abandons it waits: it is in time, or is undone.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 1));
+    IF extract(epoch FROM clock_timestamp()) > p_until THEN o_found := 'late'; RETURN; END IF;
     LOOP
         SELECT * INTO known FROM @schema@.calls
         WHERE client_id = p_client AND seq = p_seq AND key = p_key;
@@ -211,6 +217,21 @@ BEGIN
         o_found := 'new'; RETURN;
     END LOOP;
 END $$;
+
+-- What releases before this one call.
+CREATE OR REPLACE FUNCTION @schema@.claim_1(
+    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
+    p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
+    p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
+    p_max_key_bytes bigint, p_take_over text, p_lost bytea,
+    p_retention_s double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
+    OUT o_kind text, OUT o_record bytea, OUT o_verified boolean
+) LANGUAGE sql AS $$
+    SELECT * FROM @schema@.claim_2(
+        p_store, p_client, p_seq, p_key, p_first, p_acks, p_fingerprint, p_method, p_kind,
+        p_token, p_owner, p_refusing, p_window, p_max_keys, p_max_key_bytes, p_take_over, p_lost,
+        p_retention_s, NULL)
+$$;
 
 -- Whether a client has no room for one more sequenced call.
 CREATE OR REPLACE FUNCTION @schema@.is_full_1(p_client bigint, p_seq bigint, p_first bigint, p_window bigint)

@@ -43,6 +43,8 @@ BEGIN
             ending := 'done'; RETURN;
         END IF;
     ELSIF p_what = 'abandon' THEN
+        -- A claim of this token that has begun and not committed would not show.
+        PERFORM pg_advisory_xact_lock(hashtextextended(p_token, 1));
         DELETE FROM @schema@.calls
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
           AND record IS NULL

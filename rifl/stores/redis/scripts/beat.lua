@@ -1,4 +1,5 @@
--- Count a replica's beat, take out those that stand still, and return all of them.
+-- Count a replica's beat, take out those that stand still, and return the clock and
+-- all of them.
 -- ARGV: 5 the replica, 6 whether it leaves, then pairs of a dead one and the beats it
 -- stood still at
 if went_backwards() then return {'backwards', '0'} end
@@ -13,4 +14,4 @@ for at = 7, #ARGV, 2 do
     redis.call('HDEL', replicas, ARGV[at])
   end
 end
-return reply('ok', unpack(redis.call('HGETALL', replicas)))
+return reply('ok', string.format('%.0f', now_ms()), unpack(redis.call('HGETALL', replicas)))

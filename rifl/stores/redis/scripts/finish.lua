@@ -1,22 +1,33 @@
 -- End an attempt: record the answer, or (ARGV[8] is 'abandon') make the call new
--- again, or ('look') only read what stands. Conditional on the attempt token.
+-- again, or ('look') only read what stands. Conditional on the attempt token. 'take-back'
+-- abandons, too, and returns the clock.
 --
 -- ARGV: 5 member, 6 token, 7 record, 8 what to do, 9 fingerprint, empty where none is
 -- known but what came with the claim
 local member, token, record, what = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 if went_backwards() then return {'backwards', '0'} end
 
+local function free()
+  if is_key(member) then count_key(-1, 1 - #member) else redis.call('ZREM', SEQS, member) end
+end
+
 local attempt = running(member)
+if what == 'take-back' then
+  local now = string.format('%.0f', now_ms())
+  if not attempt or attempt.t ~= token then return tell('done', now) end
+  ended(member, attempt)
+  free()
+  end_client()
+  return reply('done', now)
+end
 if attempt then
   if attempt.t ~= token then return tell('fenced') end
   if what == 'look' then return tell('done') end
   ended(member, attempt)
   if what == 'finish' then
     complete(member, attempt, ARGV[9] ~= '' and ARGV[9] or attempt.f, record)
-  elseif is_key(member) then
-    count_key(-1, 1 - #member)
   else
-    redis.call('ZREM', SEQS, member)
+    free()
   end
   end_client()
   return reply('done')
