@@ -15,6 +15,10 @@ INSTALLED := $(VENV)/.installed
 GEN := $(VENV)/gen
 GEN_PYTHON := $(GEN)/bin/python
 GEN_INSTALLED := $(GEN)/.installed-grpcio-tools-1.76.0
+# What we are measured beside is no dependency, and may want other versions.
+BENCH := $(VENV)/bench
+BENCH_PYTHON := $(BENCH)/bin/python
+BENCH_INSTALLED := $(BENCH)/.installed
 PIP_FLAGS := --quiet --disable-pip-version-check
 
 # The examples keep their own protos beside their code.
@@ -129,8 +133,15 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	@$(PYTHON) -m mypy
 
-bench: $(INSTALLED)
-	@$(PYTHON) -m benchmarks --plots docs $(BENCH_FLAGS)
+$(BENCH_INSTALLED): pyproject.toml | $(INSTALLED)
+	@echo "Installing what is compared into $(BENCH) ..."
+	@$(PYTHON) -m venv --clear $(BENCH)
+	@$(BENCH_PYTHON) -m pip install $(PIP_FLAGS) -e '.[bench]'
+	@touch $@
+
+# In parts: BENCH_FLAGS="--only sqlite --flavor sync", merged into benchmarks/results.json.
+bench: $(BENCH_INSTALLED) postgresql
+	@$(BENCH_PYTHON) -m benchmarks --plots docs $(BENCH_FLAGS)
 
 # Every deployment, thousands of schedules each; any failure replays from its seed.
 CHAOS_RUNS ?= 2000

@@ -2,97 +2,98 @@
 
 Server and client are processes of their own; see ``benchmarks.cases`` for what is
 measured. The ratios within one run count: absolute numbers change from machine to
-machine, and from minute to minute.
+machine, and from minute to minute. Parts (``--only``, ``--callers``, ``--flavor``) merge
+into one file of results.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import statistics
-import tempfile
-import time
-from collections.abc import Iterable
-from importlib.metadata import version
+import contextlib
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cases import Case, cases
-from benchmarks.pairs import Figure, compare
+from benchmarks.cases import Case, Side, cases
+from benchmarks.databases import Databases
+from benchmarks.pairs import compare
 from benchmarks.plots import write_plot
-from benchmarks.sides import running
+from benchmarks.results import RESULTS, Results
+from benchmarks.sides import Run, running
+from benchmarks.tables import COLUMNS, is_reached, markdown, row
 
-_COLUMNS = (
-    "case", "throughput", "95 %", "target", "latency", "CPU client", "server", "calls/s", "more ms"
-)  # fmt: skip
-
-
-def _measure(case: Case, flavor: str, pairs: int, seconds: float) -> Figure:
-    with running(case.ours, flavor) as ours, running(case.theirs, flavor) as theirs:
-        return compare(
-            f"{flavor}, {case.callers} callers, {case.name}",
-            lambda: ours(case.callers, seconds),
-            lambda: theirs(case.callers, seconds),
-            pairs,
-        )
+_FLAVORS = ("sync", "aio")
 
 
-def _fsync_ms() -> float:
-    """The median of fsyncs of a page just written, in milliseconds."""
-    took: list[float] = []
-    with tempfile.NamedTemporaryFile() as file:
-        for _ in range(200):
-            file.write(b"x" * 4096)
-            file.flush()
-            begin = time.perf_counter()
-            os.fsync(file.fileno())
-            took.append(time.perf_counter() - begin)
-    return statistics.median(took) * 1e3
+def _name(case: Case, flavor: str) -> str:
+    callers = f"{case.callers} caller{'s' * (case.callers > 1)}"
+    return f"{flavor}, {callers}, {case.name}"
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "system": platform.release(),
-        "python": platform.python_version(),
-        "load": [round(load, 1) for load in os.getloadavg()],
-        **{name: version(name) for name in ("grpcio", "protobuf", "bitarray", "rifl")},
-    }
+def _all() -> Iterator[tuple[str, Case]]:
+    """Every figure: its flavor and case; sides that may be used again follow each other."""
+    return ((flavor, case) for flavor in _FLAVORS for case in cases() if flavor in case.flavors)
 
 
-def _row(figure: dict[str, Any]) -> Iterable[str]:
-    target = figure["target"]
-    more_ms = figure["latency_ms"] - figure["baseline_latency_ms"]
-    allowed = "" if figure["allowed_ms"] is None else f" of {figure['allowed_ms']:.2f}"
-    return (
-        figure["name"],
-        f"{figure['throughput']:.2f}",
-        f"{figure['low']:.2f}-{figure['high']:.2f}",
-        "" if target is None else f"{target:.2f}",
-        f"{figure['latency']:.2f}",
-        f"{figure['client_cpu']:.2f}",
-        f"{figure['server_cpu']:.2f}",
-        f"{figure['calls_per_s']:.0f} / {figure['baseline_calls_per_s']:.0f}",
-        f"{more_ms:.2f}{allowed}",
-    )
+class _Sides:
+    """The two sides that run: a side that the next case has too goes on."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._running: dict[tuple[Side, str], tuple[contextlib.ExitStack, Run]] = {}
+
+    def pair(self, case: Case, flavor: str) -> tuple[Run, Run]:
+        """Return what loads ours and theirs."""
+        wanted = [(case.ours, flavor), (case.theirs, flavor)]
+        for key in [key for key in self._running if key not in wanted]:
+            self._running.pop(key)[0].close()
+        return self._run(*wanted[0]), self._run(*wanted[1])
+
+    def close(self) -> None:
+        """End both."""
+        for stack, _ in self._running.values():
+            stack.close()
+        self._running.clear()
+
+    def _run(self, side: Side, flavor: str) -> Run:
+        if (side, flavor) not in self._running:
+            stack = contextlib.ExitStack()
+            run = stack.enter_context(running(side, flavor, self._databases))
+            self._running[side, flavor] = stack, run
+        return self._running[side, flavor][1]
 
 
-def _markdown(figures: list[dict[str, Any]]) -> str:
-    rows = [_COLUMNS, ["---"] * len(_COLUMNS), *map(_row, figures)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+def _measure(arguments: argparse.Namespace, results: Results, console: Console) -> dict[str, bool]:
+    names = [_name(case, flavor) for flavor, case in _all()]
+    measured = {}
+    with Databases() as databases, contextlib.closing(_Sides(databases)) as sides:
+        for flavor, case in _all():
+            wanted = arguments.only in case.name and arguments.flavor in (flavor, "both")
+            if not wanted or arguments.callers not in (None, case.callers):
+                continue
+            ours, theirs = sides.pair(case, flavor)
+            load = (case.callers, arguments.seconds)
+            figure = compare(partial(ours, *load), partial(theirs, *load), arguments.pairs)
+            kept = {**figure.as_json(), "seconds": load[1], "targets": case.targets._asdict()}
+            name = _name(case, flavor)
+            results.put("figures", name, kept, names)
+            measured[name] = is_reached(kept)
+            console.print(f"{name}: {figure.throughput.median:.2f}", style="dim")
+    return measured
 
 
-def _plots(folder: Path, figures: list[dict[str, Any]]) -> None:
-    for flavor in ("sync", "aio"):
-        some = [figure for figure in figures if figure["name"].startswith(flavor)]
+def _plots(folder: Path, results: Results) -> None:
+    for flavor in _FLAVORS:
+        some = {
+            name: figure
+            for name, figure in results.figures().items()
+            if name.startswith(f"{flavor},")
+        }
         if some:
-            title = f"Throughput to plain grpcio, {flavor} (bar: median; line: 95 %; mark: target)"
+            title = f"Throughput to what it is compared with, {flavor} (bar: median; line: 95 %)"
             write_plot(folder / f"performance-{flavor}.svg", title, some)
 
 
@@ -100,40 +101,34 @@ def main() -> None:
     """Measure, print a table, write every figure and the plots."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.5, help="length of one run")
+    parser.add_argument("--seconds", type=float, default=0.25, help="length of one run")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--callers", type=int, help="cases with so many callers")
-    parser.add_argument("--flavor", choices=["sync", "aio", "both"], default="both")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results.json"))
+    parser.add_argument("--flavor", choices=[*_FLAVORS, "both"], default="both")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--plots", type=Path, help="a folder to draw the figures into")
+    parser.add_argument("--list", action="store_true", help="only name the figures")
     arguments = parser.parse_args()
-    console = Console(width=140)
-    fsync_ms = _fsync_ms()
-    figures: list[dict[str, Any]] = []
-    for case in cases():
-        for flavor in ("sync", "aio"):
-            skipped = arguments.only not in case.name or arguments.callers not in (
-                None,
-                case.callers,
-            )
-            if skipped or arguments.flavor not in (flavor, "both"):
-                continue
-            figure = _measure(case, flavor, arguments.pairs, arguments.seconds)
-            allowed_ms = None if case.fsyncs is None else case.fsyncs * fsync_ms
-            figures.append({**figure._asdict(), "target": case.target, "allowed_ms": allowed_ms})
-            console.print(f"{figure.name}: {figure.throughput:.2f}", style="dim")
-            # Kept as it grows: a long run that is interrupted is not lost.
-            content = {"machine": _machine(), "fsync_ms": fsync_ms, "figures": figures}
-            arguments.out.write_text(json.dumps(content, indent=2) + "\n")
-    table = Table(title=f"rifl / plain grpcio, medians of pairs; one fsync: {fsync_ms:.2f} ms")
-    for column in _COLUMNS:
+    console = Console(width=160)
+    if arguments.list:
+        for flavor, case in _all():
+            console.print(_name(case, flavor))
+        return
+    results = Results(arguments.out)
+    measured = _measure(arguments, results, console)
+    table = Table(title="rifl to what it is compared with: medians of pairs (95 %)")
+    for column in COLUMNS:
         table.add_column(column, justify="left" if column == "case" else "right")
-    for measured in figures:
-        table.add_row(*_row(measured))
+    for name, figure in results.figures().items():
+        if name in measured:
+            table.add_row(*row(name, figure), style=None if measured[name] else "red")
     console.print(table)
     if arguments.plots is not None:
-        _plots(arguments.plots, figures)
-        (arguments.plots / "performance-figures.md").write_text(_markdown(figures))
+        _plots(arguments.plots, results)
+        (arguments.plots / "performance-figures.md").write_text(
+            "# All figures\n\nWritten by `make bench`; see [performance](performance.md).\n\n"
+            + markdown(results.figures())
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What is measured: each case is one side beside another, and what is to be reached.
 
 A side is a server and a way to call it. To measure something else, give
-``benchmarks.server`` another ``--store`` or ``--kind``, or ``benchmarks.sides``
-another client, and add a line here.
+``benchmarks.behaviors`` another kind, or ``benchmarks.sides`` another client, and add a
+line here.
 """
 
 from __future__ import annotations
@@ -10,64 +10,135 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Case", "Side", "cases"]
+__all__ = ["Case", "Side", "Targets", "cases"]
 
 _CALLERS = (1, 16, 64)
+_BOTH = ("sync", "aio")
+# Those whose library has no asynchronous form for a handler.
+_SYNC = ("sync",)
 
 
 class Side(NamedTuple):
-    """A server over ``store`` ("none": plain grpcio) and who calls it.
+    """A server with a database and who calls it.
 
-    ``kind`` is how the method is declared. ``client``: "rifl", "plain" grpcio, grpcio
-    with a "header" as long as ours, grpcio with its own "retry" policy, or a "replay"
-    of one call again and again.
+    ``store``: none, memory, sqlite, redis or postgres. ``kind``: how the method is
+    declared to rifl, or what guards it in rifl's place (``benchmarks.behaviors``).
+    ``client``: "rifl"; "plain" grpcio; grpcio with a "header" as long as ours, with an
+    idempotency key of each call's own ("keyed"), with gRPC's own "retry" policy, or a
+    "replay" of one call again and again.
     """
 
     store: str
-    kind: str
-    client: str
+    kind: str = "plain"
+    client: str = "plain"
 
 
-PLAIN = Side("none", "plain", "plain")
-HEADER = Side("none", "plain", "header")
+class Targets(NamedTuple):
+    """What is to be reached; None where nothing is.
+
+    ``throughput`` is the least ratio; ``latency`` and ``client_cpu`` are the largest
+    ones. ``fsyncs``: how many measured fsyncs more than theirs our latency may be.
+    """
+
+    throughput: float | None = None
+    latency: float | None = None
+    client_cpu: float | None = None
+    fsyncs: float | None = None
 
 
 class Case(NamedTuple):
-    """A figure: ``ours`` to ``theirs``.
-
-    ``target`` is the least throughput ratio. ``fsyncs`` is, instead, how many
-    measured fsyncs more than theirs our latency may be.
-    """
+    """A figure: ``ours`` to ``theirs``, at so many callers, on servers of these flavors."""
 
     name: str
     callers: int
     ours: Side
-    theirs: Side = PLAIN
-    target: float | None = None
-    fsyncs: float | None = None
+    theirs: Side
+    targets: Targets = Targets()
+    flavors: tuple[str, ...] = _BOTH
+
+
+PLAIN = Side("none")
+HEADER = Side("none", client="header")
 
 
 def cases() -> Iterator[Case]:
-    """Yield every case; each is measured on sync and aio servers and clients."""
-    memory = Side("memory:", "plain", "rifl")
+    """Yield every case; those with the same sides follow each other."""
+    yield from _memory()
+    yield from _sqlite()
+    yield Case(
+        "replayed answers",
+        1,
+        Side("memory", client="replay"),
+        PLAIN,
+        Targets(latency=1.3),
+    )
+    for callers in (1, 16):
+        yield Case("gRPC's retry policy", callers, Side("none", client="retry"), PLAIN)
+    yield from _redis()
+    yield from _postgres()
+    for callers in (1, 16):
+        yield Case(
+            "sqlite plain, to DBOS",
+            callers,
+            Side("sqlite", "plain", "rifl"),
+            Side("sqlite", "dbos", "keyed"),
+            flavors=_SYNC,
+        )
+
+
+def _memory() -> Iterator[Case]:
+    memory = Side("memory", client="rifl")
     for callers in _CALLERS:
-        aimed = callers < 64
-        yield Case("memory", callers, memory, PLAIN, 0.90 if aimed else None)
-        yield Case("memory, same header", callers, memory, HEADER, 0.95 if aimed else None)
+        targets = Targets(throughput=0.90 if callers < 64 else None)
+        yield Case("memory", callers, memory, PLAIN, targets)
+    for callers in _CALLERS:
+        targets = Targets(
+            throughput=0.95 if callers < 64 else None,
+            latency=1.05 if callers == 1 else None,
+            client_cpu=1.15,
+        )
+        yield Case("memory, to the same header", callers, memory, HEADER, targets)
+
+
+def _sqlite() -> Iterator[Case]:
     for kind, commits, ratio in (
         ("idempotent", "one commit", 0.80),
-        ("atomic", "its own commit", 0.80),
         ("plain", "two commits", 0.65),
+        ("atomic", "its own commit", 0.80),
     ):
         for callers in _CALLERS:
-            yield Case(
-                f"sqlite {kind}, {commits}",
-                callers,
-                Side("sqlite:///{}", kind, "rifl"),
-                PLAIN,
-                ratio if callers > 1 else None,
-                (2.3 if kind == "plain" else 1.3) if callers == 1 else None,
+            targets = Targets(
+                throughput=ratio if callers > 1 else None,
+                fsyncs=(2.3 if kind == "plain" else 1.3) if callers == 1 else None,
             )
-    yield Case("replayed answers", 1, Side("memory:", "plain", "replay"), PLAIN, 1 / 1.3)
-    yield Case("gRPC's retry policy", 1, Side("none", "plain", "retry"))
-    yield Case("gRPC's retry policy", 16, Side("none", "plain", "retry"))
+            ours = Side("sqlite", kind, "rifl")
+            yield Case(f"sqlite {kind}, {commits}", callers, ours, PLAIN, targets)
+    # The commits of handlers follow each other with and without us.
+    for callers in (1, 16):
+        ours = Side("sqlite", "atomic", "rifl")
+        theirs = Side("sqlite", "transaction")
+        yield Case("sqlite atomic, to the own transaction", callers, ours, theirs)
+
+
+def _redis() -> Iterator[Case]:
+    ours = Side("redis", client="rifl")
+    for callers in _CALLERS:
+        yield Case("redis", callers, ours, PLAIN)
+    for callers in _CALLERS:
+        guard = Side("redis", "guard", "keyed")
+        yield Case("redis, to a hand-written guard", callers, ours, guard, Targets(throughput=1.0))
+    for callers in _CALLERS:
+        powertools = Side("redis", "powertools", "keyed")
+        yield Case(
+            "redis, to Powertools", callers, ours, powertools, Targets(throughput=1.0), _SYNC
+        )
+
+
+def _postgres() -> Iterator[Case]:
+    for callers in _CALLERS:
+        yield Case("postgres", callers, Side("postgres", client="rifl"), PLAIN)
+    for callers in _CALLERS:
+        ours = Side("postgres", "atomic", "rifl")
+        theirs = Side("postgres", "transaction")
+        targets = Targets(latency=1.15)
+        yield Case("postgres atomic, to the own transaction", callers, ours, theirs, targets)

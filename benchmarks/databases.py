@@ -1,0 +1,63 @@
+"""Redis and PostgreSQL for what is measured: real, durable, started when first asked for."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["Databases"]
+
+
+class Databases:
+    """One server of each kind for a whole run; each side has a part of it of its own.
+
+    Both sync every write before they answer. Leaving the context ends them and removes
+    their files. One thread.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="rifl-bench-"))
+        self._numbers = itertools.count(1)
+        self._redis: Any = None
+        self._postgres: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for server in (self._redis, self._postgres):
+            if server is not None:
+                server.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def urls(self, name: str) -> tuple[str, str]:
+        """Return URLs of a fresh database: rifl's, and the one for a handler's own use.
+
+        ``name``: none, memory, sqlite, redis or postgres.
+        """
+        number = next(self._numbers)
+        if name == "redis":
+            if self._redis is None:
+                from chaos.redis_server import RedisServer
+
+                self._redis = RedisServer(self._folder)
+            return self._redis.url(namespace=f"bench{number}"), self._redis.url()
+        if name == "postgres":
+            if self._postgres is None:
+                from chaos.postgres_server import PostgresServer
+
+                self._postgres = PostgresServer()
+            return self._postgres.url(schema=f"bench{number}"), self._postgres.url()
+        if name == "sqlite":
+            url = f"sqlite:///{self._folder / f'bench{number}.db'}"
+            return url, url
+        return ("none" if name == "none" else f"{name}:"), ""

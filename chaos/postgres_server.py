@@ -1,0 +1,134 @@
+"""A real PostgreSQL: a cluster of its own in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from chaos.ports import free_port
+
+__all__ = ["PostgresServer", "postgres_executables"]
+
+_START_S = 60.0
+
+
+def postgres_executables() -> Path:
+    """Return the directory of initdb and postgres, of the newest version there is."""
+    if found := shutil.which("initdb"):
+        # It may be a link to it alone.
+        return Path(found).resolve().parent
+    for where in ("/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb"):
+        versions = sorted(Path("/").glob(where[1:]), key=lambda path: path.parts)
+        if versions:
+            return versions[-1].parent
+    raise RuntimeError(
+        "no PostgreSQL server was found; on Debian and Ubuntu: apt-get install postgresql"
+    )
+
+
+def _as_user() -> list[str]:
+    """Return what to begin a command with: PostgreSQL does not run as root."""
+    if os.geteuid() != 0:
+        return []
+    user = _user()
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+def _user() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise RuntimeError("PostgreSQL does not run as root, and there is no other user")
+
+
+class PostgresServer:
+    """A server on 127.0.0.1, with the settings of a fresh installation."""
+
+    def __init__(self, **settings: str) -> None:
+        self.binaries = postgres_executables()
+        # Not below the caller's directory, into which only its own user may look.
+        self.directory = Path(tempfile.mkdtemp(prefix="rifl-postgres-"))
+        if os.geteuid() == 0:
+            os.chown(self.directory, _user().pw_uid, _user().pw_gid)
+        self._make(self.directory / "data")
+        self.port = free_port()
+        self.settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": "200",
+            "shared_buffers": "32MB",
+            **settings,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def _make(self, data: Path) -> None:
+        self._run("initdb", "-D", data, "-U", "rifl", "--auth=trust", "--no-sync", "-E", "UTF8")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers; RuntimeError if it does not."""
+        arguments = [str(self.binaries / "postgres"), "-D", str(self.directory / "data")]
+        arguments += ["-p", str(self.port)]
+        for name, value in self.settings.items():
+            arguments += ["-c", f"{name}={value}"]
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                [*_as_user(), *arguments], stdout=log, stderr=log, cwd="/"
+            )
+        end, pause = time.monotonic() + _START_S, threading.Event()
+        while not self._answers(self._process):
+            if time.monotonic() > end:
+                raise RuntimeError("PostgreSQL does not answer")
+            pause.wait(0.005)
+
+    def crash(self) -> None:
+        """End it as a crash does: no checkpoint, and recovery at the next start."""
+        self._end(signal.SIGQUIT)
+
+    def stop(self) -> None:
+        """End it and remove all it has written."""
+        self._end(signal.SIGQUIT)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        """Return a connection of the caller's own."""
+        return psycopg.connect(self.url(), **options)
+
+    def url(self, host: str = "", **options: Any) -> str:
+        """Return the store's URL with these options."""
+        query = "&".join(f"{name}={value}" for name, value in options.items())
+        where = host or f"127.0.0.1:{self.port}"
+        return f"postgresql://rifl@{where}/postgres" + (f"?{query}" if query else "")
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+            self._process = None
+
+    def _answers(self, process: subprocess.Popen[bytes]) -> bool:
+        if process.poll() is not None:
+            raise RuntimeError((self.directory / "log").read_text()[-2000:])
+        try:
+            self.connect(connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _run(self, name: str, *arguments: Any) -> None:
+        command = [*_as_user(), str(self.binaries / name), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, cwd="/", check=False)  # noqa: S603 - our own
+        if done.returncode:
+            raise RuntimeError(f"{name} failed: {done.stderr.decode()[-2000:]}")
