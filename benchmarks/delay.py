@@ -2,62 +2,64 @@
 
 Bytes arrive so much later, in order, in both directions. Prints its own address; ends
 when its standard input closes. A process of its own, so that its work is not charged
-to what is measured.
+to what is measured. Threads that sleep, since an event loop's timers are rounded up
+to a millisecond, on each of four hops of a call.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import contextlib
 import os
+import queue
 import socket
 import sys
+import threading
+import time
 
 __all__ = ["main"]
 
 
-async def _carry(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float
-) -> None:
-    loop = asyncio.get_running_loop()
-    waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-
-    async def deliver() -> None:
-        while True:
-            due, data = await waiting.get()
-            if (left := due - loop.time()) > 0:
-                await asyncio.sleep(left)
-            if not data:
-                writer.close()
-                return
-            writer.write(data)
-
-    delivering = asyncio.create_task(deliver())
-    try:
-        while data := await reader.read(1 << 16):
-            waiting.put_nowait((loop.time() + delay_s, data))
-    except ConnectionError:
-        pass
-    waiting.put_nowait((loop.time(), b""))
-    await delivering
-
-
-async def _serve(host: str, port: int, delay_s: float) -> None:
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def _read(source: socket.socket, waiting: queue.SimpleQueue[tuple[float, bytes]], s: float) -> None:
+    data = b"..."
+    while data:
         try:
-            far_reader, far_writer = await asyncio.open_connection(host, port)
+            data = source.recv(1 << 16)
         except OSError:
-            writer.close()
-            return
-        for end in (writer, far_writer):
-            end.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.gather(
-            _carry(reader, far_writer, delay_s), _carry(far_reader, writer, delay_s)
-        )
+            data = b""
+        waiting.put((time.monotonic() + s, data))
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    print(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, os.read, 0, 1)
+
+def _write(to: socket.socket, waiting: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            due, data = waiting.get()
+            if (left := due - time.monotonic()) > 0:
+                time.sleep(left)
+            if not data:
+                to.shutdown(socket.SHUT_WR)
+                return
+            to.sendall(data)
+
+
+def _carry(source: socket.socket, to: socket.socket, delay_s: float) -> None:
+    waiting: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(source, waiting, delay_s), daemon=True).start()
+    threading.Thread(target=_write, args=(to, waiting), daemon=True).start()
+
+
+def _serve(listener: socket.socket, host: str, port: int, delay_s: float) -> None:
+    while True:
+        near, _ = listener.accept()
+        try:
+            far = socket.create_connection((host, port))
+        except OSError:
+            near.close()
+            continue
+        for end in (near, far):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _carry(near, far, delay_s)
+        _carry(far, near, delay_s)
 
 
 def main() -> int:
@@ -67,7 +69,12 @@ def main() -> int:
     parser.add_argument("--delay-ms", type=float, required=True, help="each way")
     options = parser.parse_args()
     host, _, port = options.to.rpartition(":")
-    asyncio.run(_serve(host, int(port), options.delay_ms / 1000))
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(f"127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    threading.Thread(
+        target=_serve, args=(listener, host, int(port), options.delay_ms / 1000), daemon=True
+    ).start()
+    os.read(0, 1)
     return 0
 
 

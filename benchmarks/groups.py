@@ -144,14 +144,19 @@ def _zipf(skew: float, seed: int) -> Callable[[], int]:
 
 
 def latency(directory: Path, seconds: float, delay_ms: float, redis: str) -> dict[str, float]:
-    """Median milliseconds of one caller: rifl alone, one round trip, append first."""
+    """Median milliseconds of one caller: plain gRPC, rifl alone, one round trip, append first.
+
+    The plain call goes the same way to the same server: it is what one round trip takes.
+    """
     found = {}
     with (
         _process("benchmarks.keyed", "--listen", "127.0.0.1:0") as alone,
         _behind(alone[0], delay_ms) as target,
+        grpc.insecure_channel(target) as plain,
         _channel(target) as channel,
     ):
-        found["alone"] = run_sync(_keyed(_stub(channel, PUT), _zipf(0, 1)), 1, seconds)
+        for name, way in (("plain", plain), ("alone", channel)):
+            found[name] = run_sync(_keyed(_stub(way, PUT), _zipf(0, 1)), 1, seconds)
     with (
         _behind(redis, delay_ms) as store,
         _group(f"redis://{store}/0?group=bench{delay_ms}", delay_ms) as (target, _, _),
@@ -238,12 +243,12 @@ def main() -> int:
                 for delay_ms in _DELAYS_MS:
                     found = latency(directory, options.seconds, delay_ms, at)
                     result[f"latency_ms_{delay_ms}"] = found
-                    trips = "".join(
-                        f", {name} {found[name] / (2 * delay_ms):.2f} round trips"
-                        for name in ("fast", "synced")
-                        if delay_ms
+                    trips = ", ".join(
+                        f"{name} {found[name] / found['plain']:.2f}"
+                        for name in ("alone", "fast", "synced")
                     )
-                    console.print(f"delay {delay_ms} ms each way: {_ms(found)}{trips}")
+                    console.print(f"delay {delay_ms} ms each way: {_ms(found)}", soft_wrap=True)
+                    console.print(f"  in plain calls: {trips}")
         for callers in _CALLERS if wanted("throughput") else ():
             figures = throughput(directory, options.seconds, callers)
             result[f"throughput_{callers}"] = figures

@@ -108,7 +108,7 @@ class Appender:
                 due_in_s = leader.due_in(store.now())
                 if due_in_s == 0.0:
                     return leader.take()
-                store.work.wait(due_in_s)
+                store.wait_for_work(due_in_s)
 
     def _append(self, batch: Batch) -> int | None:
         entries = [NewEntry(placed.what.body) for placed in batch.placed]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
@@ -39,6 +40,9 @@ from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
 
 __all__ = ["Arrival", "GroupStore", "LogWrite", "not_by_log"]
+
+# The same point in time, reckoned twice.
+_ROUNDING_S = 1e-6
 
 
 class Arrival:
@@ -112,6 +116,8 @@ class GroupStore(EmbeddedStore):
         self.leases: LeaseStorage
         # For the appender, and everyone who looks whether there is something to do.
         self.work = threading.Condition(self._lock)
+        # When the appender looks again by itself; never woken before without need.
+        self._appender_looks_at = 0.0
         self.state = GroupState()
         self._use(self.state)
         self.leader: Leader | None = None
@@ -154,6 +160,16 @@ class GroupStore(EmbeddedStore):
     def now(self) -> float:
         """Return the seconds that places are timed by."""
         return self._clock()
+
+    def wait_for_work(self, due_in_s: float | None) -> None:
+        """Let the appender wait, with the lock held, until something may be due.
+
+        ``due_in_s``: of what is placed already, None if nothing is.
+        """
+        self._appender_looks_at = math.inf if due_in_s is None else self._clock() + due_in_s
+        self.work.wait(due_in_s)
+        # It is about to look, and needs no more waking.
+        self._appender_looks_at = 0.0
 
     def new_state(self) -> GroupState:
         """Return a state as it is before the first entry."""
@@ -338,7 +354,7 @@ class GroupStore(EmbeddedStore):
                 pending = self._wait_for(lsn)
                 if call.configuration:
                     call.marks = self._marks
-            self.work.notify_all()
+            self._wake_appender(leader, now)
         _wake(come)
         if pending is None:
             self._strike("answered")
@@ -555,6 +571,16 @@ class GroupStore(EmbeddedStore):
                 entry = ClientRemoved(client_id)
                 body = entry_to_bytes(entry)
                 leader.place_event(LogWrite(entry, body, None, 0), len(body), self._clock())
+
+    def _wake_appender(self, leader: Leader, now: float) -> None:
+        """Wake the appender if something is due before it looks by itself.
+
+        Most entries behind the first of a batch are not: each wake-up for nothing would
+        cost two switches of threads.
+        """
+        due_in_s = leader.due_in(now)
+        if due_in_s is not None and now + due_in_s < self._appender_looks_at - _ROUNDING_S:
+            self.work.notify_all()
 
     def _wait_for(self, lsn: int) -> Pending:
         pending = Pending()
