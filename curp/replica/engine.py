@@ -23,6 +23,7 @@ class GroupEngine(Engine):
         super().__init__(store, *arguments, **more)
         self._group = store
         self._services = services
+        store.arrive = self._arrive_batched
 
     def arrive(
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
@@ -36,9 +37,24 @@ class GroupEngine(Engine):
                 raise refusal
             raise not_by_log(refusal, parse_call(header, method, b""))
         call = super().arrive(method, request, context, read)
-        facts = self._services.facts(method)
+        self._take(call, request, read)
+        return call
+
+    def authenticate(self, call: Call, context: Any) -> None:
+        """As ``rifl``'s, on the leader only."""
+        if not self._group.serving:
+            raise not_by_log(self._group.not_leader(), call)
+        super().authenticate(call, context)
+
+    def _arrive_batched(self, call: Call) -> None:
+        """Keep what the log needs of a batch's call, whose header is the batch's."""
+        request: bytes = call.request  # type: ignore[attr-defined]  # it is a BatchedCall
+        self._take(call, request, self._services.reader(call.method))
+
+    def _take(self, call: Call, request: bytes, read: Callable[[bytes], Any] | None) -> None:
+        facts = self._services.facts(call.method)
         if facts is None:
-            return call
+            return
         call.extra = Arrival(
             request,
             facts.keys(request, read),
@@ -53,4 +69,3 @@ class GroupEngine(Engine):
         if call.stamp == (0, 0):
             # A caller without our header: replay needs a stamp all the same.
             call.stamp = (time.time_ns() // 1000, secrets.randbits(64))
-        return call

@@ -30,7 +30,9 @@ from rifl.core.errors import (
     RiflError,
     SessionClosed,
 )
+from rifl.core.groups import Replies, Together
 from rifl.core.invariant import InvariantViolated
+from rifl.core.later import Later
 from rifl.core.namespace import is_namespace
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
@@ -56,6 +58,7 @@ class Arrival:
         "keys",
         "reads",
         "request",
+        "shared",
         "turn",
     )
 
@@ -78,6 +81,17 @@ class Arrival:
         self.reads = reads
         self.deterministic = deterministic
         self.turn: Turn | None = None
+        # Where the turn is a whole batch's.
+        self.shared: _Shared | None = None
+
+
+class _Shared:
+    """Those of a batch that have one turn, which the last of them gives back."""
+
+    __slots__ = ("attempts",)
+
+    def __init__(self, attempts: set[Attempt]) -> None:
+        self.attempts = attempts
 
 
 class LogWrite(NamedTuple):
@@ -135,6 +149,8 @@ class GroupStore(EmbeddedStore):
         self._marks: tuple[tuple[str, str], ...] = ()
         self._leader_address = ""
         self._policies: MethodPolicies
+        # Gives a batch's call its arrival, which single calls bring along.
+        self.arrive: Callable[[Call], None] = lambda call: None
         # Told of requests that are in the log, outside any lock.
         self.on_synced: Callable[[list[Collectable]], None] | None = None
         # Where a test lets the process die.
@@ -285,6 +301,8 @@ class GroupStore(EmbeddedStore):
         replies: list[Any] = []
         for call in calls:
             try:
+                if call.extra is None:
+                    self.arrive(call)
                 replies.append(self.claim(call, policy))
             except RiflError as refusal:
                 replies.append(refusal)
@@ -292,29 +310,106 @@ class GroupStore(EmbeddedStore):
 
     def start(self, attempt: Attempt) -> Pending | None:
         """Wait for the turn on the call's conflict keys."""
-        if attempt.call.extra is None:
-            # Its request could not be replayed: it is not here.
-            raise BadHeader("a group takes no batches: send the calls one by one")
-        arrival = _arrival(attempt.call)
-        turn = arrival.turn = Turn(arrival.keys, reads=arrival.reads)
+        return self._ask_turn([attempt])
+
+    def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
+        """Wait for one turn on the keys of all.
+
+        A turn each would have calls of a batch wait for one another, and they end
+        together.
+        """
+        replies: list[Any] = [None] * len(attempts)
+        ready: list[Attempt] = []
         with self._lock:
-            self._own(attempt)
-            if self._turns.ask(turn):
+            for at, attempt in enumerate(attempts):
+                try:
+                    self._own(attempt)
+                except Deposed as error:
+                    replies[at] = error
+                else:
+                    ready.append(attempt)
+        if not ready:
+            return replies
+        pending = self._ask_turn(ready)
+        if pending is None:
+            return replies
+        return Together([pending if reply is None else reply for reply in replies])
+
+    def _ask_turn(self, attempts: list[Attempt]) -> Pending | None:
+        arrivals = []
+        for attempt in attempts:
+            if attempt.call.extra is None:
+                # Its request could not be replayed: the group has not seen it.
+                raise BadHeader(
+                    f"{attempt.call.method} is not the group's: its servicer was not added to the "
+                    "replica's registrar"
+                )
+            arrivals.append(_arrival(attempt.call))
+        all_keys = [arrival.keys for arrival in arrivals]
+        keys = frozenset().union(*all_keys) if all(all_keys) else frozenset()
+        turn = Turn(keys, reads=all(arrival.reads for arrival in arrivals))
+        shared = _Shared(set(attempts)) if len(attempts) > 1 else None
+        with self._lock:
+            for attempt, arrival in zip(attempts, arrivals, strict=True):
+                self._own(attempt)
+                arrival.turn, arrival.shared = turn, shared
+                # Counted from now: it may run as soon as it is woken.
                 self._executing[attempt] = self._term
+            if self._turns.ask(turn):
                 return None
             pending = self._waiting_turns[turn] = Pending()
-            # Counted from now: it may run as soon as it is woken.
-            self._executing[attempt] = self._term
             return pending
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Give the operation its place; return at once if it may be answered first."""
-        call = attempt.call
-        arrival = _arrival(call)
+        arrival = _arrival(attempt.call)
         if arrival.reads:
             return self._finish_read(attempt, arrival)
         self._strike("executed")
-        refusal = arrival.turn is None
+        write = self._write(attempt, record)
+        with self._lock:
+            pending, come = self._place(attempt, write)
+        _wake(come)
+        if pending is None:
+            self._strike("answered")
+        return pending
+
+    def finish_all(
+        self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]
+    ) -> Replies | Later:
+        """Give operations their places, one behind the other: one append takes them all.
+
+        Up to the bounds of an append. None of a batch is answered first (invariant 1): its
+        header has no configuration number, and so no witness has it.
+        """
+        replies: list[Any] = [None] * len(attempts)
+        writes: list[tuple[int, Attempt, LogWrite]] = []
+        self._strike("executed")
+        for at, (attempt, record) in enumerate(zip(attempts, records, strict=True)):
+            try:
+                arrival = _arrival(attempt.call)
+                if arrival.reads:
+                    replies[at] = self._finish_read(attempt, arrival)
+                else:
+                    writes.append((at, attempt, self._write(attempt, record)))
+            except Exception as error:  # noqa: BLE001 - its own; the others go on
+                replies[at] = error
+        come: list[Pending] = []
+        with self._lock:
+            for at, attempt, write in writes:
+                try:
+                    replies[at], ready = self._place(attempt, write)
+                except Deposed as error:
+                    replies[at] = error
+                else:
+                    come += ready
+        _wake(come)
+        return Together(replies)
+
+    def _write(self, attempt: Attempt, record: CompletionRecord) -> LogWrite:
+        """Return the entry; made here, where what cannot be written is recorded as such."""
+        call = attempt.call
+        arrival = _arrival(call)
         entry = operation_of(
             call,
             arrival.request,
@@ -322,43 +417,47 @@ class GroupStore(EmbeddedStore):
             arrival.keys,
             first_incomplete=arrival.first_incomplete,
             completed=arrival.completed,
-            refusal=refusal,
+            refusal=arrival.turn is None,
         )
-        # Here, where what cannot be written is recorded as such.
-        body = entry_to_bytes(entry)
+        return LogWrite(entry, entry_to_bytes(entry), attempt, call.configuration)
+
+    def _place(self, attempt: Attempt, write: LogWrite) -> tuple[Pending | None, list[Pending]]:
+        """Give an operation its place, with the lock held.
+
+        What it waits for, None if it is answered first; and whose turn has come.
+        """
+        call = attempt.call
+        arrival = _arrival(call)
+        refusal = arrival.turn is None
+        leader = self._own(attempt)
+        now = self._clock()
+        registered = self._register(call.client_id, leader, now)
+        wish = Wish(
+            call.configuration,
+            # A plain key's record has its time: a later leader may still have the
+            # one before, and would take the request on a witness for known.
+            registered and (call.key is None or attempt.entry.keyed_only),
+            arrival.deterministic and not refusal,
+        )
+        size = len(write.body)
+        try:
+            if refusal:
+                # It has no effect, and so no place among those that have.
+                lsn, speed = leader.place_event(write, size, now), Speed.NONDETERMINISTIC
+            else:
+                lsn, speed = leader.place(write, size, now, arrival.keys, wish)
+                self.speeds[speed] += 1
+            come = self._give_back(attempt)
+        except InvariantViolated as violation:
+            self._broken(violation)
+            raise
         pending: Pending | None = None
-        with self._lock:
-            leader = self._own(attempt)
-            now = self._clock()
-            registered = self._register(call.client_id, leader, now)
-            wish = Wish(
-                call.configuration,
-                # A plain key's record has its time: a later leader may still have the
-                # one before, and would take the request on a witness for known.
-                registered and (call.key is None or attempt.entry.keyed_only),
-                arrival.deterministic and not refusal,
-            )
-            write = LogWrite(entry, body, attempt, call.configuration)
-            try:
-                if refusal:
-                    # It has no effect, and so no place among those that have.
-                    lsn, speed = leader.place_event(write, len(body), now), Speed.NONDETERMINISTIC
-                else:
-                    lsn, speed = leader.place(write, len(body), now, arrival.keys, wish)
-                    self.speeds[speed] += 1
-                come = self._give_back(attempt)
-            except InvariantViolated as violation:
-                self._broken(violation)
-                raise
-            if speed is not Speed.FAST:
-                pending = self._wait_for(lsn)
-                if call.configuration:
-                    call.marks = self._marks
-            self._wake_appender(leader, now)
-        _wake(come)
-        if pending is None:
-            self._strike("answered")
-        return pending
+        if speed is not Speed.FAST:
+            pending = self._wait_for(lsn)
+            if call.configuration:
+                call.marks = self._marks
+        self._wake_appender(leader, now)
+        return pending, come
 
     def abandon(self, attempt: Attempt) -> Pending | None:
         """Make the call new again, which nothing but a failed start does."""
@@ -590,9 +689,14 @@ class GroupStore(EmbeddedStore):
 
     def _give_back(self, attempt: Attempt) -> list[Pending]:
         self._executing.pop(attempt, None)
-        turn = _arrival(attempt.call).turn
+        arrival = _arrival(attempt.call)
+        turn, shared = arrival.turn, arrival.shared
         if turn is None or attempt.ended:
             return []
+        if shared is not None:
+            shared.attempts.discard(attempt)
+            if shared.attempts:
+                return []
         self._waiting_turns.pop(turn, None)
         return self._come(self._turns.give_back(turn))
 

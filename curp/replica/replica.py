@@ -461,6 +461,11 @@ def _check(policies: MethodPolicies) -> None:
         if policy.unrecorded:
             # A later leader may run what is on a witness: it must find an answer (13).
             raise PolicyError("in a group every answer is recorded: unrecorded cannot be honoured")
+        if policy.batch_concurrency > 1:
+            raise PolicyError(
+                "in a group a batch's calls run in its order, which is the log's: "
+                "batch_concurrency cannot be honoured"
+            )
 
 
 def _observer_failed(method: str, error: Exception) -> None:

@@ -125,6 +125,12 @@ class Services:
         """Return what is known of a method, None for one that is not replicated."""
         return self._facts.get(method)
 
+    def reader(self, method: str) -> Callable[[bytes], Any] | None:
+        """Return a method's deserializer, None where its requests are bytes."""
+        handler = self._handlers.get(method)
+        reader: Callable[[bytes], Any] | None = getattr(handler, "request_deserializer", None)
+        return reader
+
     def keys(self, method: str, request: bytes) -> _Keys:
         """Return a request's conflict keys; none where the method is not known."""
         facts = self._facts.get(method)
