@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import structlog
 from google.protobuf.json_format import MessageToDict
 
 from curp.cli.asking import Group, GroupError
-from curp.cli.serving import serve
+from curp.cli.serving import ServeOptions, serve
 from curp.log.commands import add_log_commands
 from curp.log.errors import LogError
+from curp.security import (
+    add_client_options,
+    add_server_options,
+    add_token_option,
+    channel_credentials,
+    check_options,
+    read_token,
+    server_credentials,
+)
 from curp.v1 import curp_pb2 as pb
 from rifl.core.policy import PolicyError
 
@@ -21,11 +34,18 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code: 0, 1 for what failed, 2 for what was asked wrongly."""
-    arguments = _parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["witness"] and given[1:2] and given[1].startswith("-"):
+        from curp.witness.__main__ import main as witness
+
+        return witness(given[1:])
+    arguments = _parser().parse_args(given)
+    if hasattr(arguments, "tls_key"):
+        check_options(arguments.parser, arguments)
     try:
         code: int = arguments.run(arguments)
-    except (GroupError, LogError, PolicyError, ValueError) as error:
-        sys.stderr.write(f"curp: {error}\n")
+    except (GroupError, LogError, PolicyError, ImportError, OSError, ValueError, RuntimeError) as e:
+        sys.stderr.write(f"curp: {e}\n")
         return 1
     return code
 
@@ -47,29 +67,49 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--nondeterministic", action="append", default=[], metavar="/PKG.SVC/METHOD")
     run.add_argument("--threads", type=int, default=32)
     run.add_argument("--lease-term", type=float, default=1.0, metavar="SECONDS")
-    run.set_defaults(run=_serve)
+    add_server_options(run)
+    run.add_argument(
+        "--witness-authorities",
+        type=Path,
+        metavar="PEM",
+        help="speak TLS to witnesses, whose certificates one of these signed, and show ours",
+    )
+    add_token_option(run)
+    run.add_argument("--health", action="store_true", help="gRPC health: SERVING on the leader")
+    run.add_argument("--reflection", action="store_true", help="gRPC reflection")
+    run.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
+    run.add_argument("--log-json", action="store_true", help="events as JSON lines")
+    run.set_defaults(run=_serve, parser=run)
 
     status = commands.add_parser("status", help="what each replica does")
     status.add_argument("target", nargs="+", metavar="HOST:PORT")
     status.add_argument("--json", action="store_true")
-    status.set_defaults(run=_status)
+    add_client_options(status)
+    status.set_defaults(run=_status, parser=status)
 
-    witness = commands.add_parser("witness", help="change the list of witnesses")
+    witness = commands.add_parser(
+        "witness",
+        help="run a witness (--listen HOST:PORT), or change the list of witnesses",
+        epilog="curp witness --listen HOST:PORT ... runs one: as python -m curp.witness.",
+    )
     changes = witness.add_subparsers(required=True, metavar="CHANGE")
     for name in ("add", "remove"):
         change = changes.add_parser(name)
         change.add_argument("target", metavar="HOST:PORT", help="any replica")
         change.add_argument("witness", nargs="+", metavar="HOST:PORT")
-        change.set_defaults(run=_change, change=name)
+        add_client_options(change)
+        change.set_defaults(run=_change, change=name, parser=change)
     replace = changes.add_parser("replace", help="one by another")
     replace.add_argument("target", metavar="HOST:PORT", help="any replica")
     replace.add_argument("witness", nargs=2, metavar="HOST:PORT")
-    replace.set_defaults(run=_change, change="replace")
+    add_client_options(replace)
+    replace.set_defaults(run=_change, change="replace", parser=replace)
 
     transfer = commands.add_parser("transfer", help="have another replica lead")
     transfer.add_argument("target", metavar="HOST:PORT", help="any replica")
     transfer.add_argument("--to", default="", metavar="NAME", help="the one that should")
-    transfer.set_defaults(run=_transfer)
+    add_client_options(transfer)
+    transfer.set_defaults(run=_transfer, parser=transfer)
 
     log = commands.add_parser("log", help="look into a log, or check it")
     add_log_commands(log)
@@ -83,24 +123,62 @@ def _serve(arguments: argparse.Namespace) -> int:
         if not equals:
             raise GroupError(f"{text!r} is not /PKG.SVC/METHOD=FIELD")
         keys.setdefault(method, []).append(field)
+    _log_to_stderr(as_json=arguments.log_json)
+    options = ServeOptions(
+        listen=arguments.listen,
+        address=arguments.address or arguments.listen,
+        threads=arguments.threads,
+        credentials=server_credentials(arguments),
+        health=arguments.health,
+        reflection=arguments.reflection,
+        metrics=arguments.metrics,
+    )
     return serve(
         arguments.servicer,
         arguments.engine,
+        options,
         name=arguments.name,
-        listen=arguments.listen,
-        address=arguments.address,
         witnesses=arguments.witness,
         replicas=arguments.replica,
         conflict_keys=keys,
         read_only=arguments.read_only,
         nondeterministic=arguments.nondeterministic,
-        threads=arguments.threads,
         lease_term_s=arguments.lease_term,
+        peer_property=arguments.peer_property,
+        group_token=read_token(arguments.group_token_file),
+        witness_credentials=channel_credentials(
+            arguments.witness_authorities, arguments.tls_key, arguments.tls_certificate
+        ),
     )
 
 
+def _log_to_stderr(*, as_json: bool) -> None:
+    # Standard output tells the address, and nothing else.
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if as_json:
+        renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _group(arguments: argparse.Namespace, targets: Sequence[str]) -> Group:
+    credentials = channel_credentials(
+        arguments.tls_authorities, arguments.tls_key, arguments.tls_certificate
+    )
+    token = read_token(arguments.group_token_file)
+    return Group(targets, credentials=credentials, group_token=token)
+
+
 def _status(arguments: argparse.Namespace) -> int:
-    statuses = Group(arguments.target).statuses()
+    statuses = _group(arguments, arguments.target).statuses()
     if arguments.json:
         told = [
             {"address": address, **({} if status is None else MessageToDict(status))}
@@ -131,6 +209,11 @@ def _lines(address: str, status: pb.GroupStatusReply | None) -> list[str]:
             f"  witness {listed}  {witness.mode}  configuration {witness.configuration}  "
             f"holds {witness.held} of {witness.slots}"
         )
+    lines += [
+        f"  witness {wanted}  could not be started"
+        for wanted in status.wanted_witnesses
+        if wanted not in status.configuration.witnesses
+    ]
     return lines
 
 
@@ -151,13 +234,13 @@ def _change(arguments: argparse.Namespace) -> int:
             return [one for one in present if one not in given]
         return [given[1] if one == given[0] else one for one in present]
 
-    found = Group([arguments.target]).change_witnesses(changed)
+    found = _group(arguments, [arguments.target]).change_witnesses(changed)
     listed = ", ".join(found.witnesses) or "none"
     sys.stdout.write(f"configuration {found.configuration}: witnesses {listed}\n")
     return 0
 
 
 def _transfer(arguments: argparse.Namespace) -> int:
-    led = Group([arguments.target]).transfer(arguments.to)
+    led = _group(arguments, [arguments.target]).transfer(arguments.to)
     sys.stdout.write(f"{led} hands over\n")
     return 0

@@ -6,18 +6,30 @@ import importlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from curp.cli.asking import GroupError
 from curp.replica import Replica
 
-__all__ = ["find_servicer", "serve"]
+__all__ = ["ServeOptions", "find_servicer", "serve"]
 
 _GRACE_S = 1.0
+
+
+class ServeOptions(NamedTuple):
+    """How a replica is served. ``credentials``: None for plaintext."""
+
+    listen: str
+    address: str
+    threads: int = 32
+    credentials: grpc.ServerCredentials | None = None
+    health: bool = False
+    reflection: bool = False
+    metrics: str | None = None
 
 
 def find_servicer(name: str) -> tuple[Callable[[], Any], Callable[[Any, Any], None]]:
@@ -44,54 +56,72 @@ def find_servicer(name: str) -> tuple[Callable[[], Any], Callable[[Any, Any], No
     raise GroupError(f"{name} is derived from no generated servicer")
 
 
-def serve(
-    servicers: Sequence[str],
-    engine: str,
-    *,
-    name: str,
-    listen: str,
-    address: str | None,
-    witnesses: Sequence[str],
-    replicas: Sequence[str],
-    conflict_keys: Mapping[str, Sequence[str]],
-    read_only: Sequence[str],
-    nondeterministic: Sequence[str],
-    threads: int,
-    lease_term_s: float,
-) -> int:
+def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replica_of: Any) -> int:
     """Serve until SIGTERM or SIGINT; 1 if the replica stopped by itself.
 
-    Prints the address as one line when it listens.
+    ``replica_of``: what ``Replica`` takes. Prints the address as one line when it
+    listens. Raises what ``Replica`` does, and ``OSError`` or ``RuntimeError`` where it
+    cannot listen.
     """
     found = [find_servicer(servicer) for servicer in servicers]
-    replica = Replica(
-        engine,
-        name=name,
-        address=address or listen,
-        witnesses=witnesses,
-        replicas=replicas,
-        conflict_keys=dict(conflict_keys),
-        read_only=read_only,
-        nondeterministic=nondeterministic,
-        lease_term_s=lease_term_s,
-    )
-    server = grpc.server(ThreadPoolExecutor(threads), interceptors=[replica.interceptor()])
-    for factory, add in found:
-        add(replica.servicer(factory), replica.registrar(server))
-    replica.add_to_server(server)
-    server.add_insecure_port(listen)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    server.start()
-    replica.start()
-    sys.stdout.write(f"{address or listen}\n")
-    sys.stdout.flush()
-    while not stop.wait(0.2) and replica.role != "stopped":
-        pass
-    failed = replica.waiting_for if replica.role == "stopped" else ""
-    replica.close()
+    observer, end_metrics = _metrics(options.metrics)
+    replica = Replica(engine, address=options.address, observer=observer, **replica_of)
+    try:
+        server = grpc.server(
+            ThreadPoolExecutor(options.threads),
+            interceptors=[replica.interceptor()],
+            # Two replicas on one port would each get some of the calls.
+            options=(("grpc.so_reuseport", 0),),
+        )
+        names: Any = _Names(server)
+        for factory, add in found:
+            add(replica.servicer(factory), replica.registrar(names))
+        replica.add_to_server(server)
+        if options.health:
+            replica.add_health(server, *names.services)
+        if options.reflection:
+            replica.add_reflection(server, *names.services)
+        if options.credentials is None:
+            server.add_insecure_port(options.listen)
+        else:
+            server.add_secure_port(options.listen, options.credentials)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        server.start()
+        replica.start()
+        sys.stdout.write(f"{options.address}\n")
+        sys.stdout.flush()
+        while not stop.wait(0.2) and replica.role != "stopped":
+            pass
+        failed = replica.waiting_for if replica.role == "stopped" else ""
+    finally:
+        replica.close()
+        end_metrics()
     server.stop(_GRACE_S).wait()
     if failed:
         sys.stderr.write(f"curp: the replica stopped: {failed}\n")
     return 1 if failed else 0
+
+
+class _Names:
+    """A server that takes note of the services' full names."""
+
+    def __init__(self, server: grpc.Server) -> None:
+        self._server = server
+        self.services: list[str] = []
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        self.services.append(service)
+        self._server.add_registered_method_handlers(service, handlers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+def _metrics(listen: str | None) -> tuple[Any, Callable[[], None]]:
+    if listen is None:
+        return None, lambda: None
+    from curp.metrics import PrometheusGroupObserver, serve_metrics
+
+    return PrometheusGroupObserver(), serve_metrics(listen)

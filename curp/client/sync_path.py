@@ -106,6 +106,16 @@ class SyncPath:
                     found = self._witnesses[address] = (channel, ask)
         return found[1]
 
+    def record(self, address: str, request: bytes, timeout_s: float) -> Any:
+        """Send a record; the future of its verdict."""
+        try:
+            return self.recorder(address).future(request, timeout_s)
+        except ValueError:
+            if self._closed:
+                raise
+            # The witness was just taken out of the list, and its channel closed.
+            return _NotSent()
+
     def _asked(self, reply: Any) -> None:
         answered = not reply.cancelled() and reply.code() is grpc.StatusCode.OK
         self.knowledge.asked(reply.result() if answered else None)
@@ -118,6 +128,19 @@ class SyncPath:
             channels = [self._witnesses.pop(address)[0] for address in gone]
         for channel in channels:
             channel.close()
+
+
+class _NotSent:
+    """A record that no witness has: as a future that was cancelled."""
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        callback(self)
+
+    def cancelled(self) -> bool:
+        return True
+
+    def done(self) -> bool:
+        return True
 
 
 class _Attempt:
@@ -140,7 +163,7 @@ class _Attempt:
         """Send the call to all witnesses."""
         limit = RECORD_TIMEOUT_S if timeout_s is None else min(timeout_s, RECORD_TIMEOUT_S)
         for address in self.view.witnesses:
-            self.records.append(self.path.recorder(address).future(self._request, limit))
+            self.records.append(self.path.record(address, self._request, limit))
 
     def answer_of(self, call: Any) -> LeaderAnswer:
         """Read what the leader answered, OK or not."""

@@ -36,6 +36,9 @@ class WitnessVerdict(enum.IntEnum):
     OTHER_GROUP = 7
 
 
+_REFUSALS = tuple(verdict for verdict in WitnessVerdict if verdict is not WitnessVerdict.ACCEPTED)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WitnessLimits:
     """Bounds on what a witness holds.
@@ -113,7 +116,7 @@ class WitnessTable:
         self._held_under = 0
         self.group = group
         self.accepted = 0
-        self.refused = 0
+        self.refusals: dict[WitnessVerdict, int] = dict.fromkeys(_REFUSALS, 0)
         self._calls: dict[Identity, _Held] = {}
         self._keys: set[int] = set()
         # Held calls without keys: one at most.
@@ -123,6 +126,11 @@ class WitnessTable:
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    @property
+    def refused(self) -> int:
+        """How many records were refused."""
+        return sum(self.refusals.values())
 
     # Records.
 
@@ -141,7 +149,7 @@ class WitnessTable:
         """
         verdict = self._judge(configuration, identity, keys, fingerprint, size)
         if verdict is not WitnessVerdict.ACCEPTED:
-            self.refused += 1
+            self.refusals[verdict] += 1
             return verdict
         self.accepted += 1
         if identity not in self._calls:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -117,7 +118,9 @@ class Appender:
         if leader is None:
             return None
         configuration = leader.configuration
+        observer = self._store.observer
         while True:
+            began = time.perf_counter()
             try:
                 tail = self._engine.append(
                     entries,
@@ -131,11 +134,15 @@ class Appender:
                 if not self.trouble:
                     _log.warning("engine_unavailable", error=str(error))
                 self.trouble = str(error)
+                if observer is not None:
+                    observer.committed(len(entries), time.perf_counter() - began, error)
                 with self._store.work:
                     if self._stopping:
                         return None
                     self._store.work.wait(_RETRY_S)
             else:
+                if observer is not None:
+                    observer.committed(len(entries), time.perf_counter() - began, None)
                 if self.trouble:
                     _log.info("engine_back")
                     self.trouble = ""

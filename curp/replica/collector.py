@@ -32,7 +32,8 @@ _POLICY = MethodPolicy()
 class Collector:
     """One thread of a leadership. Rounds follow what is synced; no timer collects.
 
-    ``relist`` is called when a witness turns out to have forgotten what it held.
+    ``relist`` is called with the number under which a witness turns out to have
+    forgotten what it held.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Collector:
         services: Services,
         witnesses: Witnesses,
         state: GroupState,
-        relist: Callable[[], None],
+        relist: Callable[[int], None],
     ) -> None:
         self._store = store
         self._services = services
@@ -128,7 +129,7 @@ class Collector:
         with self._condition:
             current = collection is self._collection and not self._stopping
         if forgot and current:
-            self._relist()
+            self._relist(configuration)
         return told
 
     def _stuck(self, witnessed: WitnessedCall) -> None:

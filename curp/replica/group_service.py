@@ -11,17 +11,21 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from curp.group_token import shows_group_token
 from curp.v1 import curp_pb2 as pb
 from lease_server.errors import LeaseError
+from lease_server.log import get_logger
 from lease_server.peer import peer_of
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
-from rifl.core.errors import BadHeader, NotLeader, RiflError
+from rifl.core.errors import BadHeader, NotLeader, NotYours, RiflError
 from rifl.server import aio, sync
 from rifl.server.answers import refusal_status
 from rifl.wire import error_class
 
 __all__ = ["SERVICE", "GroupDesk", "add_group_service"]
+
+_log = get_logger("curp.replica")
 
 SERVICE = "curp.v1.Group"
 _THREADS = 16
@@ -50,8 +54,23 @@ class GroupDesk(Protocol):
         """Raise unless the call's token is genuine."""
 
 
-def add_group_service(server: Any, desk: GroupDesk, *, peer_property: str | None = None) -> None:
-    """Serve ``curp.v1.Group`` from ``desk`` on a sync or aio server, before it starts."""
+def add_group_service(
+    server: Any,
+    desk: GroupDesk,
+    *,
+    peer_property: str | None = None,
+    group_token: str | None = None,
+) -> None:
+    """Serve ``curp.v1.Group`` from ``desk`` on a sync or aio server, before it starts.
+
+    ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open.
+    """
+    token = None if group_token is None else group_token.encode()
+
+    def authorise(context: Any) -> None:
+        if not shows_group_token(context, token):
+            _log.warning("group_token_refused", peer=context.peer())
+            raise NotYours("only who has the group's token may change the group")
 
     def synced(request: pb.SyncRequest, context: Any) -> pb.SyncReply:
         kind = request.WhichOneof("identity")
@@ -78,9 +97,11 @@ def add_group_service(server: Any, desk: GroupDesk, *, peer_property: str | None
         return desk.status()
 
     def change(request: pb.ChangeWitnessesRequest, context: Any) -> pb.GroupConfiguration:
+        authorise(context)
         return desk.change_witnesses(list(request.witnesses), request.configuration)
 
     def transfer(request: pb.TransferRequest, context: Any) -> pb.TransferReply:
+        authorise(context)
         desk.transfer(request.replica)
         return pb.TransferReply()
 

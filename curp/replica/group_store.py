@@ -16,6 +16,7 @@ from curp.core.read_lease import ReadLease
 from curp.core.recovery import operation_of
 from curp.core.state import GroupState
 from curp.core.turns import Turn, Turns
+from curp.observer import GroupObservers
 from curp.replica.clock import boottime
 from curp.wire import SYNCED_KEY, entry_to_bytes
 from lease_server.storage import LeaseStorage
@@ -155,6 +156,8 @@ class GroupStore(EmbeddedStore):
         self.on_synced: Callable[[list[Collectable]], None] | None = None
         # Where a test lets the process die.
         self.fault: Callable[[str], None] | None = None
+        # Told of reads that waited.
+        self.watcher: GroupObservers | None = None
         self.speeds: dict[Speed, int] = dict.fromkeys(Speed, 0)
 
     def bind(
@@ -734,8 +737,11 @@ class GroupStore(EmbeddedStore):
                 self._end_read(attempt)
             return None
         answered = Pending()
+        began = self._clock()
 
         def synced(done: Pending) -> None:
+            if self.watcher is not None:
+                self.watcher.read_waited(call.method, self._clock() - began)
             try:
                 if done.error is not None:
                     raise done.error

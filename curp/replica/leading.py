@@ -151,26 +151,29 @@ class Leading:
         knows, ``LogError``.
         """
         with self._changing:
-            if configuration != self._leader.configuration or self._stopping.is_set():
-                raise NotLeader(
-                    f"configuration {self._leader.configuration} is in force, not {configuration}"
-                )
-            try:
-                serving = self._change(configuration, tuple(wanted))
-            except Exception as error:
-                # Whether the number was taken may not be known. Answering first under the
-                # old one again could be in nobody's log, and on no witness that is asked.
-                if self._end is not None:
-                    self._end(Deposed(f"the witness list may have changed: {error}"))
-                raise
-            _log.info(
-                "witnesses_changed",
-                replica=self._settings.name,
-                configuration=serving.configuration,
-                witnesses=list(serving.witnesses),
-                wanted=list(wanted),
+            return self._put_in_force(tuple(wanted), configuration)
+
+    def _put_in_force(self, wanted: tuple[str, ...], configuration: int) -> WitnessList:
+        if configuration != self._leader.configuration or self._stopping.is_set():
+            raise NotLeader(
+                f"configuration {self._leader.configuration} is in force, not {configuration}"
             )
-            return serving
+        try:
+            serving = self._change(configuration, wanted)
+        except Exception as error:
+            # Whether the number was taken may not be known. Answering first under the
+            # old one again could be in nobody's log, and on no witness that is asked.
+            if self._end is not None:
+                self._end(Deposed(f"the witness list may have changed: {error}"))
+            raise
+        _log.info(
+            "witnesses_changed",
+            replica=self._settings.name,
+            configuration=serving.configuration,
+            witnesses=list(serving.witnesses),
+            wanted=list(wanted),
+        )
+        return serving
 
     def _change(self, configuration: int, wanted: tuple[str, ...]) -> WitnessList:
         with self._store.work:
@@ -227,12 +230,18 @@ class Leading:
             return
         self._look_again_at = time.monotonic() + _LOOK_FOR_WITNESSES_S
         if any(self._witnesses.status(address, _STATUS_S) is not None for address in missing):
-            self._relist()
+            self._relist(self.listed.configuration)
 
-    def _relist(self) -> None:
-        """Begin a new number with the wanted list: a witness forgot what it held, or is back."""
+    def _relist(self, configuration: int) -> None:
+        """Begin a new number with the wanted list: a witness forgot what it held, or is back.
+
+        Unless another number than ``configuration``, under which that was found, is in
+        force by now: its list may be another one, and its witnesses began anew.
+        """
         try:
-            self.change_witnesses(self.listed.wanted, self._leader.configuration)
+            with self._changing:
+                if self.listed.configuration == configuration:
+                    self._put_in_force(self.listed.wanted, configuration)
         except (LogError, RiflError, RuntimeError) as error:
             _log.warning("witnesses_not_changed", error=str(error))
 

@@ -18,7 +18,9 @@ from curp.core.recovery import WitnessList
 from curp.core.state import GroupState
 from curp.declarations import KeyDeclaration
 from curp.log.engine import LogEngine
+from curp.log.errors import LogError
 from curp.log.opening import open_engine
+from curp.observer import GroupObservers, GroupReport
 from curp.replica.authority import GroupAuthority
 from curp.replica.engine import GroupEngine
 from curp.replica.group_service import SERVICE as GROUP
@@ -33,13 +35,15 @@ from curp.replica.settings import ReplicaSettings, StateHooks
 from curp.replica.witnesses import Witnesses
 from curp.v1 import curp_pb2 as pb
 from curp.wire import witness_list_from_bytes
+from lease_server import SERVICE_NAME as LEASES
 from lease_server import Authority, add_lease_service
 from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
-from rifl.core.observer import Observer, Observers
+from rifl.core.observer import Observer, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy, PolicyError
 from rifl.server.engine import KeysFrom
+from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
@@ -92,6 +96,10 @@ class Replica:
     ``snapshot`` and ``restore`` (bytes; or methods of these names on servicers given by
     ``servicer``) the log is compacted every ``snapshot_entries`` entries.
 
+    Witnesses are reached with ``witness_credentials``; None: plaintext. ``group_token``: a
+    secret that the group's replicas, witnesses and operators share. With it nobody else
+    changes the witness list or the leader; give it to the witnesses, too.
+
     Every call needs an identity: ``rifl.connect`` gives one, or an ``idempotency-key``.
     A handler must not call its own group.
 
@@ -124,6 +132,7 @@ class Replica:
         batch_delay_s: float = 0.005,
         max_unsynced: int = 1024,
         witness_timeout_s: float = 2.0,
+        witness_credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
         max_waiters: int | None = None,
         max_aio_waiters: int = 1000,
@@ -163,11 +172,15 @@ class Replica:
         self._servicers = Servicers()
         self._given_waiters = max_waiters
         self._peer_property = peer_property
+        if group_token is not None and not group_token:
+            raise ValueError("an empty group token keeps nobody out")
+        self._group_token = group_token
         self._fault = fault
         self._witnesses = Witnesses(
             self.settings.group,
             self._services,
             timeout_s=witness_timeout_s,
+            credentials=witness_credentials,
             group_token=group_token,
         )
         self._log_engine: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
@@ -175,8 +188,10 @@ class Replica:
         self._authority = GroupAuthority(client_term_s)
         self._store = GroupStore()
         self._store.fault = fault
-        watcher = Observers.of(observer, _observer_failed)
-        self._store.observer = watcher
+        self._observer = watcher = _watching(observer)
+        self._store.observer = self._store.watcher = watcher
+        # Of calls, which the leader takes; and of the replica, that it has not stopped.
+        self._health = HealthStatus(serving=False)
         self._store.bind(
             self._authority,
             self._policies,
@@ -242,13 +257,30 @@ class Replica:
             path=PATH,
         )
         add_outcomes_service(server, self._engine, self._aio.shell)
-        add_group_service(server, self, peer_property=self._peer_property)
+        add_group_service(
+            server, self, peer_property=self._peer_property, group_token=self._group_token
+        )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()
         elif self._given_waiters is None:
             pool = getattr(getattr(server, "_state", None), "thread_pool", None)
             size = getattr(pool, "_max_workers", 0)
             self._engine.max_waiters = size // 4 if isinstance(size, int) else 0
+
+    def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC health (``rifl[health]``): for the server, and the services named.
+
+        SERVING on the replica that leads, NOT_SERVING on all others, so that a load
+        balancer sends calls to the leader. The service ``curp.v1.Group`` is SERVING on
+        every replica that has not stopped: ask for that one to learn whether the process
+        is to be replaced. Before the server starts, and on its loop for an aio one.
+        """
+        self._health.serve(server, services)
+        self._health.set_named(GROUP, serving=self.role != Role.STOPPED)
+
+    def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC reflection (``rifl[health]``) for the services named, and ours."""
+        add_reflection(server, (*services, LEASES, OUTCOMES, GROUP))
 
     def start(self) -> None:
         """Begin to follow, and to lead when nobody else does. Returns at once."""
@@ -282,7 +314,13 @@ class Replica:
             self.settings,
             hooks,
             leading,
+            self._observer,
+            self._role_changed,
         )
+        if self._observer is not None:
+            self._observer.attached(self.statistics)
+            self._observer.group_attached(self.report)
+            self._role_changed(self._runner.role)
         self._runner.start()
 
     def close(self) -> None:
@@ -297,6 +335,9 @@ class Replica:
             self._closed = True
             if self._runner is not None:
                 self._runner.close()
+                if self._observer is not None:
+                    self._observer.group_detached(self.report)
+                    self._observer.detached(self.statistics)
             self._witnesses.close()
             if self._owns_engine:
                 self._log_engine.close()
@@ -334,6 +375,36 @@ class Replica:
     def answered(self) -> dict[str, int]:
         """Return how many operations were answered first, or why they were not, so far."""
         return {speed.value: count for speed, count in self._store.speeds.items()}
+
+    def statistics(self) -> Statistics:
+        """Count what is held now, without holding calls up. Any thread."""
+        clients, unacknowledged, running = self._store.statistics()
+        waiting = sum(count() for count in self._engine.waiting)
+        return Statistics(clients, len(self._authority), unacknowledged, running, waiting)
+
+    def report(self) -> GroupReport:
+        """Look at the replica, and at the log's tail. Any thread; may wait for the engine."""
+        leading = None if self._runner is None else self._runner.leading
+        leader = self._store.leader
+        listed = None if leading is None else leading.listed
+        try:
+            tail = self._log_engine.tail()
+            if listed is None and (data := self._log_engine.metadata(LIST_KEY)) is not None:
+                listed = witness_list_from_bytes(data)
+        except LogError:
+            tail = None
+        return GroupReport(
+            group=self.settings.group,
+            replica=self.settings.name,
+            role=self.role,
+            configuration=0 if listed is None else listed.configuration,
+            applied=self._store.state.applied,
+            tail=tail,
+            unsynced=0 if leader is None else leader.unsynced,
+            wanted=0 if listed is None else len(listed.wanted),
+            listed=0 if listed is None else len(listed.witnesses),
+            answers=self.answered(),
+        )
 
     def snapshot(self) -> int | None:
         """Save a snapshot now; its LSN, None where this replica does not lead."""
@@ -408,6 +479,9 @@ class Replica:
             reply.tail = self._log_engine.tail()
         except Exception as error:  # noqa: BLE001 - a status is answered whatever is down
             reply.waiting_for = reply.waiting_for or f"the log engine: {error}"
+        leading = None if self._runner is None else self._runner.leading
+        if leading is not None:
+            reply.wanted_witnesses.extend(leading.listed.wanted)
         for address in reply.configuration.witnesses if self.role == Role.LEADER else ():
             found = self._witnesses.status(address, min(1.0, self.settings.witness_timeout_s))
             reply.witnesses.append(
@@ -442,6 +516,14 @@ class Replica:
             raise StoreUnavailable(f"the transfer was not begun: {error}") from error
         runner.hand_over()
 
+    def _role_changed(self, role: str) -> None:
+        leads = role == Role.LEADER
+        self._health.set(leads)
+        self._health.set_named(GROUP, serving=role != Role.STOPPED)
+        if self._observer is not None:
+            self._observer.role_changed(self.settings.name, role)
+            self._observer.serving(None if leads else self._store.not_leader())
+
     def _require_leading(self) -> Leading:
         leading = None if self._runner is None else self._runner.leading
         if leading is None or not self._store.serving:
@@ -466,6 +548,11 @@ def _check(policies: MethodPolicies) -> None:
                 "in a group a batch's calls run in its order, which is the log's: "
                 "batch_concurrency cannot be honoured"
             )
+
+
+def _watching(observer: Observer | Sequence[Observer] | None) -> GroupObservers | None:
+    observers = (observer,) if isinstance(observer, Observer) else tuple(observer or ())
+    return GroupObservers(observers, _observer_failed) if observers else None
 
 
 def _observer_failed(method: str, error: Exception) -> None:

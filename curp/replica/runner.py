@@ -38,6 +38,7 @@ from curp.log.errors import (
     TailMismatch,
     TrimmedLog,
 )
+from curp.observer import GroupObservers, TakeOver
 from curp.replica.clock import boottime
 from curp.replica.errors import ReplicaStopped
 from curp.replica.group_store import GroupStore
@@ -96,8 +97,10 @@ class Runner:
         settings: ReplicaSettings,
         hooks: StateHooks,
         leading: Callable[[GroupState, Leader, LeaseKeeper, WitnessList], Leading],
-        fault: Callable[[str], None] | None = None,
+        observer: GroupObservers | None = None,
+        role_changed: Callable[[str], None] = lambda role: None,
     ) -> None:
+        """``role_changed``: told of each change, in the runner's thread; not to block."""
         self._engine = engine
         self._store = store
         self._services = services
@@ -105,14 +108,15 @@ class Runner:
         self._settings = settings
         self._hooks = hooks
         self._make_leading = leading
-        self._fault = fault
+        self._observer = observer
+        self._role_changed = role_changed
         # Another process under the same name is another replica to the engine: it must
         # wait until this one's reads are over.
         self._incarnation = f"{settings.name}/{os.urandom(4).hex()}"
         self._closing = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="curp-replica", daemon=True)
-        self.role = Role.STANDBY
+        self._role = Role.STANDBY
         self.waiting_for = ""
         self.leading: Leading | None = None
         self._state = store.state
@@ -121,6 +125,17 @@ class Runner:
         self._error: Exception | None = None
         self._hold_off_until = 0.0
         self.stopped = threading.Event()
+
+    @property
+    def role(self) -> str:
+        """What the replica does now, a ``Role``."""
+        return self._role
+
+    @role.setter
+    def role(self, role: str) -> None:
+        if role != self._role:
+            self._role = role
+            self._role_changed(role)
 
     def start(self) -> None:
         """Begin to follow."""
@@ -283,6 +298,7 @@ class Runner:
             leading = self._make_leading(self._state, leader, keeper, found.witnesses)
             self.leading = leading
             leading.start(self._end)
+            seconds = time.monotonic() - began
             self.role = Role.LEADER
             self.waiting_for = ""
             _log.info(
@@ -295,8 +311,14 @@ class Runner:
                 replayed=found.replayed,
                 dropped=found.dropped,
                 witnesses=list(found.witnesses.witnesses),
-                seconds=round(time.monotonic() - began, 3),
+                seconds=round(seconds, 3),
             )
+            if self._observer is not None:
+                self._observer.took_over(
+                    TakeOver(
+                        settings.name, number, seconds, found.held, found.replayed, found.dropped
+                    )
+                )
             while not (self._over.wait(_LOOK_S) or self._closing.is_set()):
                 pass
             if self._error is None:

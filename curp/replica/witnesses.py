@@ -26,11 +26,18 @@ class Witnesses:
     """The witnesses by address, each with a channel of its own. Any thread; blocks."""
 
     def __init__(
-        self, group: str, services: Services, *, timeout_s: float, group_token: str | None = None
+        self,
+        group: str,
+        services: Services,
+        *,
+        timeout_s: float,
+        credentials: grpc.ChannelCredentials | None = None,
+        group_token: str | None = None,
     ) -> None:
         self._group = group
         self._services = services
         self._timeout_s = timeout_s
+        self._credentials = credentials
         self._group_token = group_token
         self._lock = threading.Lock()
         self._clients: dict[str, WitnessClient] = {}
@@ -129,7 +136,10 @@ class Witnesses:
             client = self._clients.get(address)
             if client is None:
                 client = self._clients[address] = WitnessClient(
-                    address, group_token=self._group_token, options=_OPTIONS
+                    address,
+                    credentials=self._credentials,
+                    group_token=self._group_token,
+                    options=_OPTIONS,
                 )
             return client
 

@@ -18,6 +18,13 @@ import grpc.aio
 import structlog
 
 from curp.core.witness_table import WitnessLimits, WitnessTable
+from curp.security import (
+    add_server_options,
+    add_token_option,
+    check_options,
+    read_token,
+    server_credentials,
+)
 from curp.witness.desk import WitnessDesk
 from curp.witness.errors import JournalError
 from curp.witness.journal import WitnessJournal
@@ -38,16 +45,12 @@ def main(argv: list[str] | None = None) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     journal = None
     try:
-        credentials = _credentials(arguments)
-        token = None
-        if arguments.group_token_file is not None:
-            token = arguments.group_token_file.read_text().strip()
-            if not token:
-                raise ValueError(f"{arguments.group_token_file} is empty")
+        credentials = server_credentials(arguments)
+        token = read_token(arguments.group_token_file)
         if arguments.data_dir is not None:
             journal = WitnessJournal(arguments.data_dir)
         return asyncio.run(_serve(arguments, journal, credentials, token))
-    except (JournalError, OSError, ValueError, RuntimeError) as error:
+    except (JournalError, ImportError, OSError, ValueError, RuntimeError) as error:
         sys.stderr.write(f"curp.witness: {str(error) or type(error).__name__}\n")
         return 1
     finally:
@@ -73,23 +76,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="of one request; longer ones are synced before their answer",
     )
     parser.add_argument("--max-bytes", type=int, default=limits.max_bytes, help="of all requests")
-    parser.add_argument(
-        "--group-token-file",
-        type=Path,
-        metavar="FILE",
-        help="what the group's replicas have to show; none: anyone may freeze this witness",
-    )
-    parser.add_argument("--tls-certificate", type=Path, metavar="PEM")
-    parser.add_argument("--tls-key", type=Path, metavar="PEM")
-    parser.add_argument(
-        "--tls-client-authorities",
-        type=Path,
-        metavar="PEM",
-        help="require callers' certificates, signed by one of these",
-    )
-    parser.add_argument(
-        "--peer-property", metavar="NAME", help="what callers' tokens are bound to, as on replicas"
-    )
+    add_token_option(parser)
+    add_server_options(parser)
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
     arguments = parser.parse_args(argv)
     try:
         arguments.limits = WitnessLimits(
@@ -99,22 +88,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         )
     except ValueError as error:
         parser.error(str(error))
-    if (arguments.tls_certificate is None) is not (arguments.tls_key is None):
-        parser.error("--tls-certificate and --tls-key come together")
-    if arguments.tls_client_authorities is not None and arguments.tls_key is None:
-        parser.error("--tls-client-authorities needs --tls-certificate and --tls-key")
+    check_options(parser, arguments)
     return arguments
-
-
-def _credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None:
-    if arguments.tls_key is None:
-        return None
-    authorities = arguments.tls_client_authorities
-    return grpc.ssl_server_credentials(
-        [(arguments.tls_key.read_bytes(), arguments.tls_certificate.read_bytes())],
-        None if authorities is None else authorities.read_bytes(),
-        require_client_auth=authorities is not None,
-    )
 
 
 async def _serve(
@@ -127,6 +102,11 @@ async def _serve(
         _log.warning("no_group_token", listen=arguments.listen)
     group, highest = ("", 0) if journal is None else (journal.group, journal.highest)
     table = WitnessTable(arguments.limits, highest=highest, group=group)
+    if arguments.metrics is not None:
+        from curp.metrics import WitnessCollector, serve_metrics
+
+        WitnessCollector(table)
+        serve_metrics(arguments.metrics)
     # Two witnesses on one port would each get some of the records.
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     stop, failed = asyncio.Event(), asyncio.Event()

@@ -9,8 +9,9 @@ from typing import Any
 import grpc
 
 from curp.core.witness_table import WitnessVerdict
+from curp.group_token import GROUP_TOKEN_KEY
 from curp.v1 import curp_pb2
-from curp.witness.service import GROUP_TOKEN_KEY, SERVICE_NAME
+from curp.witness.service import SERVICE_NAME
 
 __all__ = ["WitnessClient"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
 
+from curp.group_token import shows_group_token
 from curp.witness.desk import WitnessDesk
 from lease_server.errors import LeaseError
 from lease_server.log import get_logger
@@ -16,13 +16,11 @@ from lease_server.peer import peer_of
 from lease_server.status import rich_status
 from rifl.core.errors import NotYours, RiflError, StoreUnavailable
 
-__all__ = ["GROUP_TOKEN_KEY", "SERVICE_NAME", "add_witness_service"]
+__all__ = ["SERVICE_NAME", "add_witness_service"]
 
 _log = get_logger("curp.witness")
 
 SERVICE_NAME = "curp.v1.Witness"
-# Metadata of Collect, Freeze and Start: what a group's replicas and witnesses share.
-GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name
 
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -103,13 +101,8 @@ class _Shell:
         return grpc.unary_unary_rpc_method_handler(behave)
 
     def _authorise(self, context: _Context) -> None:
-        if self._group_token is None:
+        if shows_group_token(context, self._group_token):
             return
-        for key, value in context.invocation_metadata() or ():
-            if key == GROUP_TOKEN_KEY:
-                given = value.encode() if isinstance(value, str) else value
-                if hmac.compare_digest(given, self._group_token):
-                    return
         _log.warning("group_token_refused", peer=context.peer())
         raise NotYours("only the group's replicas may ask this, with the group's token")
 

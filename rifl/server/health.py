@@ -19,10 +19,12 @@ class HealthStatus:
     Thread-safe; a change reaches an aio server's service by way of its loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, serving: bool = True) -> None:
         self._lock = threading.Lock()
-        self._serving = True
-        self._setters: list[Callable[[bool], object]] = []
+        self._serving = serving
+        # Of services with a state of their own.
+        self._named: dict[str, bool] = {}
+        self._setters: list[tuple[tuple[str, ...], Callable[[Sequence[str], bool], object]]] = []
 
     def serve(self, server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:
         """Host ``grpc.health.v1.Health``: for the whole server, and each service."""
@@ -41,34 +43,43 @@ class HealthStatus:
             loop = asyncio.get_running_loop()
             servicer = health.aio.HealthServicer()
 
-            async def set_all(serving: bool) -> None:
-                for name in names:
+            async def set_all(named: Sequence[str], serving: bool) -> None:
+                for name in named:
                     await servicer.set(name, status(serving))
 
-            def set_soon(serving: bool) -> None:
+            def set_soon(named: Sequence[str], serving: bool) -> None:
                 if not loop.is_closed():
-                    asyncio.run_coroutine_threadsafe(set_all(serving), loop)
+                    asyncio.run_coroutine_threadsafe(set_all(named, serving), loop)
 
-            setter: Callable[[bool], object] = set_soon
+            setter: Callable[[Sequence[str], bool], object] = set_soon
         else:
             servicer = health.HealthServicer()
 
-            def set_now(serving: bool) -> None:
-                for name in names:
+            def set_now(named: Sequence[str], serving: bool) -> None:
+                for name in named:
                     servicer.set(name, status(serving))
 
             setter = set_now
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         with self._lock:
-            self._setters.append(setter)
-            setter(self._serving)
+            self._setters.append((names, setter))
+            setter(names, self._serving)
+            for name, serving in self._named.items():
+                setter((name,), serving)
 
     def set(self, serving: bool) -> None:
         """Say it to every server from now on."""
         with self._lock:
             self._serving = serving
-            for setter in self._setters:
-                setter(serving)
+            for names, setter in self._setters:
+                setter(names, serving)
+
+    def set_named(self, name: str, *, serving: bool) -> None:
+        """Say it of one service alone, which is none of those given to ``serve``."""
+        with self._lock:
+            self._named[name] = serving
+            for _, setter in self._setters:
+                setter((name,), serving)
 
 
 def add_reflection(server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:

@@ -1,0 +1,24 @@
+"""What a group's replicas, witnesses and operators share, so that nobody else can stop it."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+__all__ = ["GROUP_TOKEN_KEY", "shows_group_token"]
+
+# Metadata of what changes a group: Collect, Freeze and Start at a witness, ChangeWitnesses
+# and Transfer at a replica.
+GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name
+
+
+def shows_group_token(context: Any, token: bytes | None) -> bool:
+    """Whether a caller showed the token in its metadata; anybody does where there is none."""
+    if token is None:
+        return True
+    for key, value in context.invocation_metadata() or ():
+        if key == GROUP_TOKEN_KEY:
+            given = value.encode() if isinstance(value, str) else value
+            if hmac.compare_digest(given, token):
+                return True
+    return False

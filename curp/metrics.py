@@ -1,0 +1,227 @@
+"""Prometheus metrics of groups (``rifl[metrics]``): for replicas and for witnesses.
+
+::
+
+    curp.Replica(url, ..., observer=PrometheusGroupObserver())
+
+``curp serve --metrics HOST:PORT`` and ``python -m curp.witness --metrics HOST:PORT``
+serve them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from curp.core.witness_table import WitnessTable, WitnessVerdict
+from curp.observer import GroupObserver, GroupReport, TakeOver
+from rifl.metrics import PrometheusObserver
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ImportError as error:  # pragma: no cover - needs an environment without it
+    raise ImportError("curp.metrics needs the extra: pip install rifl[metrics]") from error
+
+__all__ = ["PrometheusGroupObserver", "WitnessCollector", "serve_metrics"]
+
+_ROLES = ("leader", "standby", "recovering", "stopped")
+_RECOVERY_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_WAIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class PrometheusGroupObserver(PrometheusObserver, GroupObserver):
+    """Counts what a replica does, under names that begin with ``curp_``, and its calls.
+
+    With the labels ``group`` and ``replica``, looked at when scraped: ``curp_role`` by
+    role (1 for the present one), ``curp_configuration_number``,
+    ``curp_applied_position``, ``curp_log_tail_position`` (absent while the engine does not
+    answer), ``curp_lag_entries`` (the log's tail minus what is applied),
+    ``curp_unsynced_entries``, ``curp_witnesses_wanted``, ``curp_witnesses_listed``, and
+    ``curp_answers_total`` by ``speed``: ``fast``, or why the answer waited for the log.
+
+    With the label ``replica``: ``curp_role_changes_total`` by the role that began,
+    ``curp_recovery_seconds``, ``curp_recovered_requests_total`` by what became of a
+    witness's request (``replayed``, ``known``, ``dropped``). By method:
+    ``curp_read_wait_seconds``, of reads that had to wait for the log.
+
+    And all of ``rifl.metrics.PrometheusObserver``: calls by outcome, clients, and, of
+    appends to the log, ``rifl_store_commit_seconds``, ``rifl_store_commit_entries`` and
+    ``rifl_store_commit_failures_total``. ``rifl_server_serving`` is 1 on the leader.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        super().__init__(registry)
+        self._role_changes = Counter(
+            "curp_role_changes", "Roles begun.", ("replica", "role"), registry=registry
+        )
+        self._recovery_time = Histogram(
+            "curp_recovery_seconds",
+            "From a new configuration number to the first call taken.",
+            ("replica",),
+            buckets=_RECOVERY_SECONDS,
+            registry=registry,
+        )
+        self._recovered = Counter(
+            "curp_recovered_requests",
+            "Requests that a witness held for a new leader.",
+            ("replica", "found"),
+            registry=registry,
+        )
+        self._read_wait = Histogram(
+            "curp_read_wait_seconds",
+            "Reads that waited for what they conflict with.",
+            ("method",),
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        self._replicas = _Replicas()
+        registry.register(self._replicas)
+
+    def group_attached(self, report: Callable[[], GroupReport]) -> None:
+        """Look at this replica, too, when scraped."""
+        self._replicas.add(report)
+
+    def group_detached(self, report: Callable[[], GroupReport]) -> None:
+        """Look at it no longer."""
+        self._replicas.remove(report)
+
+    def role_changed(self, replica: str, role: str) -> None:
+        """Count a role that began."""
+        self._role_changes.labels(replica, role).inc()
+
+    def took_over(self, takeover: TakeOver) -> None:
+        """Count a recovery."""
+        self._recovery_time.labels(takeover.replica).observe(takeover.seconds)
+        known = takeover.held - takeover.replayed - takeover.dropped
+        for found, requests in (
+            ("replayed", takeover.replayed),
+            ("known", known),
+            ("dropped", takeover.dropped),
+        ):
+            self._recovered.labels(takeover.replica, found).inc(requests)
+
+    def read_waited(self, method: str, seconds: float) -> None:
+        """Count a read that waited."""
+        self._read_wait.labels(method).observe(seconds)
+
+
+class _Replicas(Collector):
+    """The replicas of this process, looked at when scraped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reports: list[Callable[[], GroupReport]] = []
+
+    def add(self, report: Callable[[], GroupReport]) -> None:
+        with self._lock:
+            self._reports.append(report)
+
+    def remove(self, report: Callable[[], GroupReport]) -> None:
+        with self._lock:
+            self._reports = [known for known in self._reports if known != report]
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            reports = list(self._reports)
+        return iter(_families([report() for report in reports]))
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(_families([]))
+
+
+def _families(reports: list[GroupReport]) -> list[Metric]:
+    labels = ("group", "replica")
+
+    def gauge(name: str, text: str, value: Callable[[GroupReport], float | None]) -> Metric:
+        family = GaugeMetricFamily(f"curp_{name}", text, labels=labels)
+        for report in reports:
+            if (found := value(report)) is not None:
+                family.add_metric((report.group, report.replica), found)
+        return family
+
+    roles = GaugeMetricFamily("curp_role", "1 for the present role.", labels=(*labels, "role"))
+    answers = CounterMetricFamily(
+        "curp_answers", "Operations answered first, or why not.", labels=(*labels, "speed")
+    )
+    for report in reports:
+        for role in _ROLES:
+            roles.add_metric((report.group, report.replica, role), float(role == report.role))
+        for speed, count in report.answers.items():
+            answers.add_metric((report.group, report.replica, speed), count)
+    return [
+        roles,
+        answers,
+        gauge("configuration_number", "In force, 0 if unknown.", lambda each: each.configuration),
+        gauge("applied_position", "The last entry in its state.", lambda each: each.applied),
+        gauge("log_tail_position", "The log's last entry.", lambda each: each.tail),
+        gauge("lag_entries", "In the log, and not in its state.", _lag),
+        gauge("unsynced_entries", "With a place, and not in the log.", lambda each: each.unsynced),
+        gauge("witnesses_wanted", "Witnesses asked for.", lambda each: each.wanted),
+        gauge("witnesses_listed", "Witnesses that serve.", lambda each: each.listed),
+    ]
+
+
+def _lag(report: GroupReport) -> int | None:
+    return None if report.tail is None else max(0, report.tail - report.applied)
+
+
+class WitnessCollector(Collector):
+    """A witness, looked at when scraped; its numbers may be of neighbouring moments.
+
+    ``curp_witness_records_total`` by verdict (``accepted``, ``conflict``, ``full``,
+    ``too-large``, ``frozen``, ``other-configuration``...); ``curp_witness_held`` calls;
+    ``curp_witness_slots``; ``curp_witness_configuration_number``; ``curp_witness_mode`` by
+    mode (1 for the present one).
+    """
+
+    def __init__(self, table: WitnessTable, registry: CollectorRegistry = REGISTRY) -> None:
+        self._table = table
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Look."""
+        table = self._table
+        records = CounterMetricFamily(
+            "curp_witness_records", "Records judged.", labels=("verdict",)
+        )
+        records.add_metric((_word(WitnessVerdict.ACCEPTED),), table.accepted)
+        for verdict, count in table.refusals.items():
+            records.add_metric((_word(verdict),), count)
+        yield records
+        yield GaugeMetricFamily("curp_witness_held", "Calls held.", value=len(table))
+        yield GaugeMetricFamily(
+            "curp_witness_slots", "Conflict keys it has room for.", value=table.limits.slots
+        )
+        yield GaugeMetricFamily(
+            "curp_witness_configuration_number",
+            "In force, frozen or remembered.",
+            value=table.configuration,
+        )
+        modes = GaugeMetricFamily("curp_witness_mode", "1 for the present mode.", labels=("mode",))
+        for mode in type(table.mode):
+            modes.add_metric((mode.value,), float(mode is table.mode))
+        yield modes
+
+
+def serve_metrics(listen: str) -> Callable[[], None]:
+    """Serve this process's registry over HTTP at ``HOST:PORT``; returns what ends it.
+
+    Raises ``OSError``, ``ValueError``.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"{listen!r} is not HOST:PORT")
+    server, thread = start_http_server(int(port), addr=host.strip("[]"))
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end
+
+
+def _word(verdict: WitnessVerdict) -> str:
+    return verdict.name.lower().replace("_", "-")

@@ -1,0 +1,104 @@
+"""Who watches a group: what a replica does is told to an observer (DESIGN §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rifl.core.observer import Observer, Observers
+
+__all__ = ["GroupObserver", "GroupObservers", "GroupReport", "TakeOver"]
+
+
+class GroupReport(NamedTuple):
+    """A replica at one moment.
+
+    ``role``: as ``Replica.role``. Positions are LSNs: ``applied`` is in this replica's
+    state, ``tail`` is the log's last (None while the engine does not answer);
+    ``unsynced`` entries of the leader's have a place and are not in the log. ``wanted``
+    witnesses were asked for, ``listed`` serve. ``answers`` counts operations executed
+    here by whether they were answered before their entry was in the log (``fast``), or
+    why not.
+    """
+
+    group: str
+    replica: str
+    role: str
+    configuration: int
+    applied: int
+    tail: int | None
+    unsynced: int
+    wanted: int
+    listed: int
+    answers: Mapping[str, int]
+
+
+class TakeOver(NamedTuple):
+    """A recovery that ended in a leadership.
+
+    ``seconds`` from the new number to the first call taken. A witness ``held`` so many
+    requests; ``replayed`` of them were in no log, ``dropped`` ones had no client.
+    """
+
+    replica: str
+    configuration: int
+    seconds: float
+    held: int
+    replayed: int
+    dropped: int
+
+
+class GroupObserver(Observer):
+    """An ``Observer`` that is told of the group, too. Subclass and override.
+
+    As there: outside all locks, in any thread, not to block. ``committed`` of the base
+    tells one append to the log each.
+    """
+
+    def group_attached(self, report: Callable[[], GroupReport]) -> None:
+        """A replica begins; ``report`` looks at it, and may ask the log engine."""
+
+    def group_detached(self, report: Callable[[], GroupReport]) -> None:
+        """That replica is closed."""
+
+    def role_changed(self, replica: str, role: str) -> None:
+        """It is a "leader", "standby", "recovering" or "stopped" from now on."""
+
+    def took_over(self, takeover: TakeOver) -> None:
+        """It leads, and takes calls."""
+
+    def read_waited(self, method: str, seconds: float) -> None:
+        """A read waited for operations that it conflicts with to be in the log."""
+
+
+class GroupObservers(Observers):
+    """Several observers as one, some of which may know nothing of groups."""
+
+    def group_attached(self, report: Callable[[], GroupReport]) -> None:
+        """See ``GroupObserver``."""
+        self._tell("group_attached", report)
+
+    def group_detached(self, report: Callable[[], GroupReport]) -> None:
+        """See ``GroupObserver``."""
+        self._tell("group_detached", report)
+
+    def role_changed(self, replica: str, role: str) -> None:
+        """See ``GroupObserver``."""
+        self._tell("role_changed", replica, role)
+
+    def took_over(self, takeover: TakeOver) -> None:
+        """See ``GroupObserver``."""
+        self._tell("took_over", takeover)
+
+    def read_waited(self, method: str, seconds: float) -> None:
+        """See ``GroupObserver``."""
+        self._tell("read_waited", method, seconds)
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        for observer in self._observers:
+            if not isinstance(observer, GroupObserver):
+                continue
+            try:
+                getattr(observer, event)(*arguments)
+            except Exception as error:  # noqa: BLE001 - a watcher must not break what it watches
+                self._note(event, error)

@@ -1,0 +1,105 @@
+"""Certificates and the group's token, as the commands are given them: in files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import grpc
+
+__all__ = [
+    "add_client_options",
+    "add_server_options",
+    "add_token_option",
+    "channel_credentials",
+    "check_options",
+    "read_token",
+    "server_credentials",
+]
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a process that listens: its certificate, and whose it asks for."""
+    _add_certificate(parser)
+    parser.add_argument(
+        "--tls-client-authorities",
+        type=Path,
+        metavar="PEM",
+        help="require callers' certificates, signed by one of these",
+    )
+    parser.add_argument(
+        "--peer-property",
+        metavar="NAME",
+        help="what of its certificate a caller's token is bound to; everywhere in a group the same",
+    )
+
+
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that calls replicas."""
+    parser.add_argument(
+        "--tls-authorities",
+        type=Path,
+        metavar="PEM",
+        help="speak TLS to who has a certificate signed by one of these",
+    )
+    _add_certificate(parser)
+    add_token_option(parser)
+
+
+def add_token_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the file with the group's token."""
+    parser.add_argument(
+        "--group-token-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret of the group's replicas, witnesses and operators; "
+        "without one anybody who reaches the port may stop the group",
+    )
+
+
+def check_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End with a usage error where options are missing that belong together."""
+    if (arguments.tls_certificate is None) is not (arguments.tls_key is None):
+        parser.error("--tls-certificate and --tls-key come together")
+    if getattr(arguments, "tls_client_authorities", None) and arguments.tls_key is None:
+        parser.error("--tls-client-authorities needs --tls-certificate and --tls-key")
+
+
+def server_credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None:
+    """Return what to listen with, None for plaintext; raises ``OSError``."""
+    if arguments.tls_key is None:
+        return None
+    authorities = arguments.tls_client_authorities
+    return grpc.ssl_server_credentials(
+        [(arguments.tls_key.read_bytes(), arguments.tls_certificate.read_bytes())],
+        None if authorities is None else authorities.read_bytes(),
+        require_client_auth=authorities is not None,
+    )
+
+
+def channel_credentials(
+    authorities: Path | None, key: Path | None, certificate: Path | None
+) -> grpc.ChannelCredentials | None:
+    """Return what to call with, None for plaintext; raises ``OSError``."""
+    if authorities is None:
+        return None
+    return grpc.ssl_channel_credentials(
+        authorities.read_bytes(),
+        None if key is None else key.read_bytes(),
+        None if certificate is None else certificate.read_bytes(),
+    )
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the group's token, None without a file; raises ``OSError``, ``ValueError``."""
+    if file is None:
+        return None
+    token = file.read_text().strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ValueError(f"{file} is empty, or holds more than printable ASCII")
+    return token
+
+
+def _add_certificate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tls-certificate", type=Path, metavar="PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="PEM")
