@@ -36,7 +36,8 @@ _WORDS = {
     "OUTCOME_UNKNOWN": "a crash of the server took the outcome of this row, and it was not sent "
     "again: declare the method idempotent or atomic where that matters",
 }
-
+# What all rows after the first get, too.
+_LOST = {"SESSION_CLOSED", "LEASE_EXPIRED"}
 
 # What became of one row: its serialised answer, or why there is none.
 Delivered = bytes | RowError
@@ -148,15 +149,25 @@ class Delivery:
     def _submit(self, slot: _Slice, at: list[int], items: list[BatchItem]) -> None:
         channel = self._worker.channel
         if channel.session.client_id != self._client_id:
-            raise DeliveryError(
-                "LEASE_EXPIRED", _WORDS["LEASE_EXPIRED"], items[0].key or b"", "FAILED_PRECONDITION"
-            )
+            raise self._session_lost(items[0].key or b"")
         answered: list[float] = []
         sent_at = time.monotonic()
         future = channel.batch_future(self._options.method, items, timeout=self._options.timeout_s)
         future.add_done_callback(lambda _: answered.append(time.monotonic()))
         keys = [item.key or b"" for item in items]
         self._under_way.append(_Sent(at, keys, future, sent_at, answered, slot))
+
+    def _session_lost(self, key: bytes) -> RowError:
+        # The calls under way know why.
+        while self._under_way:
+            self._collect()
+        for slot in self._slices:
+            for end in slot.ends:
+                if isinstance(end, DeliveryError) and end.reason in _LOST:
+                    return end
+        return DeliveryError(
+            "LEASE_EXPIRED", _WORDS["LEASE_EXPIRED"], key, "FAILED_PRECONDITION", "not-executed"
+        )
 
     def _collect(self) -> None:
         sent = self._under_way.popleft()

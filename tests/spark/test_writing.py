@@ -21,6 +21,7 @@ from rifl.spark.delivery import portions
 from rifl.spark.errors import DeliveryError, IdentityError, PlanError
 from rifl.spark.naming import MicroBatch
 from rifl.spark.options import WriteOptions
+from rifl.spark.sessions import session
 from rifl.spark.writing import (
     TaskResult,
     WritePlan,
@@ -30,6 +31,7 @@ from rifl.spark.writing import (
     write_task,
 )
 from tests.helpers.servers import serve
+from tests.helpers.waiting import until
 
 _METHOD = "/bank.v1.Bank/Deposit"
 _MODULE = "examples.bank.v1.bank_pb2"
@@ -154,6 +156,24 @@ def test_a_run_closes_its_own_session_and_a_named_one_stays() -> None:
         with pytest.raises(PlanError, match="'daily' is closed"):
             _planned(_options(target, session="daily"), rows)
         assert bank.effects.total() == 20
+
+
+def test_a_session_closed_under_a_task_is_named_as_the_reason() -> None:
+    """Calls under way tell why the rows after them cannot be sent (DESIGN §8)."""
+    with _bank() as (bank, target):
+        plan = _planned(_options(target, session="daily", batchRows="1"), _rows(range(1)))
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            yield from _rows(range(3)).to_batches()
+            until(lambda: bank.effects.total() == 3, "the first rows")
+            session(target, "daily").close()
+            for number in range(3, 40):
+                yield from _rows(range(number, number + 1)).to_batches()
+
+        with pytest.raises(DeliveryError) as caught:
+            write_task(plan, batches(), None, "0")
+        assert caught.value.reason == "SESSION_CLOSED"
+        assert bank.effects.total() == 3
 
 
 def test_micro_batches_close_late() -> None:
