@@ -1,36 +1,67 @@
-"""The sink with points at which its driver can be killed, by files that arm them."""
+"""The sink with points at which its driver is killed, by files that arm them.
+
+The point ``planning`` is before the second micro-batch, ``writing`` inside it,
+``committed`` between its commit and Spark's own.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rifl.spark.sink import RiflDataSource, StreamWriter
+from rifl.spark.sink import RiflDataSource, StreamWriter, this_micro_batch
+from tests.helpers.waiting import until
 
 __all__ = ["SIGNALS", "SignalledDataSource"]
 
-# The directory: ``driver.pid`` names the victim, a file of a point's name arms it.
+# The directory: ``driver.pid`` names the victim, ``effects`` leads to the bank's file.
 SIGNALS = "RIFL_TEST_SIGNALS"
+_BATCH = 1
+_WAIT_S = 120.0
+
+
+def _armed(point: str) -> bool:
+    return Path(os.environ[SIGNALS], point).exists()
 
 
 def _reached(point: str) -> None:
     directory = Path(os.environ[SIGNALS])
-    armed = directory / point
-    if armed.exists():
-        armed.unlink()  # once
-        os.kill(int((directory / "driver.pid").read_text()), signal.SIGKILL)
-        os._exit(1)
+    (directory / point).unlink()  # once
+    os.kill(int((directory / "driver.pid").read_text()), signal.SIGKILL)
+    os._exit(1)
+
+
+def _killed_midway(rows: Iterator[Any]) -> Iterator[Any]:
+    """Kill the driver when a row of the task's first Arrow batch was booked."""
+    effects = Path(os.environ[SIGNALS], "effects")
+    for batch in rows:
+        yield batch
+        ours = set(batch.column("reference").to_pylist())
+        until(
+            lambda ours=ours: ours & set(effects.read_text().split("\n")),
+            "an effect before the kill",
+            _WAIT_S,
+        )
+        _reached("writing")
 
 
 class SignalledWriter(StreamWriter):
-    """Reaches a point after the sink's commit, before Spark notes its own."""
+    """Reaches points within a micro-batch, and after its commit."""
+
+    def write(self, iterator: Iterator[Any]) -> Any:
+        """Send a task's rows, and be killed meanwhile if that was asked for."""
+        if _armed("writing") and this_micro_batch().batch == _BATCH:
+            iterator = _killed_midway(iterator)
+        return super().write(iterator)
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit, and be killed if that was asked for."""
         super().commit(messages, batchId)
-        _reached("committed")
+        if _armed("committed") and batchId == _BATCH:
+            _reached("committed")
 
 
 class SignalledDataSource(RiflDataSource):
@@ -43,8 +74,10 @@ class SignalledDataSource(RiflDataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """Plan, and be killed if that was asked for."""
-        if not self._travelled:
-            _reached("planning")
+        if not self._travelled and _armed("planning"):
+            commits = Path(self.options["checkpointlocation"], "commits")
+            if (commits / str(_BATCH - 1)).exists():
+                _reached("planning")
         writer = super().streamWriter(schema, overwrite)
         writer.__class__ = SignalledWriter
         return writer

@@ -1,6 +1,8 @@
 """A driver of two queries over the same files: the sink's, and what people write today.
 
-``python -m tests.spark.stream_driver``; ends when all files were taken.
+``python -m tests.spark.stream_driver``; ends when all files were taken. Where ``hold``
+is among the signals the naive query waits for the kill when it has sent a micro-batch,
+before Spark notes it, and the sink's begins after that: so each kill finds both at work.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import rifl.spark
-from tests.spark.conftest import METHOD
+from tests.helpers.waiting import until
+from tests.spark.conftest import METHOD, SLOW_S
 from tests.spark.naive import naive_sender
 from tests.spark.signalled import SIGNALS, SignalledDataSource
 
@@ -27,18 +30,20 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--aqe", choices=("true", "false"), required=True)
     options = parser.parse_args()
+    signals = Path(os.environ[SIGNALS])
     spark = (
         SparkSession.builder.master(f"local[{options.cores},4]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.adaptive.enabled", options.aqe)
         .config("spark.sql.shuffle.partitions", str(options.partitions))
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
         .config("spark.executor.heartbeatInterval", "60s")
         .config("spark.network.timeout", "600s")
         .getOrCreate()
     )
     gateway: Any = spark.sparkContext._gateway
-    Path(os.environ[SIGNALS], "driver.pid").write_text(str(gateway.proc.pid))
+    (signals / "driver.pid").write_text(str(gateway.proc.pid))
     rifl.spark.register(spark)
     spark.dataSource.register(SignalledDataSource)
     rows = (
@@ -47,21 +52,14 @@ def main() -> None:
         .json(str(options.directory / "input"))
         .repartition("account")
     )
-    exact = (
-        rows.writeStream.format("rifl-signalled")
-        .option("target", options.target)
-        .option("method", METHOD)
-        .option("key", "reference")
-        .option("batchRows", "10")
-        .option("report", str(options.directory / "report"))
-        .option("checkpointLocation", str(options.directory / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
     send = naive_sender(options.target)
+    held = signals / "held"
 
     def book(frame: Any, batch: int) -> None:
         frame.foreachPartition(send)
+        if (signals / "hold").exists():
+            held.touch()
+            until(lambda: gateway.proc.poll() is not None, "the kill", SLOW_S)
 
     naive = (
         rows.writeStream.foreachBatch(book)
@@ -69,7 +67,19 @@ def main() -> None:
         .trigger(availableNow=True)
         .start()
     )
-    print("started", flush=True)
+    if (signals / "hold").exists():
+        until(held.exists, "a naive micro-batch", SLOW_S)
+    exact = (
+        rows.writeStream.format("rifl-signalled")
+        .option("target", options.target)
+        .option("method", METHOD)
+        .option("key", "reference")
+        .option("batchRows", "4")
+        .option("report", str(options.directory / "report"))
+        .option("checkpointLocation", str(options.directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
     exact.awaitTermination()
     naive.awaitTermination()
     print("done", flush=True)
