@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["SeriesBook", "numbered"]
+__all__ = ["SUPERSEDED_S", "SeriesBook", "numbered"]
+
+# How long the row of a closed number is kept once a higher one is closed: until its
+# records are dropped, which sweeps do.
+SUPERSEDED_S = 600.0
 
 # The name of a numbered session: its series, "#", its number.
 _NUMBERED = re.compile(r"(.+)#(0|[1-9][0-9]{0,17})", re.DOTALL)

@@ -9,15 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lease_server.errors import BadRequest, SessionClosed, TooManySessions
-from lease_server.series import SeriesBook
+from lease_server.series import SUPERSEDED_S, SeriesBook
 
 __all__ = ["MAX_NAME_CHARS", "SessionPolicy", "SessionRow", "SessionState", "SessionTable"]
 
 MAX_NAME_CHARS = 256
 _DAY_S = 86_400.0
-# How long the row of a closed number is kept once a higher one is closed: until its
-# records are dropped, which sweeps do.
-_SUPERSEDED_S = 600.0
 _HEAP_SLACK = 1024
 
 
@@ -195,7 +192,7 @@ class SessionTable:
             heapq.heappush(self._heap, (deadline, row.client_id))
         if row.state is not SessionState.OPEN:
             for client_id in self._series.end(row.client_id):
-                self._hasten(client_id, now + _SUPERSEDED_S)
+                self._hasten(client_id, now + SUPERSEDED_S)
 
     def renew(self, client_id: int, now: float) -> bool:
         """Restart an open session's retention; False if it is not open any more."""

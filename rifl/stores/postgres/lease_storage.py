@@ -12,6 +12,7 @@ from lease_server.errors import (
     TooManyClients,
     TooManySessions,
 )
+from lease_server.series import SUPERSEDED_S
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
 from lease_server.tokens import Secret
@@ -115,10 +116,11 @@ class PostgresLeaseStorage:
                 what = self._one("SELECT @.retire_1(%s::int8, %s)", client_id, float(unix_s))
                 dropped += what == "dropped"
             for (client_id,) in self._rows(
-                "SELECT client_id FROM @.sessions WHERE state <> 'open' "
-                f"AND changed_at_unix_s + %s <= %s LIMIT {_SWEPT_AT_ONCE}",
-                float(refuse_for_s),
+                "SELECT * FROM @.forgettable_1(%s, %s, %s, %s::int8)",
                 float(unix_s),
+                float(refuse_for_s),
+                min(float(refuse_for_s), SUPERSEDED_S),
+                _SWEPT_AT_ONCE,
             ):
                 self.forget_session(client_id)
             return dropped
@@ -185,24 +187,24 @@ class PostgresLeaseStorage:
         return self._put(row, policy)
 
     def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
-        """Close for ever, the name and the client row at once."""
+        """Close for ever, a numbered session with all below it, names and client rows at once."""
         closed = self._rows(
-            "WITH closed AS (UPDATE @.sessions SET state = 'closed', changed_at_unix_s = %s "
-            f"WHERE peer = %s AND name = %s AND state = 'open' RETURNING {_SESSION}), "
-            "refused AS (UPDATE @.clients SET state = 'closed', due = '-infinity' "
-            "WHERE client_id IN (SELECT client_id FROM closed)) SELECT * FROM closed",
-            float(unix_s),
+            "SELECT * FROM @.close_session_1(%s::bytea, %s, %s)", peer, name, float(unix_s)
+        )
+        rows = self._rows(
+            f"SELECT {_SESSION} FROM @.sessions WHERE peer = %s AND (name = %s OR state <> 'open' "
+            "AND @.series_1(name) = @.series_1(%s) AND @.number_1(name) > @.number_1(%s)) "
+            "ORDER BY name = %s DESC LIMIT 1",
             peer,
             name,
-        )
-        rows = closed or self._rows(
-            f"SELECT {_SESSION} FROM @.sessions WHERE peer = %s AND name = %s",
-            peer,
+            name,
+            name,
             name,
         )
         if not rows:
             raise SessionClosed(f"no session {name!r} is known here")
-        return _session(rows[0]), bool(closed)
+        row = _session(rows[0])
+        return row, (row.client_id,) in closed
 
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""

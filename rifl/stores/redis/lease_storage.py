@@ -18,6 +18,7 @@ from lease_server.errors import (
     TooManySessions,
 )
 from lease_server.log import get_logger
+from lease_server.series import SUPERSEDED_S, numbered
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
 from lease_server.tokens import Secret
@@ -163,35 +164,71 @@ class RedisLeaseStorage:
             self._lease(row.client_id, "grant", _ms(row.retention_s), _field(row))
             try:
                 standing = self._put(row, policy)
-            except TooManySessions:
+            except (TooManySessions, SessionClosed):
                 self.drop_client(row.client_id)
                 raise
             if standing.client_id == row.client_id:
                 return standing
             self.drop_client(row.client_id)
-        if standing.state is SessionState.OPEN and row.retention_s > standing.retention_s:
-            standing = self._put(replace(standing, retention_s=row.retention_s), policy)
-            self._lease(standing.client_id, "grant", _ms(standing.retention_s), _field(standing))
-        elif standing.state is SessionState.OPEN and self.renew(standing.client_id) not in (
-            Standing.SESSION,
-        ):
+        if standing.state is not SessionState.OPEN:
+            return standing
+        if numbered(row.name) and self._place(standing) == b"below":
+            return replace(standing, state=SessionState.CLOSED)
+        if self.renew(standing.client_id) is not Standing.SESSION:
             # Its retention ended, and the sweep that found so has yet to say it here.
             return replace(standing, state=SessionState.EXPIRED)
+        if row.retention_s > standing.retention_s:
+            standing = self._put(replace(standing, retention_s=row.retention_s), policy)
+            self._lease(standing.client_id, "grant", _ms(standing.retention_s), _field(standing))
         return standing
 
     def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
-        """Close for ever: the name first, so that it is never open without its row."""
+        """Close for ever, a numbered session with all below it; a crash leaves it to be repeated.
+
+        The end of a series first, so that nobody opens a lower number meanwhile.
+        """
         row = self._find(name, peer)
+        if numbered(name):
+            self._end_below(name, peer, unix_s)
+            if row is None:
+                # Forgotten, since a higher number ended.
+                return SessionRow(0, name, peer, SessionState.CLOSED, 0.0, unix_s), False
         if row is None:
             raise SessionClosed(f"no session {name!r} is known here")
         was_open = row.state is SessionState.OPEN
-        if was_open:
+        return self._end(row, unix_s), was_open
+
+    def _end_below(self, name: str, peer: bytes, unix_s: float) -> None:
+        ended: bytes | None = None
+        while True:
+            reply = self._leases("end", f"{peer.hex()}|{name}")
+            if reply[0] == b"unknown":
+                raise SessionClosed(f"no session {name!r} is known here")
+            ended = reply[1] if ended is None else ended
+            if not reply[2:]:
+                break
+            for client_id in reply[2:]:
+                field = self._command("hget", self._key("session-ids"), client_id)
+                value = field and self._command("hget", self._key("sessions"), field)
+                if value:
+                    self._end(read_session(field, value), unix_s)
+        if ended:
+            # Its name needs to be kept no longer than until its records are dropped.
+            self._leases("refile", ended, 0)
+
+    def _end(self, row: SessionRow, unix_s: float) -> SessionRow:
+        # Its calls first: a name that is closed may be taken for closed.
+        if row.state is SessionState.OPEN:
+            self._lease(row.client_id, "close")
+            self._leases("refile", row.client_id, 0)
             row = self.put_session(
                 replace(row, state=SessionState.CLOSED, changed_at_unix_s=unix_s)
             )
-            self._lease(row.client_id, "close")
-            self._leases("refile", row.client_id, 0)
-        return row, was_open
+        return row
+
+    def _place(self, row: SessionRow) -> bytes:
+        place: bytes = self._leases("place", _field(row), row.client_id)[0]
+        return place
 
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""
@@ -219,6 +256,8 @@ class RedisLeaseStorage:
             policy.max_open_per_peer,
             row.peer.hex(),
         )
+        if reply[0] == b"ended":
+            raise SessionClosed(f"session {row.name!r} is closed or past its retention")
         if reply[0] == b"full":
             raise TooManySessions("too many named sessions; close some")
         return read_session(reply[1], reply[2])
@@ -251,8 +290,13 @@ class RedisLeaseStorage:
                     replace(row, state=SessionState.EXPIRED, changed_at_unix_s=unix_s)
                 )
                 _log.info("session_expired", client_id=client_id, name=row.name)
+            place = self._place(row) if numbered(row.name) else b"free"
+            if place == b"below":
+                refuse_for_s = min(refuse_for_s, SUPERSEDED_S)
             left_s = row.changed_at_unix_s + refuse_for_s - unix_s
-            if left_s <= 0:
+            if left_s <= 0 and place == b"needed":
+                self._leases("refile", client_id, now_ms + _ms(refuse_for_s))
+            elif left_s <= 0:
                 self.forget_session(client_id)
             else:
                 # The name is refused until then, by the wall clock of whoever looks.

@@ -61,6 +61,67 @@ BEGIN
     RETURN 'dropped';
 END $$;
 
+-- What is before the number in the name of a numbered session, null for other names, and
+-- the number. A series is closed up to its highest number that ended.
+CREATE OR REPLACE FUNCTION @schema@.series_1(p_name text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT substring(p_name FROM '^(.+)#(?:0|[1-9][0-9]{0,17})$')
+$$;
+CREATE OR REPLACE FUNCTION @schema@.number_1(p_name text) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT substring(p_name FROM '^.+#(0|[1-9][0-9]{0,17})$')::bigint
+$$;
+CREATE INDEX IF NOT EXISTS sessions_series ON @schema@.sessions
+    (peer, @schema@.series_1(name), @schema@.number_1(name));
+
+-- Close a session for ever, a numbered one with all below it; the ids that were open.
+CREATE OR REPLACE FUNCTION @schema@.close_session_1(
+    p_peer bytea, p_name text, p_unix_s double precision
+) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF @schema@.series_1(p_name) IS NOT NULL THEN
+        -- Against openers of lower numbers.
+        LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
+    END IF;
+    IF NOT EXISTS (SELECT FROM @schema@.sessions WHERE peer = p_peer AND name = p_name) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH closed AS (
+        UPDATE @schema@.sessions AS sessions SET state = 'closed', changed_at_unix_s = p_unix_s
+        WHERE sessions.peer = p_peer AND sessions.state = 'open' AND (
+            sessions.name = p_name
+            OR @schema@.series_1(sessions.name) = @schema@.series_1(p_name)
+               AND @schema@.number_1(sessions.name) < @schema@.number_1(p_name))
+        RETURNING sessions.client_id
+    ), refused AS (
+        UPDATE @schema@.clients SET state = 'closed', due = '-infinity'
+        WHERE client_id IN (SELECT client_id FROM closed)
+    )
+    SELECT client_id FROM closed;
+END $$;
+
+-- Sessions that ended and need no row any more: refused for long enough, and not the end
+-- of a series that is in use; or below the end of theirs, for p_superseded_s.
+CREATE OR REPLACE FUNCTION @schema@.forgettable_1(
+    p_unix_s double precision, p_refuse_for_s double precision,
+    p_superseded_s double precision, p_limit bigint
+) RETURNS SETOF bigint LANGUAGE sql AS $$
+    SELECT client_id FROM @schema@.sessions AS sessions
+    WHERE state <> 'open' AND (
+        changed_at_unix_s + p_refuse_for_s <= p_unix_s AND NOT EXISTS (
+            SELECT FROM @schema@.sessions AS higher
+            WHERE higher.peer = sessions.peer
+              AND @schema@.series_1(higher.name) = @schema@.series_1(sessions.name)
+              AND @schema@.number_1(higher.name) > @schema@.number_1(sessions.name))
+        OR changed_at_unix_s + p_superseded_s <= p_unix_s AND EXISTS (
+            SELECT FROM @schema@.sessions AS higher
+            WHERE higher.peer = sessions.peer AND higher.state <> 'open'
+              AND @schema@.series_1(higher.name) = @schema@.series_1(sessions.name)
+              AND @schema@.number_1(higher.name) > @schema@.number_1(sessions.name)))
+    LIMIT p_limit
+$$;
+
 -- Insert or update a session; its id, and 'full' where there is no room for it.
 -- p_limited: an opening, which also makes the client row.
 CREATE OR REPLACE FUNCTION @schema@.put_session_1(
@@ -79,6 +140,18 @@ BEGIN
     END IF;
     result := 'row';
     standing := coalesce(known.client_id, p_client);
+    IF known.client_id IS NULL AND p_opening THEN
+        SELECT client_id INTO standing FROM @schema@.sessions
+        WHERE peer = p_peer AND state <> 'open'
+          AND @schema@.series_1(name) = @schema@.series_1(p_name)
+          AND @schema@.number_1(name) > @schema@.number_1(p_name)
+        LIMIT 1;
+        IF FOUND THEN
+            -- Its series is closed up to a higher number.
+            result := 'over'; RETURN;
+        END IF;
+        standing := p_client;
+    END IF;
     IF known.client_id IS NULL THEN
         IF p_opening AND (
             (SELECT count(*) FROM @schema@.sessions) >= p_max_names

@@ -5,7 +5,8 @@ local row = redis.call('HMGET', ROW, 'store', 'state', 'length', 'due', 'name')
 local state = row[2] or ''
 
 if what == 'grant' then
-  -- 6 length in ms, 7 name of the session's field, empty for a client
+  -- 6 length in ms, 7 name of the session's field, empty for a client. What ended stays so
+  if state == 'closed' or state == 'over' then return tell(state) end
   redis.call('HSET', ROW, 'store', store, 'length', ARGV[6])
   if ARGV[7] ~= '' then redis.call('HSET', ROW, 'state', 'session', 'name', ARGV[7]) end
   renew(ARGV[6])

@@ -42,10 +42,43 @@ if what == 'refile' then
   return reply('ok')
 end
 
+if what == 'end' then
+  -- 6 field of a numbered session: from here on no number up to it is opened. The id
+  -- that was the end of the series before, and open ones up to it, some at a time
+  local series, number = numbered(ARGV[6])
+  local mark, before = closed_up_to(series)
+  local row = redis.call('HGET', sessions, ARGV[6])
+  if mark < number then
+    if not row then return tell('unknown') end
+    redis.call('HSET', global .. 'series', series, number .. '|' .. string.match(row, '^%d+'))
+  end
+  local open = redis.call('ZRANGEBYLEX', open_numbers(series), '-', '[' .. number .. '|~',
+    'LIMIT', 0, 1000)
+  for at = 1, #open do open[at] = string.match(open[at], '%d+$') end
+  return reply('ok', before, unpack(open))
+end
+
+if what == 'place' then
+  -- 6 field of a numbered session, 7 its id: below the end of its series, at the end of
+  -- one that is in use, or free to be forgotten when its time is over
+  local series, number = numbered(ARGV[6])
+  local mark, id = closed_up_to(series)
+  if mark > number then return tell('below') end
+  local used = redis.call('EXISTS', open_numbers(series)) == 1
+  return tell(id == ARGV[7] and used and 'needed' or 'free')
+end
+
 if what == 'forget' then
   -- 6 id of a session: its name may be opened anew
   local field = redis.call('HGET', global .. 'session-ids', ARGV[6])
   if field then
+    local series = numbered(field)
+    if series then
+      local _, id = closed_up_to(series)
+      if id == ARGV[6] and redis.call('EXISTS', open_numbers(series)) == 0 then
+        redis.call('HDEL', global .. 'series', series)
+      end
+    end
     local row = redis.call('HGET', sessions, field)
     if row and string.match(row, '^(%d+)|') == ARGV[6] then redis.call('HDEL', sessions, field) end
     redis.call('HDEL', global .. 'session-ids', ARGV[6])

@@ -134,3 +134,20 @@ local function end_client()
     if state == 'over' then redis.call('DEL', ROW) end
   end
 end
+
+-- Series and number of a numbered session's field, the number such that it sorts as text.
+local function numbered(field)
+  local series, number = string.match(field, '^(%x*|.+)#(%d+)$')
+  if series and #number <= 18 and (number == '0' or string.sub(number, 1, 1) ~= '0') then
+    return series, string.rep('0', 18 - #number) .. number
+  end
+end
+
+-- The highest number of a series that ended, and the id of its session; all up to it are
+-- refused. Kept while a session of the series is held.
+local function closed_up_to(series)
+  local mark = redis.call('HGET', global .. 'series', series) or '|'
+  return string.match(mark, '^(%d*)|(%d*)$')
+end
+
+local function open_numbers(series) return global .. 'series:' .. series end

@@ -1,6 +1,6 @@
 -- Insert or update a named session; the row that stands. A row is "id|state|rest",
 -- opaque but for that. ARGV: 5 field, 6 id, 7 row, 8 max names, 9 max open of the
--- peer, 10 the peer
+-- peer, 10 the peer. A new one of a number that its series is closed up to: 'ended'.
 if went_backwards() then return {'backwards', '0'} end
 local sessions, ids, open = global .. 'sessions', global .. 'session-ids', global .. 'open-of'
 local field = ARGV[5]
@@ -10,12 +10,14 @@ if not standing then
   standing = other and redis.call('HGET', sessions, other)
   if standing then field = other end
 end
+local series, number = numbered(field)
 local peer_open = 0
 if standing then
   local id, state = string.match(standing, '^(%d+)|(%a+)|')
   if id ~= ARGV[6] or state ~= 'open' then return reply('row', field, standing) end
   peer_open = -1
 else
+  if series and closed_up_to(series) >= number then return reply('ended') end
   if redis.call('HLEN', sessions) >= tonumber(ARGV[8])
     or tonumber(redis.call('HGET', open, ARGV[10]) or '0') >= tonumber(ARGV[9])
   then return reply('full') end
@@ -23,6 +25,14 @@ end
 if string.match(ARGV[7], '^%d+|open|') then peer_open = peer_open + 1 end
 if peer_open ~= 0 and redis.call('HINCRBY', open, ARGV[10], peer_open) <= 0 then
   redis.call('HDEL', open, ARGV[10])
+end
+if series and string.match(ARGV[7], '^%d+|open|') then
+  redis.call('ZADD', open_numbers(series), 0, number .. '|' .. ARGV[6])
+elseif series then
+  redis.call('ZREM', open_numbers(series), number .. '|' .. ARGV[6])
+  if closed_up_to(series) < number then
+    redis.call('HSET', global .. 'series', series, number .. '|' .. ARGV[6])
+  end
 end
 redis.call('HSET', sessions, field, ARGV[7])
 redis.call('HSET', ids, ARGV[6], field)
