@@ -25,10 +25,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql toxiproxy test test-long lint types generate check-generated bench chaos chaos-long model spin clean
+.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql toxiproxy test test-long lint types generate check-generated bench chaos chaos-long chaos-faults chaos-faults-all model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | chaos | chaos-long | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | chaos | chaos-long | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -151,6 +151,13 @@ chaos: $(INSTALLED)
 
 chaos-long: $(INSTALLED)
 	@$(PYTHON) -m chaos.sim --runs 40000 --seed 1000000 $(CHAOS_FLAGS)
+
+# Real processes behind a real Toxiproxy: the short selection, or every scenario.
+chaos-faults: $(INSTALLED) toxiproxy
+	@$(PYTHON) -m chaos.run --short $(FAULTS_FLAGS)
+
+chaos-faults-all: $(INSTALLED) toxiproxy
+	@$(PYTHON) -m chaos.run --all $(FAULTS_FLAGS)
 
 # $(1): the directory the generated packages go into.
 define compile_protos

@@ -19,11 +19,12 @@ import grpc
 
 from curp.v1 import curp_pb2
 
-__all__ = ["GroupProcesses", "NoLeader"]
+__all__ = ["GroupProcesses", "NoLeader", "free_ports"]
 
 _ROOT = Path(__file__).parents[1]
 _START_S = 60.0
-_ASK_S = 1.0
+# A replica asks its witnesses first, a second each.
+_ASK_S = 3.0
 _LOOK_EVERY_S = 0.01
 
 
@@ -58,11 +59,13 @@ class GroupProcesses:
         self._module = module
         self._logs = [log] * replicas if isinstance(log, str) else list(log)
         self._arguments = tuple(arguments)
-        ports = _free_ports(replicas + witnesses)
+        ports = free_ports(replicas + witnesses)
         self.replicas = [f"127.0.0.1:{port}" for port in ports[:replicas]]
         self.witnesses = [f"127.0.0.1:{port}" for port in ports[replicas:]]
         # Where replicas and clients find the witnesses; may be set before it starts.
         self.listed = list(self.witnesses)
+        # Where clients find each replica, by the address it listens on; as above.
+        self.reached = {address: address for address in self.replicas}
         # By address.
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._channels: dict[str, grpc.Channel] = {}
@@ -90,7 +93,7 @@ class GroupProcesses:
         self._end()
 
     def status(self, address: str) -> curp_pb2.GroupStatusReply | None:
-        """Return what a replica says of itself, None if it says nothing in a second."""
+        """Return what a replica says of itself, None if it says nothing."""
         channel = self._channels.get(address)
         if channel is None:
             options = (
@@ -145,6 +148,11 @@ class GroupProcesses:
         self._spawn(address)
         self._await_ready(address)
 
+    def runs(self, address: str) -> bool:
+        """Whether it was started, not killed, and has not ended by itself."""
+        process = self._running.get(address)
+        return process is not None and process.poll() is None
+
     def complaints(self) -> str:
         """The last that each process said."""
         files = sorted(self._directory.glob("*.err"))
@@ -156,6 +164,8 @@ class GroupProcesses:
         else:
             number = self.replicas.index(address)
             command = ["-m", self._module, "--listen", address, "--name", f"r{number + 1}"]
+            if self.reached[address] != address:
+                command += ["--address", self.reached[address]]
             command += ["--log", self._logs[number]]
             for witness in self.listed:
                 command += ["--witness", witness]
@@ -185,7 +195,8 @@ class GroupProcesses:
                 self.kill(address)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return so many ports of 127.0.0.1 that nobody has now."""
     with contextlib.ExitStack() as stack:
         # All held at once, so that they differ.
         taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]

@@ -23,7 +23,8 @@ _THREADS = 32
 def main() -> int:
     """Serve; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.replicated_bank", description=__doc__)
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="as clients reach it")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--address", help="where clients reach it; by default where it listens")
     parser.add_argument("--name", help="unique in the group; by default the address")
     parser.add_argument("--log", required=True, metavar="URL", help="sqlite:///file?group=NAME")
     parser.add_argument("--witness", action="append", default=[], metavar="HOST:PORT")
@@ -36,7 +37,7 @@ def main() -> int:
     replica = curp.Replica(
         options.log,
         name=options.name or options.listen,
-        address=options.listen,
+        address=options.address or options.listen,
         witnesses=options.witness,
         # Payments on different accounts commute: they are durable in one round trip.
         conflict_keys={

@@ -1,0 +1,1 @@
+"""A client of the service, as a process: ``python -m chaos.run.caller``."""

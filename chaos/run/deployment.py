@@ -1,0 +1,51 @@
+"""What runs in a scenario, as faults and the run look at it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+from chaos.check import History
+from chaos.run.disk import SmallDisk
+from chaos.run.process import Member
+from chaos.run.toxiproxy import Link
+
+__all__ = ["Deployment"]
+
+
+class Deployment(Protocol):
+    """A context manager: everything runs inside it, and nothing is left of it outside.
+
+    ``members`` and ``links`` are what faults strike, by the names of the scenario:
+    a process, and the path that leads to it. ``targets`` is what clients connect to.
+    One thread.
+    """
+
+    members: dict[str, Member]
+    links: dict[str, Link]
+    disks: dict[str, SmallDisk]
+    targets: list[str]
+    follow_leaders: bool
+
+    def __enter__(self) -> Self:
+        """Start all of it; returns when every process is ready."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def find(self, target: str) -> str:
+        """Return whom a fault's target means now: ``leader`` and ``standby`` change."""
+        ...
+
+    def finish(self, history: History) -> None:
+        """Put what is there in the end, and the effects, into the history."""
+        ...
+
+    def complaints(self) -> str:
+        """The last that each process said."""
+        ...

@@ -1,0 +1,69 @@
+"""A disk that can be full: a small tmpfs, or where none can be mounted a file size limit."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = ["SmallDisk"]
+
+_SIZE = "16m"
+_BLOCK = 1 << 16
+
+
+class SmallDisk:
+    """A directory whose disk is small; mounted while the context lasts.
+
+    ``mounted`` tells whether it is: who is not root has an ordinary directory there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.mounted = False
+
+    def __enter__(self) -> Self:
+        """Make it, and mount it if that is allowed."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        mount = shutil.which("mount")
+        if mount is not None and os.geteuid() == 0:
+            command = [mount, "-t", "tmpfs", "-o", f"size={_SIZE}", "rifl-chaos"]
+            done = subprocess.run([*command, str(self.directory)], capture_output=True, check=False)
+            self.mounted = done.returncode == 0
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Unmount it: what was on it is gone."""
+        if self.mounted:
+            umount = shutil.which("umount") or "umount"
+            subprocess.run([umount, "-l", str(self.directory)], capture_output=True, check=False)
+
+    @property
+    def _filler(self) -> Path:
+        return self.directory / "filler"
+
+    def fill(self) -> None:
+        """Write until there is no room for another byte."""
+        with self._filler.open("ab", buffering=0) as file:
+            for size in (_BLOCK, 1):
+                try:
+                    while file.write(b"\0" * size):
+                        pass
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def free(self) -> None:
+        """Make room again."""
+        with contextlib.suppress(FileNotFoundError):
+            self._filler.unlink()

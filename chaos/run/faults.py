@@ -1,0 +1,96 @@
+"""Striking a fault, and mending it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from chaos.run.deployment import Deployment
+from chaos.run.process import Member, Process
+from chaos.run.redis import RedisProcess
+from chaos.run.scenario import KINDS
+from chaos.run.strikes import Strike
+from chaos.run.toxiproxy import Link
+
+__all__ = ["strike"]
+
+# Where no small disk can be mounted, files may grow so far beyond what the process said.
+_ROOM_BYTES = 16 << 10
+_START_AGAIN_S, _BETWEEN_STARTS_S = 60.0, 0.2
+
+
+def strike(deployment: Deployment, fault: Strike) -> tuple[str, Callable[[], None]]:
+    """Strike; returns whom it hit, and what mends it.
+
+    Mending may take as long as a process takes to start. Raises ``NoLeader`` if the
+    target is a leader and there is none.
+    """
+    target = deployment.find(fault.target)
+    if KINDS[fault.kind].toxic:
+        return target, _poison(deployment.links[target], fault)
+    if fault.kind == "down":
+        link = deployment.links[target]
+        link.cut()
+        return target, link.mend
+    return target, _hit(deployment, target, fault.kind)
+
+
+def _poison(link: Link, fault: Strike) -> Callable[[], None]:
+    streams = ("upstream", "downstream") if fault.stream == "both" else (fault.stream,)
+    kind, attributes = fault.kind, dict(fault.attributes)
+    if kind == "loss":
+        # Never over by itself: the connection stands, and nothing comes through.
+        kind, attributes = "timeout", {"timeout": 0}
+    names = [link.poison(kind, stream, attributes, fault.toxicity) for stream in streams]
+
+    def cure() -> None:
+        for name in names:
+            link.cure(name)
+
+    return cure
+
+
+def _hit(deployment: Deployment, target: str, kind: str) -> Callable[[], None]:
+    member: Member = deployment.members[target]
+    match kind:
+        case "stop":
+            member.stop()
+            return member.resume
+        case "kill":
+            member.kill()
+            return lambda: _start_again(member)
+        case "wipe" if isinstance(member, RedisProcess):
+            member.kill()
+            member.wipe()
+            return lambda: _start_again(member)
+        case "fill" if isinstance(member, Process):
+            disk = deployment.disks[target]
+            if disk.mounted:
+                disk.fill()
+                return disk.free
+            member.limit_files(_said(member) + _ROOM_BYTES)
+            return lambda: member.limit_files(-1)
+        case _:
+            raise ValueError(f"{kind} cannot strike {target}")
+
+
+def _start_again(member: Member) -> None:
+    """Start it until it stays, as whoever supervises it would: what it needs may be away."""
+    until = time.monotonic() + _START_AGAIN_S
+    while True:
+        try:
+            member.start()
+        except RuntimeError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_BETWEEN_STARTS_S)
+        else:
+            return
+
+
+def _said(member: Process) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return Path(member.log).stat().st_size
+    return 0

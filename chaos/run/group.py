@@ -1,0 +1,163 @@
+"""A replicated group, each replica and witness behind a path of Toxiproxy's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from chaos.check import History
+from chaos.group_processes import GroupProcesses
+from chaos.run.disk import SmallDisk
+from chaos.run.process import DidNotStart, Member
+from chaos.run.redis import RedisProcess
+from chaos.run.scenario import Scenario
+from chaos.run.toxiproxy import Link, Toxiproxy
+
+__all__ = ["Group"]
+
+_ROOT = Path(__file__).parents[2]
+_AUDIT_S = 90.0
+_LEADER_S = 30.0
+
+
+class _Replica:
+    """A replica or witness of a group, as a member."""
+
+    def __init__(self, group: GroupProcesses, address: str) -> None:
+        self._group = group
+        self._address = address
+
+    @property
+    def runs(self) -> bool:
+        return self._group.runs(self._address)
+
+    def start(self) -> None:
+        self._group.start(self._address)
+
+    def kill(self) -> None:
+        self._group.kill(self._address)
+
+    def stop(self) -> None:
+        self._group.stop(self._address)
+
+    def resume(self) -> None:
+        self._group.resume(self._address)
+
+
+class Group:
+    """Replicas of the bank and their witnesses, over a log in a file or in Redis."""
+
+    follow_leaders = True
+
+    def __init__(self, scenario: Scenario, directory: Path, proxy: Toxiproxy) -> None:
+        """Build it; nothing runs yet."""
+        deployed = scenario.deployment
+        self.disks: dict[str, SmallDisk] = {}
+        self.members: dict[str, Member] = {}
+        self.links: dict[str, Link] = {}
+        self._accounts = scenario.load.accounts
+        self._stands_still = scenario.expect.stands_still
+        self._redis = RedisProcess(directory) if deployed.store == "redis" else None
+        if self._redis is None:
+            logs = [f"sqlite:///{directory / 'log'}?group=bank"] * deployed.servers
+        else:
+            logs = []
+            for number in range(1, deployed.servers + 1):
+                link = self.links[f"log-{number}"] = proxy.link(f"log-{number}", self._redis.port)
+                logs.append(f"redis://{link.address}/0?group=bank&timeout_s=2")
+            self.members["redis"] = self._redis
+        self._group = GroupProcesses(
+            directory,
+            "examples.replicated_bank",
+            logs,
+            replicas=deployed.servers,
+            witnesses=deployed.witnesses,
+        )
+        # By address: what the scenario calls them.
+        self._names: dict[str, str] = {}
+        for stem, addresses in (
+            ("replica", self._group.replicas),
+            ("witness", self._group.witnesses),
+        ):
+            for number, address in enumerate(addresses, 1):
+                name = self._names[address] = f"{stem}-{number}"
+                self.links[name] = proxy.link(name, int(address.rpartition(":")[2]))
+                self.members[name] = _Replica(self._group, address)
+        self._group.listed = [
+            self.links[self._names[each]].address for each in self._group.witnesses
+        ]
+        self._group.reached = {
+            each: self.links[self._names[each]].address for each in self._group.replicas
+        }
+        self.targets = list(self._group.reached.values())
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            if self._redis is not None:
+                stack.callback(self._redis.kill)
+                self._redis.start()
+            stack.enter_context(self._group)
+            self._group.leader()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def find(self, target: str) -> str:
+        """Return the member's own name; raises ``NoLeader``."""
+        if target not in ("leader", "standby"):
+            return target
+        leader = self._group.leader(timeout_s=_LEADER_S)
+        if target == "leader":
+            return self._names[leader]
+        return next(self._names[each] for each in self._group.replicas if each != leader)
+
+    def finish(self, history: History) -> None:
+        """Ask the group for all statements: their lines are the effects.
+
+        A group that stands still answers nobody: then there is nothing to be put in.
+        """
+        if self._stands_still:
+            return
+        accounts = [f"account-{each}" for each in range(self._accounts)]
+        accounts += sorted(
+            {event["account"] for event in history.events if event["event"] == "start"}
+            - set(accounts)
+        )
+        given = {"audit": True, "targets": self.targets, "accounts": accounts}
+        command = [sys.executable, "-m", "chaos.run.caller", json.dumps(given)]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_AUDIT_S,
+            check=False,
+            cwd=_ROOT,
+        )
+        if done.returncode:
+            raise DidNotStart(f"the statements could not be read: {done.stderr[-2000:]}")
+        effects: dict[int, list[tuple[str, int]]] = {}
+        finals: list[tuple[str, int, int]] = []
+        for line in done.stdout.splitlines():
+            account, total, calls = json.loads(line)
+            for version, call in enumerate(calls, 1):
+                effects.setdefault(call, []).append((account, version))
+            finals.append((account, len(calls), total))
+        history.place_effects(effects)
+        for final in finals:
+            history.final(*final)
+
+    def complaints(self) -> str:
+        """The last that each process said."""
+        return self._group.complaints()

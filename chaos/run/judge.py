@@ -1,0 +1,66 @@
+"""What must hold of a run: ``chaos.check``'s rules, and what the scenario expects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from chaos.check import History, check
+from chaos.run.scenario import Expected
+
+__all__ = ["judge", "told"]
+
+_MOST_SHOWN = 20
+
+
+def told(history: History) -> Counter[str]:
+    """Count what callers were told: outcomes, ``effects``, ``calls`` and ``died`` callers."""
+    counts: Counter[str] = Counter()
+    started: Counter[int] = Counter()
+    for event in history.events:
+        match event["event"]:
+            case "start":
+                started[event["call"]] += 1
+            case "end":
+                started[event["call"]] -= 1
+                counts[event["outcome"]] += 1
+                counts["answers"] += event["code"] == "OK"
+            case "resolved":
+                counts["resolved"] += 1
+            case "effect":
+                counts["effects"] += 1
+    counts["calls"] = len(started)
+    counts["died"] = sum(started.values())
+    return counts
+
+
+def judge(history: History, expect: Expected, *, killed_clients: bool) -> Iterable[str]:
+    """Say everything that is wrong with a history; nothing, if it holds.
+
+    ``killed_clients``: a caller that was never told anything is no surprise then.
+    """
+    broken = [each for each in check(history) if each.rule not in expect.exempt]
+    yield from map(str, broken[:_MOST_SHOWN])
+    if len(broken) > _MOST_SHOWN:
+        yield f"... and {len(broken) - _MOST_SHOWN} more"
+    counts = told(history)
+    if counts["answers"] < expect.answers:
+        yield f"{counts['answers']} answers show too little: {expect.answers} were expected"
+    if counts["replayed"] < expect.replayed:
+        yield (
+            f"{counts['replayed']} answers came from records: {expect.replayed} were expected, "
+            "so the faults did not strike where they should"
+        )
+    if counts["died"] and not killed_clients:
+        yield f"{counts['died']} calls never ended"
+    strange = _strange(history.events)
+    if strange:
+        yield f"callers were refused as never should be: {strange}"
+
+
+def _strange(events: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Count refusals that say that a caller, or a header, was wrong."""
+    wrong = ("BAD_HEADER", "PAYLOAD_MISMATCH", "NOT_YOURS", "STALE_RPC")
+    found = Counter(each["reason"] for each in events if each.get("reason") in wrong)
+    return dict(found)

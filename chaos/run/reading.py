@@ -1,0 +1,188 @@
+"""Reading a scenario's file, and refusing what makes no sense."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from chaos.check import RULES
+from chaos.run.scenario import KINDS, Deployed, Expected, FaultSpec, Load, Range, Scenario
+
+__all__ = ["DIRECTORY", "BadScenario", "read", "read_all"]
+
+DIRECTORY = Path(__file__).parent / "scenarios"
+_STREAMS = ("upstream", "downstream", "both")
+
+
+class BadScenario(ValueError):
+    """A scenario's file makes no sense."""
+
+
+def read(path: Path) -> Scenario:
+    """Read a file; raises ``BadScenario`` for one that makes no sense, ``OSError`` for none."""
+    try:
+        return _scenario(path.stem, tomllib.loads(path.read_text()))
+    except (tomllib.TOMLDecodeError, BadScenario) as error:
+        raise BadScenario(f"{path.name}: {error}") from None
+
+
+def read_all(directory: Path = DIRECTORY) -> dict[str, Scenario]:
+    """Return all scenarios of a directory, by name."""
+    return {path.stem: read(path) for path in sorted(directory.glob("*.toml"))}
+
+
+def _scenario(name: str, given: dict[str, Any]) -> Scenario:
+    faults = given.pop("fault", [])
+    parts = {
+        "deployment": _table(Deployed, given.pop("deployment", {}), "deployment"),
+        "load": _table(Load, given.pop("load", {}), "load"),
+        "expect": _table(Expected, given.pop("expect", {}), "expect"),
+    }
+    wanted = {"title": str, "topology": str, "seconds": (int, float)}
+    for key, kind in wanted.items():
+        if not isinstance(given.get(key), kind):
+            raise BadScenario(f"it has no {key}")
+    short = given.pop("short", False)
+    if unknown := set(given) - set(wanted):
+        raise BadScenario(f"it has {', '.join(sorted(unknown))}, which mean nothing")
+    if not isinstance(faults, list) or not isinstance(short, bool):
+        raise BadScenario("faults are [[fault]]s, and short is true or false")
+    scenario = Scenario(name=name, short=short, faults=tuple(map(_fault, faults)), **parts, **given)
+    _check(scenario)
+    return scenario
+
+
+def _check(scenario: Scenario) -> None:
+    deployment, load, expect = scenario.deployment, scenario.load, scenario.expect
+    stores = {
+        "server": ("sqlite", "redis", "postgresql"),
+        "group": ("sqlite", "redis"),
+        "spark": ("sqlite",),
+    }.get(scenario.topology)
+    if stores is None:
+        raise BadScenario(f"there is no topology {scenario.topology!r}")
+    if deployment.store not in stores:
+        raise BadScenario(f"a {scenario.topology} has no store {deployment.store!r}")
+    if deployment.method not in ("plain", "idempotent", "atomic", "grpc"):
+        raise BadScenario(f"a method cannot be {deployment.method!r}")
+    if deployment.method == "atomic" and deployment.store != "sqlite":
+        raise BadScenario("atomic methods are there over sqlite only")
+    if deployment.store == "sqlite" and scenario.topology == "server" and deployment.servers > 1:
+        raise BadScenario("one server at a time owns an SQLite store")
+    if not 0 < scenario.seconds <= 60:
+        raise BadScenario("seconds are more than 0, and at most 60")
+    if deployment.servers < 1 or load.clients < 1 or load.callers < 1 or load.accounts < 1:
+        raise BadScenario("there is at least one of each server, client, caller and account")
+    if not 0 <= load.reads < 1:
+        raise BadScenario("reads are a share below 1")
+    if strange := set(expect.exempt) - set(RULES):
+        raise BadScenario(f"there is no rule {', '.join(sorted(strange))}")
+    if expect.exempt and not expect.because:
+        raise BadScenario("exempt says because of what")
+    if expect.answers < 1:
+        raise BadScenario("a run that answers nobody shows nothing")
+    known = _targets(scenario)
+    for fault in scenario.faults:
+        for target in fault.targets:
+            if target not in known:
+                raise BadScenario(f"{fault.kind}: there is no {target!r}")
+        last = fault.at[1] + (fault.times - 1) * fault.every[1] + fault.lasts[1]
+        if last > scenario.seconds:
+            raise BadScenario(f"{fault.kind} of {fault.targets[0]} may end after {last:g} s")
+
+
+def _targets(scenario: Scenario) -> set[str]:
+    deployment = scenario.deployment
+    count = range(1, deployment.servers + 1)
+    found = {f"client-{each}" for each in range(1, scenario.load.clients + 1)}
+    if scenario.topology == "group":
+        found |= {"leader", "standby"} | {f"replica-{each}" for each in count}
+        found |= {f"witness-{each}" for each in range(1, deployment.witnesses + 1)}
+    else:
+        found |= {f"server-{each}" for each in count}
+    if scenario.topology == "spark":
+        found = (found - {"client-1"}) | {"driver"}
+    if deployment.store != "sqlite":
+        stem = "log" if scenario.topology == "group" else "store"
+        found |= {f"{stem}-{each}" for each in count}
+    if deployment.store == "redis":
+        found.add("redis")
+    return found
+
+
+def _fault(given: Any) -> FaultSpec:
+    if not isinstance(given, dict):
+        raise BadScenario("a fault is a table")
+    given = dict(given)
+    kind = given.pop("kind", None)
+    if kind not in KINDS:
+        raise BadScenario(f"there is no kind of fault {kind!r}")
+    facts = KINDS[kind]
+    target = given.pop("target", None)
+    targets = tuple(target) if isinstance(target, list) else (target,)
+    for each in targets:
+        if not isinstance(each, str) or each.partition("-")[0] not in facts.targets:
+            raise BadScenario(f"{kind} has no target {each!r}")
+    attributes = {name: _range(kind, name, given.pop(name, None)) for name in facts.attributes}
+    ranges = {
+        name: _range(kind, name, given.pop(name, missing))
+        for name, missing in (("at", None), ("lasts", 0), ("every", 0))
+    }
+    if facts.toxic:
+        stream, toxicity = given.pop("stream", "both"), given.pop("toxicity", 1.0)
+        if stream not in _STREAMS or (kind == "loss" and stream == "both"):
+            raise BadScenario(f"{kind} has no stream {stream!r}")
+        if not isinstance(toxicity, int | float) or not 0 < toxicity <= 1:
+            raise BadScenario(f"{kind}: toxicity is a share")
+    else:
+        stream, toxicity = "both", 1.0
+    times = given.pop("times", 1)
+    if type(times) is not int or not 1 <= times <= 100:
+        raise BadScenario(f"{kind}: times is a number from 1 to 100")
+    if given:
+        raise BadScenario(f"{kind} has {', '.join(sorted(given))}, which mean nothing")
+    if times > 1 and ranges["every"][0] <= ranges["lasts"][1]:
+        raise BadScenario(f"{kind}: it is struck again before it is mended")
+    return FaultSpec(
+        kind=kind,
+        targets=targets,
+        times=times,
+        stream=stream,
+        toxicity=float(toxicity),
+        attributes=attributes,
+        **ranges,
+    )
+
+
+def _range(kind: str, name: str, value: Any) -> Range:
+    pair = value if isinstance(value, list) else [value, value]
+    if (
+        len(pair) != 2
+        or any(type(each) not in (int, float) for each in pair)
+        or pair[0] < 0
+        or pair[0] > pair[1]
+    ):
+        raise BadScenario(f"{kind}: {name} is a number, or two, the lower one first")
+    return float(pair[0]), float(pair[1])
+
+
+def _table(kind: type[Any], given: Any, name: str) -> Any:
+    """Make a dataclass of a table, whose values have the types of its defaults."""
+    if not isinstance(given, dict):
+        raise BadScenario(f"[{name}] is a table")
+    defaults = {each.name: each.default for each in fields(kind)}
+    values = {}
+    for key, value in given.items():
+        if key not in defaults:
+            raise BadScenario(f"[{name}] has {key}, which means nothing")
+        default = defaults[key]
+        if isinstance(default, tuple) and isinstance(value, list):
+            value = tuple(value)
+        elif isinstance(default, float) and type(value) is int:
+            value = float(value)
+        if type(value) is not type(default):
+            raise BadScenario(f"[{name}]: {key} is a {type(default).__name__}")
+        values[key] = value
+    return kind(**values)

@@ -1,0 +1,174 @@
+"""One run of one scenario: started, struck, waited for, judged."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from chaos.check import History
+from chaos.group_processes import NoLeader
+from chaos.run.clients import Clients, Stuck
+from chaos.run.deployment import Deployment
+from chaos.run.group import Group
+from chaos.run.judge import judge, told
+from chaos.run.process import DidNotStart
+from chaos.run.scenario import Scenario
+from chaos.run.servers import Servers
+from chaos.run.strikes import draw
+from chaos.run.striking import Striking, Struck
+from chaos.run.toxiproxy import Toxiproxy
+
+__all__ = ["Result", "run"]
+
+_FIRST_ANSWERS, _FIRST_S = 3, 60.0
+# After the last fault every client has to get so many answers more.
+_LAST_ANSWERS, _LAST_S = 8, 60.0
+_SILENT_S, _SILENCE_S = 3.0, 30.0
+_LOOK_EVERY_S = 0.02
+_TOPOLOGIES: dict[str, Any] = {"server": Servers, "group": Group}
+
+# Told how far a run is: seconds of its scenario, and answers so far.
+Progress = Callable[[float, int], None]
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What came of a run; times in seconds from the first call on."""
+
+    scenario: Scenario
+    seed: int
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    faults: list[Struck] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    # As ``chaos.check`` reads it, times from the first call on.
+    history: History = field(default_factory=History)
+    # What the processes said last, if something is wrong.
+    complaints: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether everything held."""
+        return not self.problems
+
+
+def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> Result:
+    """Run it in an empty directory, which is removed; never raises for what it finds."""
+    result = Result(scenario=scenario, seed=seed)
+    began = time.monotonic()
+    directory.mkdir(parents=True)
+    try:
+        with Toxiproxy(directory, seed=seed) as proxy:
+            deployment: Deployment = _TOPOLOGIES[scenario.topology](scenario, directory, proxy)
+            with deployment:
+                _Run(result, deployment, directory, progress).go()
+    except (Stuck, NoLeader, DidNotStart, OSError, RuntimeError) as error:
+        result.problems.append(f"{type(error).__name__}: {error}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+class _Run:
+    """The run of a deployment that has started."""
+
+    def __init__(
+        self, result: Result, deployment: Deployment, directory: Path, progress: Progress
+    ) -> None:
+        self._result = result
+        self._scenario = result.scenario
+        self._deployment = deployment
+        self._progress = progress
+        self._clients = Clients(
+            result.scenario,
+            result.seed,
+            directory,
+            deployment.targets,
+            follow_leaders=deployment.follow_leaders,
+        )
+        for client in self._clients.all:
+            deployment.members[client.name] = client
+        self._began = 0.0
+
+    def go(self) -> None:
+        result, clients = self._result, self._clients
+        with contextlib.ExitStack() as stack:
+            stack.callback(clients.kill)
+            try:
+                clients.start()
+                clients.await_more(_FIRST_ANSWERS, _FIRST_S, lambda: None)
+                self._began = time.monotonic()
+                self._strike_all()
+                self._watch_the_end()
+                result.problems += clients.finish()
+                result.problems += self._fallen()
+                history = clients.read()
+                self._deployment.finish(history)
+            except BaseException:
+                result.complaints = self._deployment.complaints()
+                result.history = clients.read()
+                self._count()
+                raise
+        result.history = history
+        killed = any(each.target.startswith("client") for each in result.faults)
+        result.problems += judge(history, self._scenario.expect, killed_clients=killed)
+        if result.problems:
+            result.complaints = self._deployment.complaints()
+        self._count()
+
+    def _count(self) -> None:
+        """Count, and let times begin with the first call's."""
+        result = self._result
+        result.counts = dict(told(result.history))
+        stamps = [event["at"] for event in result.history.events if event.get("at")]
+        first = min(stamps, default=0.0)
+        for event in result.history.events:
+            if event.get("at"):
+                event["at"] = round(event["at"] - first, 6)
+        result.faults = [
+            replace(each, began=each.began - first, ended=each.ended - first)
+            for each in result.faults
+        ]
+
+    def _strike_all(self) -> None:
+        """Strike and mend by the clock, until the scenario's seconds are over."""
+        striking = Striking(self._deployment, draw(self._scenario, self._result.seed))
+        striking.start()
+        try:
+            while not striking.over or self._now() < self._scenario.seconds:
+                self._look()
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            striking.give_up()
+            self._result.faults = striking.struck
+            self._result.problems += striking.problems
+
+    def _watch_the_end(self) -> None:
+        """See calls go on, or if the scenario says so that nobody is answered any more."""
+        if not self._scenario.expect.stands_still:
+            self._clients.await_more(_LAST_ANSWERS, _LAST_S, self._look)
+        elif not self._clients.await_silence(_SILENT_S, _SILENCE_S, self._look):
+            self._result.problems.append("callers are still answered, and should not be")
+
+    def _fallen(self) -> list[str]:
+        """Name the members that ended by themselves."""
+        members = self._deployment.members.items()
+        clients = {client.name for client in self._clients.all}
+        return [
+            f"{name} ended by itself"
+            for name, member in members
+            if name not in clients and not member.runs
+        ]
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _look(self) -> None:
+        self._clients.look()
+        self._progress(min(self._now(), self._scenario.seconds), self._clients.answered)

@@ -1,0 +1,153 @@
+"""Scenarios: named files that say what runs, what breaks, and what must hold.
+
+A file of ``chaos/run/scenarios``::
+
+    title = "A server killed in the middle of everything"
+    topology = "server"           # server, group or spark
+    seconds = 10                  # how long faults strike
+    short = true                  # in the short selection
+
+    [deployment]
+    store = "sqlite"              # of a server; the log of a group: sqlite or redis
+    servers = 1                   # replicas, of a group
+
+    [load]
+    clients = 2                   # processes, each with so many callers
+    callers = 4
+
+    [[fault]]
+    kind = "kill"
+    target = "server-1"
+    at = [1, 2]                   # seconds; a pair is drawn between from the seed
+    lasts = 0.5                   # until it is mended
+    times = 3                     # struck so often,
+    every = [2, 3]                # so far apart
+
+    [expect]
+    answers = 100                 # at least, or the run shows nothing
+
+What a fault of each kind takes beside these is in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["KINDS", "Deployed", "Expected", "FaultSpec", "Kind", "Load", "Range", "Scenario"]
+
+# A fixed number, or drawn between the two.
+Range = tuple[float, float]
+
+_PATHS = ("server", "replica", "witness", "store", "log", "leader", "standby")
+_PROCESSES = ("server", "replica", "witness", "redis", "client", "leader", "standby", "driver")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of fault: what it strikes, and what has to be said of it."""
+
+    targets: tuple[str, ...]
+    attributes: tuple[str, ...] = ()
+    # A toxic of a path, on one stream or both.
+    toxic: bool = False
+    # Has no end of its own.
+    instant: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    # On the path that leads to the target; milliseconds, kilobytes a second, bytes.
+    "latency": Kind(targets=_PATHS, attributes=("latency", "jitter"), toxic=True),
+    "bandwidth": Kind(targets=_PATHS, attributes=("rate",), toxic=True),
+    "slow_close": Kind(targets=_PATHS, attributes=("delay",), toxic=True),
+    "timeout": Kind(targets=_PATHS, attributes=("timeout",), toxic=True),
+    "reset_peer": Kind(targets=_PATHS, attributes=("timeout",), toxic=True),
+    "limit_data": Kind(targets=_PATHS, attributes=("bytes",), toxic=True),
+    # Everything sent one way is lost, and nobody is told.
+    "loss": Kind(targets=_PATHS, toxic=True),
+    "down": Kind(targets=_PATHS),
+    # To a process.
+    "kill": Kind(targets=_PROCESSES),
+    "stop": Kind(targets=_PROCESSES),
+    # Redis loses its files, and comes back empty.
+    "wipe": Kind(targets=("redis",)),
+    # The target's disk is full.
+    "fill": Kind(targets=("server",)),
+}
+
+
+class BadScenario(ValueError):
+    """A scenario's file makes no sense."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """What runs."""
+
+    # sqlite, redis or postgresql.
+    store: str = "sqlite"
+    servers: int = 1
+    witnesses: int = 0
+    # How payments are declared: plain, idempotent or atomic; grpc leaves rifl out.
+    method: str = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """Who calls, how often, and what."""
+
+    clients: int = 2
+    callers: int = 4
+    accounts: int = 12
+    # Of calls: those that only read.
+    reads: float = 0.2
+    # Whether the clients make calls under common keys of a named session, too.
+    keyed: bool = False
+    # Seconds until a second attempt is sent beside the first; 0 for never.
+    hedge_after: float = 0.0
+    pause_ms: float = 15.0
+    call_timeout_s: float = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultSpec:
+    """One ``[[fault]]``; ranges are drawn from the seed, for each time anew."""
+
+    kind: str
+    targets: tuple[str, ...]
+    at: Range
+    lasts: Range = (0.0, 0.0)
+    times: int = 1
+    every: Range = (0.0, 0.0)
+    stream: str = "both"
+    toxicity: float = 1.0
+    attributes: Mapping[str, Range] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What must hold beside ``chaos.check``'s rules."""
+
+    answers: int = 100
+    # Answers from a completion record: the faults came between a call and its answer.
+    replayed: int = 0
+    # Nobody is answered after the last fault: it stops, rather than be wrong.
+    stands_still: bool = False
+    # Rules that the scenario's deployment does not promise, and why.
+    exempt: tuple[str, ...] = ()
+    because: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One file."""
+
+    name: str
+    title: str
+    topology: str
+    seconds: float
+    short: bool
+    deployment: Deployed
+    load: Load
+    faults: tuple[FaultSpec, ...]
+    expect: Expected

@@ -1,0 +1,100 @@
+"""Servers with one ledger, each behind a path of Toxiproxy's."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from chaos.check import History
+from chaos.group_processes import free_ports
+from chaos.run.disk import SmallDisk
+from chaos.run.ledger import read_ledger
+from chaos.run.process import Member, Process
+from chaos.run.redis import RedisProcess
+from chaos.run.scenario import Scenario
+from chaos.run.toxiproxy import Link, Toxiproxy
+
+__all__ = ["Servers"]
+
+# A replica that was not heard of for two seconds is dead, and its calls are free.
+_REDIS = "beat_s=0.2&dead_after_s=2&timeout_s=2"
+
+
+class Servers:
+    """Servers with one ledger, over a store of their own or a shared one."""
+
+    follow_leaders = False
+
+    def __init__(self, scenario: Scenario, directory: Path, proxy: Toxiproxy) -> None:
+        """Build it; nothing runs yet."""
+        deployed = scenario.deployment
+        self.members: dict[str, Member] = {}
+        self.links: dict[str, Link] = {}
+        self.disks: dict[str, SmallDisk] = {}
+        self._stack = contextlib.ExitStack()
+        self._processes: list[Process] = []
+        home = directory / "server-1"
+        home.mkdir()
+        if any(fault.kind == "fill" for fault in scenario.faults):
+            self.disks["server-1"] = SmallDisk(home)
+        self.ledger = home / "ledger.db"
+        redis = None
+        if deployed.store == "redis":
+            redis = RedisProcess(directory)
+            self._add("redis", redis)
+        for number, port in enumerate(free_ports(deployed.servers), 1):
+            name = f"server-{number}"
+            if redis is not None:
+                link = self.links[f"store-{number}"] = proxy.link(f"store-{number}", redis.port)
+                store = f"redis://{link.address}/0?{_REDIS}"
+            elif deployed.method == "atomic":
+                store = f"sqlite:///{self.ledger}"
+            else:
+                store = f"sqlite:///{home / 'records.db'}"
+            command = [sys.executable, "-m", "chaos.run.service"]
+            command += ["--listen", f"127.0.0.1:{port}", "--ledger", str(self.ledger)]
+            command += ["--store", store, "--method", deployed.method]
+            self._add(name, Process(name, command, directory))
+            self.links[name] = proxy.link(name, port)
+        self.targets = [
+            self.links[f"server-{number}"].address for number in range(1, deployed.servers + 1)
+        ]
+
+    def _add(self, name: str, process: Process) -> None:
+        self.members[name] = process
+        self._processes.append(process)
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            for disk in self.disks.values():
+                stack.enter_context(disk)
+            for process in self._processes:
+                stack.callback(process.kill)
+                process.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def find(self, target: str) -> str:
+        """Every target is who it is."""
+        return target
+
+    def finish(self, history: History) -> None:
+        """Take the effects from the ledger, each at its time."""
+        for process in self._processes:
+            process.kill()
+        read_ledger(self.ledger, history)
+
+    def complaints(self) -> str:
+        """The last that each process said."""
+        return "\n".join(f"{each.name}: {each.complaints()}" for each in self._processes)

@@ -1,0 +1,1 @@
+"""The service that scenarios call, as a process: ``python -m chaos.run.service``."""
