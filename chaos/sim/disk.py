@@ -91,12 +91,12 @@ class _Connection(sqlite3.Connection):
     disk: Disk
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        if sql == "COMMIT":
+        if sql == "COMMIT" or (not self.in_transaction and sql.startswith("INSERT INTO rifl_call")):
             error = self.disk.trouble()
             if error is not None:
                 if "FSYNC" in error.sqlite_errorname and self.disk.random() < 0.5:
                     # It may be there all the same.
-                    super().execute(sql)
+                    super().execute(sql, parameters)
                     raise _Written(*error.args) from error
                 raise error
         return super().execute(sql, parameters)

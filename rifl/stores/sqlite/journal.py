@@ -11,28 +11,42 @@ from typing import Any, NamedTuple
 
 from lease_server.log import get_logger
 from rifl.stores.pending import Pending
-from rifl.stores.sqlite.statements import Statement
+from rifl.stores.sqlite.gathering import LONGEST_S, QUIET_S, Gathering
+from rifl.stores.sqlite.statements import MOST_AT_ONCE, Statement
 
 __all__ = ["Entry", "Journal"]
 
 _log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
-# Acknowledgements ride along with other writes; this many get a commit of their own.
+# Acknowledgements ride along with other writes that take a transaction, so many with
+# any write, and this many get a commit of their own.
+_RIDING_ACKNOWLEDGEMENTS = 64
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
-# The last parameter of these two, and of a client's, is the time of the commit.
-_INTENT = Statement("INSERT INTO rifl_call VALUES", "(?, ?, ?, ?, NULL, ?)")
-_RECORD = Statement(
+_OWNER = "SELECT value FROM rifl_meta WHERE name='incarnation'"
+_INSERT, _INSERT_ALONE = (
     "INSERT INTO rifl_call VALUES",
-    "(?, ?, ?, ?, ?, ?)",
+    "INSERT INTO rifl_call SELECT * FROM (VALUES",
+)
+# The last parameter of these two, and of a client's, is the time of the commit.
+_INTENT_ROW, _RECORD_ROW = "(?, ?, ?, ?, NULL, ?)", "(?, ?, ?, ?, ?, ?)"
+_UNLESS_RECORDED = (
     "ON CONFLICT DO UPDATE SET "
     # A request stream's intent came before its fingerprint.
     "record=excluded.record, fingerprint=excluded.fingerprint, "
     "changed_at_unix_s=excluded.changed_at_unix_s "
     # What stands stays.
-    "WHERE rifl_call.record IS NULL",
+    "WHERE rifl_call.record IS NULL"
 )
+_INTENT = Statement(_INSERT, _INTENT_ROW)
+_RECORD = Statement(_INSERT, _RECORD_ROW, _UNLESS_RECORDED)
+# Each a whole transaction: whose file it is, the rows, and the fsync in one step. Every
+# step gives the interpreter's lock up and has to get it back.
+_ALONE = {
+    _INTENT: Statement(_INSERT_ALONE, _INTENT_ROW, f") WHERE ({_OWNER})=?"),
+    _RECORD: Statement(_INSERT_ALONE, _RECORD_ROW, f") WHERE ({_OWNER})=? {_UNLESS_RECORDED}"),
+}
 # Not a list of row values: SQLite scans the table for these.
 _DELETE = Statement("DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR ")
 _CLIENT = Statement(
@@ -43,7 +57,6 @@ _CLIENT = Statement(
 )
 # An empty transaction would succeed on a full disk too.
 _PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
-_OWNER = "SELECT value FROM rifl_meta WHERE name='incarnation'"
 _DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 _DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
 
@@ -89,9 +102,15 @@ class _Acknowledged:
     dropped: list[tuple[int]] = field(default_factory=list)
     # What to do when all of this is durable.
     after: list[Callable[[], None]] = field(default_factory=list)
+    # A client's first record must not be durable before the client is.
+    registering: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.clients or self.calls or self.dropped)
+
+    def is_due(self) -> bool:
+        """Whether it has to go with the next commit, whatever that is."""
+        return self.registering or bool(self.dropped) or len(self.calls) >= _RIDING_ACKNOWLEDGEMENTS
 
 
 class _Round(NamedTuple):
@@ -138,6 +157,8 @@ class Journal:
         self._stopped: Exception | None = None
         self._retry: list[Entry] = []
         self._failing = False
+        self._gathering = Gathering()
+        self._gathers = False
         self._delay_s = _FIRST_RETRY_S
         self._thread = threading.Thread(target=self._run, name=f"rifl-journal-{name}", daemon=True)
         self._begin()
@@ -151,7 +172,8 @@ class Journal:
         with self._wake:
             if self._stopped is None and not self._closing:
                 self._queue.append(entry)
-                self._wake.notify()
+                if not self._gathers or len(self._queue) >= self._gathering.expected:
+                    self._wake.notify()
                 return entry.pending
             error = self._stopped or sqlite3.ProgrammingError("the store is closed")
         entry.pending.fail(entry.failure(error))
@@ -167,6 +189,12 @@ class Journal:
             noted.calls.extend((client_id, seq) for seq in released)
             if len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS:
                 self._wake.notify()
+
+    def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
+        """Have a client's row in the next commit, with the first of its calls."""
+        with self._wake:
+            self._acknowledged.clients[client_id] = (first_incomplete, completed)
+            self._acknowledged.registering = True
 
     def drop(self, client_ids: list[int], after: Callable[[], None] | None = None) -> None:
         """Remove clients with all their rows, in one transaction, soon.
@@ -204,14 +232,29 @@ class Journal:
                     self._wake.wait_for(lambda: self._closing, self._delay_s)
                 else:
                     self._wake.wait_for(self._due)
+                    self._gather()
             if not self._write(self._take()):
                 return
+
+    def _gather(self) -> None:
+        """Wait for the entries that are expected, as long as some come."""
+        before, until = 0, time.monotonic() + LONGEST_S
+        self._gathers = True
+        while before < len(self._queue) < self._gathering.expected and not self._closing:
+            if time.monotonic() > until:
+                break
+            before = len(self._queue)
+            self._wake.wait(QUIET_S)
+        self._gathers = False
 
     def _take(self) -> _Round:
         """Begin a round with all that waits."""
         with self._wake:
+            self._gathering.taken(len(self._queue))
             batch, self._queue = self._retry + self._queue, []
-            noted, self._acknowledged = self._acknowledged, _Acknowledged()
+            noted = _Acknowledged()
+            if self._closing or self._acknowledged.is_due() or not _is_alone(batch):
+                noted, self._acknowledged = self._acknowledged, noted
             return _Round(batch, noted, self._closing)
 
     def _write(self, taken: _Round) -> bool:
@@ -288,6 +331,7 @@ class Journal:
             later.calls = noted.calls + later.calls
             later.dropped = noted.dropped + later.dropped
             later.after = noted.after + later.after
+            later.registering = noted.registering or later.registering
 
     def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
         connection = self._connection
@@ -299,9 +343,14 @@ class Journal:
                 dated = [row + now for row in entry.rows]  # type: ignore[assignment]
             rows.setdefault(entry.statement, []).extend(dated)
         try:
+            if not noted and not probe and _is_alone(batch):
+                ((statement, some),) = rows.items()
+                if _ALONE[statement].write_once(connection, some, self._incarnation) < len(some):
+                    # Some records stood already, or nothing was written at all.
+                    self._check_owner()
+                return None
             connection.execute("BEGIN IMMEDIATE")
-            if connection.execute(_OWNER).fetchone() != (self._incarnation,):
-                raise _Superseded("another incarnation of the server owns the store")
+            self._check_owner()
             for statement in (_INTENT, _RECORD, _DELETE):
                 if statement in rows:
                     statement.write(connection, rows[statement])
@@ -326,6 +375,10 @@ class Journal:
             return error
         return None
 
+    def _check_owner(self) -> None:
+        if self._connection.execute(_OWNER).fetchone() != (self._incarnation,):
+            raise _Superseded("another incarnation of the server owns the store")
+
     def _write_acknowledged(self, noted: _Acknowledged) -> None:
         connection = self._connection
         # A deletion and the acknowledgement that allows it are one transaction:
@@ -336,6 +389,19 @@ class Journal:
         _CLIENT.write(connection, clients)
         connection.executemany(_DROP_CALLS, noted.dropped)
         connection.executemany(_DROP_CLIENT, noted.dropped)
+
+
+def _is_alone(batch: list[Entry]) -> bool:
+    """Whether a batch can be written in one step that is its own transaction."""
+    if not batch or batch[0].statement is _DELETE:
+        return False
+    kind = batch[0].statement
+    count = 0
+    for entry in batch:
+        if entry.statement is not kind:
+            return False
+        count += len(entry.rows)
+    return count <= MOST_AT_ONCE
 
 
 def _is_fatal(error: sqlite3.Error) -> bool:

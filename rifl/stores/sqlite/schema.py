@@ -88,7 +88,7 @@ def connect(path: Path) -> sqlite3.Connection:
         timeout=_BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
-        cached_statements=64,
+        cached_statements=256,
     )
     connection.execute("PRAGMA synchronous=FULL")
     return connection

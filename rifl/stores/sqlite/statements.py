@@ -13,10 +13,12 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-__all__ = ["Statement"]
+__all__ = ["MOST_AT_ONCE", "Statement"]
 
-# Few, so that all of them stay prepared; SQLite takes 32,766 parameters.
-_SIZES = (64, 16, 4, 1)
+# In one statement. Every number up to the first has one of its own, so that a usual
+# commit takes one step; all of them stay prepared. SQLite takes 32,766 parameters.
+MOST_AT_ONCE = 32
+_MANY = 64
 
 
 class Statement(NamedTuple):
@@ -30,19 +32,24 @@ class Statement(NamedTuple):
     def write(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Execute it for all the rows, in their order, in as few steps as may be."""
         at, left = 0, len(rows)
-        if left == 1:
-            # A caller on its own.
-            connection.execute(_sql(self, 1), rows[0])
-            return
-        for size in _SIZES:
-            while left >= size:
-                some = rows[at : at + size]
-                connection.execute(_sql(self, size), tuple(chain.from_iterable(some)))
-                at += size
-                left -= size
+        while left:
+            size = _MANY if left >= _MANY else min(left, MOST_AT_ONCE)
+            self.write_once(connection, rows[at : at + size])
+            at += size
+            left -= size
+
+    def write_once(
+        self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], *last: object
+    ) -> int:
+        """Execute it in one step, with ``last`` for parameters of its tail; how many rows changed.
+
+        ``rows``: at most ``MOST_AT_ONCE``.
+        """
+        parameters = (*chain.from_iterable(rows), *last)
+        return connection.execute(_sql(self, len(rows)), parameters).rowcount
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _sql(statement: Statement, size: int) -> str:
     rows = statement.joint.join([statement.row] * size)
     return f"{statement.head} {rows} {statement.tail}"

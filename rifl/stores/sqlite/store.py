@@ -294,7 +294,7 @@ class SqliteStore(GroupCommits):
         self._note_acknowledgements(client)
         if database.name not in client.registered:
             # In this batch or an earlier one, never in a later.
-            database.journal.acknowledge(*self._client_row(client), [])
+            database.journal.register(*self._client_row(client))
         return database.journal.submit(entry)
 
     def _delete(self, attempt: Attempt, database: Database) -> None:

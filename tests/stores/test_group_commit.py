@@ -1,0 +1,187 @@
+"""Which entries one commit takes, and in how many steps (rifl.stores.sqlite; DESIGN §6)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rifl.stores.sqlite import journal
+from rifl.stores.sqlite.gathering import Gathering
+from rifl.stores.sqlite.journal import Entry, Journal
+from rifl.stores.sqlite.schema import open_database
+from rifl.stores.sqlite.statements import MOST_AT_ONCE
+from tests.helpers.waiting import until
+
+
+class _Steps(sqlite3.Connection):
+    """Notes every statement that is executed."""
+
+    seen: list[str]
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self.seen.append(sql.split()[0])
+        return super().execute(sql, parameters)
+
+
+class _Bench:
+    """A journal over a file, and what it was told."""
+
+    def __init__(self, folder: Path) -> None:
+        connection, _, incarnation = open_database(folder / "s.db", None)
+        connection.close()
+        self.connection = sqlite3.connect(
+            folder / "s.db", isolation_level=None, check_same_thread=False, factory=_Steps
+        )
+        self.connection.seen = []  # type: ignore[attr-defined]  # the factory's
+        self.commits: list[int] = []
+        self.errors: list[Exception | None] = []
+        self.journal = Journal(
+            self.connection,
+            self.errors.append,
+            "test",
+            incarnation,
+            lambda entries, seconds, error: self.commits.append(entries),
+        )
+        self.reader = sqlite3.connect(folder / "s.db")
+
+    @property
+    def steps(self) -> list[str]:
+        """What was executed since the last time."""
+        seen: list[str] = self.connection.seen  # type: ignore[attr-defined]  # the factory's
+        steps, seen[:] = list(seen), []
+        return steps
+
+    def record(self, *seqs: int, record: bytes = b"r") -> Entry:
+        """An entry of so many records."""
+        rows = [(7, seq, b"f", "/m", record) for seq in seqs]
+        return Entry(Journal.RECORD, *rows, patient=False, failure=RuntimeError)
+
+    def records(self) -> dict[int, bytes]:
+        """What is durable."""
+        return dict(self.reader.execute("SELECT identity, record FROM rifl_call"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[_Bench]:
+    """A journal of its own."""
+    bench = _Bench(tmp_path)
+    yield bench
+    bench.journal.close()
+    bench.reader.close()
+
+
+def test_a_commit_expects_what_came_with_the_last_two() -> None:
+    """A caller on its own is never made to wait; who stays away is waited for twice."""
+    gathering = Gathering()
+    expected = []
+    for entries in (1, 5, 4, 0, 1, 1, 1):
+        gathering.taken(entries)
+        expected.append(gathering.expected)
+    assert expected == [1, 5, 5, 5, 4, 1, 1]
+
+
+@pytest.mark.parametrize("count", [1, 2, MOST_AT_ONCE])
+def test_records_alone_are_one_step(bench: _Bench, count: int) -> None:
+    """What the calls of one commit wait for is one statement, its own transaction (§6)."""
+    bench.journal.submit(bench.record(*range(count))).wait()
+    assert bench.steps == ["INSERT"]
+    assert bench.records() == dict.fromkeys(range(count), b"r")
+
+
+def test_more_rows_than_one_step_takes_are_one_transaction(bench: _Bench) -> None:
+    """A batch is durable as a whole, however many steps it takes (§4)."""
+    bench.journal.submit(bench.record(*range(MOST_AT_ONCE + 1))).wait()
+    steps = bench.steps
+    assert steps[0] == "BEGIN"
+    assert steps[-1] == "COMMIT"
+    assert len(bench.records()) == MOST_AT_ONCE + 1
+
+
+def test_a_record_that_stands_is_no_new_owner(bench: _Bench) -> None:
+    """Fewer rows written than given: the owner is asked for, and the first record stays (§4)."""
+    bench.journal.submit(bench.record(1, record=b"first")).wait()
+    bench.journal.submit(bench.record(1, 2, record=b"second")).wait()
+    assert bench.records() == {1: b"first", 2: b"second"}
+    assert bench.errors == []
+
+
+def test_another_owner_of_the_file_ends_a_step_too(bench: _Bench) -> None:
+    """One step writes nothing into a file that has a new owner, and says so (§4, §6)."""
+    bench.journal.submit(bench.record(1)).wait()
+    with bench.reader:
+        bench.reader.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+    with pytest.raises(RuntimeError, match="another incarnation"):
+        bench.journal.submit(bench.record(2)).wait()
+    with pytest.raises(RuntimeError, match="another incarnation"):
+        bench.journal.submit(bench.record(3)).wait()
+    assert bench.records() == {1: b"r"}
+
+
+def test_a_client_is_registered_with_its_first_record(bench: _Bench) -> None:
+    """Never a record whose client the next start does not know (§4)."""
+    bench.journal.register(7, 1, b"")
+    bench.journal.submit(bench.record(1)).wait()
+    assert bench.reader.execute("SELECT client_id FROM rifl_client").fetchall() == [(7,)]
+    assert bench.steps[0] == "BEGIN"
+
+
+def test_acknowledgements_wait_for_company(bench: _Bench) -> None:
+    """A few ride along with a transaction, many with any commit, with their rows' deletion (§4)."""
+    bench.journal.submit(bench.record(*range(32))).wait()
+    bench.journal.submit(bench.record(*range(32, 64))).wait()
+    bench.journal.acknowledge(7, 3, b"", [0, 1, 2])
+    bench.journal.submit(bench.record(100)).wait()
+    assert len(bench.records()) == 65
+    bench.journal.acknowledge(7, 64, b"", list(range(3, 64)))
+    bench.journal.submit(bench.record(101)).wait()
+    assert bench.records() == {100: b"r", 101: b"r"}
+    assert bench.reader.execute("SELECT first_incomplete FROM rifl_client").fetchall() == [(64,)]
+
+
+def test_what_is_noted_is_durable_when_the_journal_closes(tmp_path: Path) -> None:
+    """A stop loses no acknowledgement (§4)."""
+    bench = _Bench(tmp_path)
+    bench.journal.submit(bench.record(1, 2)).wait()
+    bench.journal.acknowledge(7, 2, b"", [1])
+    bench.journal.close()
+    assert bench.records() == {2: b"r"}
+    bench.reader.close()
+
+
+def test_callers_that_came_together_are_waited_for(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first to come again waits for the others: one commit, not two (§6)."""
+    # Longer than any pause of this machine's: only the last to come ends the wait.
+    monkeypatch.setattr(journal, "QUIET_S", 60.0)
+    monkeypatch.setattr(journal, "LONGEST_S", 60.0)
+    bench.reader.execute("BEGIN IMMEDIATE")  # holds every commit
+    first = bench.journal.submit(bench.record(0))
+    until(lambda: bench.steps == ["INSERT"], "the first is under way")
+    entries = [bench.journal.submit(bench.record(seq)) for seq in (1, 2, 3)]
+    bench.reader.execute("COMMIT")
+    for pending in (first, *entries):
+        pending.wait()
+    assert bench.commits == [1, 3]
+    entries = [bench.journal.submit(bench.record(seq)) for seq in (4, 5, 6)]
+    for pending in entries:
+        pending.wait()
+    assert bench.commits == [1, 3, 3]
+
+
+def test_a_caller_left_alone_is_not_held_up_for_good(bench: _Bench) -> None:
+    """Who is waited for and does not come costs two waits, then nothing (§6)."""
+    bench.journal.submit(bench.record(1)).wait()
+    bench.reader.execute("BEGIN IMMEDIATE")
+    pending = [bench.journal.submit(bench.record(seq)) for seq in (2, 3, 4)]
+    bench.reader.execute("COMMIT")
+    for one in pending:
+        one.wait()
+    for seq in range(5, 9):
+        bench.journal.submit(bench.record(seq)).wait()
+    assert len(bench.records()) == 8
+    assert bench.commits[-4:] == [1, 1, 1, 1]
