@@ -25,10 +25,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-spark bench-curp postgresql toxiproxy test test-long lint types generate check-generated bench chaos chaos-long chaos-faults chaos-faults-all model spin clean
+.PHONY: help demo demo-curp demo-spark bench-scale bench-spark bench-curp postgresql toxiproxy test test-long lint types generate check-generated bench chaos chaos-long chaos-faults chaos-faults-all model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | chaos | chaos-long | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-spark | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | chaos | chaos-long | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -142,6 +142,10 @@ $(BENCH_INSTALLED): pyproject.toml | $(INSTALLED)
 # In parts: BENCH_FLAGS="--only sqlite --flavor sync", merged into benchmarks/results.json.
 bench: $(BENCH_INSTALLED) postgresql
 	@$(BENCH_PYTHON) -m benchmarks --plots docs $(BENCH_FLAGS)
+
+# How much one server holds: clients, leases, records at its start.
+bench-scale: $(BENCH_INSTALLED)
+	@$(BENCH_PYTHON) -m benchmarks.scale $(BENCH_FLAGS)
 
 # Every deployment, thousands of schedules each; any failure replays from its seed.
 CHAOS_RUNS ?= 2000

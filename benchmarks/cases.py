@@ -24,25 +24,28 @@ class Side(NamedTuple):
     ``store``: none, memory, sqlite, redis or postgres. ``kind``: how the method is
     declared to rifl, or what guards it in rifl's place (``benchmarks.behaviors``).
     ``client``: "rifl"; "plain" grpcio; grpcio with a "header" as long as ours, with an
-    idempotency key of each call's own ("keyed"), with gRPC's own "retry" policy, or a
-    "replay" of one call again and again.
+    idempotency key of each call's own ("keyed"), with gRPC's own "retry" policy, a
+    "replay" of one call again and again, or a "crowd" of a thousand clients in turn.
+    ``idle``: how many clients the server holds besides.
     """
 
     store: str
     kind: str = "plain"
     client: str = "plain"
+    idle: int = 0
 
 
 class Targets(NamedTuple):
     """What is to be reached; None where nothing is.
 
-    ``throughput`` is the least ratio; ``latency`` and ``client_cpu`` are the largest
-    ones. ``fsyncs``: how many measured fsyncs more than theirs our latency may be.
+    ``throughput`` is the least ratio; ``latency``, ``client_cpu`` and ``server_cpu``
+    are the largest ones. ``fsyncs``: how many measured fsyncs more than theirs our latency may be.
     """
 
     throughput: float | None = None
     latency: float | None = None
     client_cpu: float | None = None
+    server_cpu: float | None = None
     fsyncs: float | None = None
 
 
@@ -71,6 +74,15 @@ def cases() -> Iterator[Case]:
         Side("memory", client="replay"),
         PLAIN,
         Targets(latency=1.3),
+    )
+    yield Case(
+        "a million clients, to a thousand",
+        16,
+        Side("memory", client="crowd", idle=999_000),
+        Side("memory", client="crowd"),
+        # The same, as far as pairs can tell.
+        Targets(server_cpu=1.05),
+        _SYNC,
     )
     for callers in (1, 16):
         yield Case("gRPC's retry policy", callers, Side("none", client="retry"), PLAIN)

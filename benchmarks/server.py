@@ -14,6 +14,7 @@ import grpc.aio
 
 import rifl
 from benchmarks.behaviors import behavior_of
+from benchmarks.scale.filling import Filler
 from rifl.v1 import rifl_pb2
 
 __all__ = ["METHOD", "main"]
@@ -34,7 +35,12 @@ def _handlers(behavior: Any) -> Any:
 def _deduplicator(options: argparse.Namespace) -> rifl.Deduplicator | None:
     if options.store == "none":
         return None
-    return rifl.Deduplicator(options.store, default=options.kind)
+    if not options.idle:
+        return rifl.Deduplicator(options.store, default=options.kind)
+    # Nobody renews the idle ones' leases here, and they are not to end meanwhile.
+    dedup = rifl.Deduplicator(options.store, default=options.kind, term_s=3600.0)
+    Filler(dedup).idle_clients(options.idle)
+    return dedup
 
 
 def _serve_sync(options: argparse.Namespace) -> None:
@@ -80,6 +86,7 @@ def main() -> None:
     parser.add_argument("--store", default="none", help="rifl's: none, or a store's URL")
     parser.add_argument("--kind", default="plain", help="how the method is declared, or guarded")
     parser.add_argument("--own", default="", help="the URL of the handler's own database")
+    parser.add_argument("--idle", type=int, default=0, help="so many idle clients it holds")
     options = parser.parse_args()
     if options.flavor == "aio":
         asyncio.run(_serve_aio(options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ from rifl.wire import HEADER_KEY
 __all__ = ["Run", "cpu_s", "running", "server_process"]
 
 _HEADER_BYTES = 60  # of a usual CallHeader with its token
+_CROWD = 1000
 _GRANT = "/lease_server.v1.LeaseServer/Grant"
 _RETRY_POLICY = {
     "methodConfig": [
@@ -56,6 +58,7 @@ def running(side: Side, flavor: str, databases: Databases) -> Iterator[Run]:
     if side.kind in OTHERS:
         store = "none"
     arguments = ["--flavor", flavor, "--store", store, "--kind", side.kind, "--own", own]
+    arguments += ["--idle", str(side.idle)]
     with server_process("benchmarks.server", *arguments) as (port, pid):
         address = f"127.0.0.1:{port}"
         given = _metadata(side, address)
@@ -147,18 +150,46 @@ def _metadata(side: Side, address: str) -> Callable[[], Any] | None:
     if side.client == "keyed":
         return lambda: (("idempotency-key", uuid.uuid4().hex),)
     if side.client == "replay":
-        with grpc.insecure_channel(address) as channel:
-            grant: Any = channel.unary_unary(
-                _GRANT,
-                request_serializer=lease_pb.GrantRequest.SerializeToString,
-                response_deserializer=lease_pb.GrantReply.FromString,
-            )
-            granted = grant(lease_pb.GrantRequest(), timeout=10.0)
+        (granted,) = _grants(address, 1)
         header = rifl_pb2.CallHeader(
             client_id=granted.client_id, token=granted.token, seq=1, attempt=2
         ).SerializeToString()
         return lambda: ((HEADER_KEY, header),)
+    if side.client == "crowd":
+        return _Crowd(_grants(address, _CROWD)).header
     return None
+
+
+def _grants(address: str, count: int) -> list[Any]:
+    with grpc.insecure_channel(address) as channel:
+        grant: Any = channel.unary_unary(
+            _GRANT,
+            request_serializer=lease_pb.GrantRequest.SerializeToString,
+            response_deserializer=lease_pb.GrantReply.FromString,
+        )
+        return [grant(lease_pb.GrantRequest(), timeout=10.0) for _ in range(count)]
+
+
+class _Crowd:
+    """Clients that call in turn, each acknowledging its call before the last."""
+
+    def __init__(self, grants: list[Any]) -> None:
+        self._clients = [(grant.client_id, grant.token) for grant in grants]
+        self._turns = itertools.count(len(grants))
+
+    def header(self) -> Any:
+        """Return the metadata of the next call."""
+        seq, at = divmod(next(self._turns), len(self._clients))
+        client_id, token = self._clients[at]
+        header = rifl_pb2.CallHeader(
+            client_id=client_id,
+            token=token,
+            seq=seq,
+            # Callers overtake each other: the one before may still run.
+            first_incomplete=max(1, seq - 1),
+            attempt=1,
+        )
+        return ((HEADER_KEY, header.SerializeToString()),)
 
 
 def _options(side: Side) -> list[tuple[str, Any]]:

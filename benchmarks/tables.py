@@ -41,7 +41,7 @@ def _targets(figure: dict[str, Any]) -> Iterator[tuple[str, float, bool]]:
 
 
 def _aims(figure: dict[str, Any]) -> str:
-    words = {"client_cpu": "CPU client"}
+    words = {"client_cpu": "CPU client", "server_cpu": "CPU server"}
     return ", ".join(
         f"{words.get(kind, kind)} {target:g}{'' if reached else ' (missed)'}"
         for kind, target, reached in _targets(figure)

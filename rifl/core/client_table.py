@@ -23,6 +23,7 @@ from rifl.core.keyed_tracker import KeyedTracker
 from rifl.core.namespace import is_namespace
 from rifl.core.policy import KeyBounds, MethodPolicy
 from rifl.core.record import CompletionRecord
+from rifl.core.resting import RestingClients
 from rifl.core.result_tracker import ResultTracker
 from rifl.core.retention import Retention
 from rifl.core.verdict import Verdict
@@ -100,6 +101,7 @@ class ClientEntry:
         "dropped",
         "keyed",
         "keyed_only",
+        "looked_at",
         "recovered",
         "registered",
         "running",
@@ -117,6 +119,8 @@ class ClientEntry:
         self.keyed_only = False
         self.recovered = False
         self.dropped = False
+        # First incomplete when it was last looked at whether to rest.
+        self.looked_at = 0
 
     def kept(self, call: Call) -> Kept | None:
         """Return what is kept of the call, None if it is not completed."""
@@ -139,6 +143,8 @@ class ClientTable:
     2. ``entry.running`` holds exactly the attempts that are not settled; an
        identity has at most one.
     3. An entry goes only when it was dropped and none of its attempts runs.
+    4. A client has an entry or rests, never both; one with a running call, with
+       keyed calls, or with rows to delete has an entry.
 
     Not thread-safe: the caller makes each method atomic. No I/O, no clock.
     """
@@ -157,24 +163,57 @@ class ClientTable:
         self._key_bounds = key_bounds or KeyBounds()
         self._retention = Retention()
         self._clients: dict[int, ClientEntry] = {}
+        self._resting = RestingClients()
+        self._to_look_at: list[int] = []
         self._attempts = 0
         # Set while new calls are refused: draining, or the store is not writable.
         self.refusing: RiflError | None = None
 
     def __len__(self) -> int:
-        return len(self._clients)
+        return len(self._clients) + len(self._resting)
 
     def get(self, client_id: int) -> ClientEntry | None:
-        """Return the client's entry, None if it has no state here."""
+        """Return the client's entry, None if it has no state here, or rests."""
         return self._clients.get(client_id)
 
     def entries(self) -> list[ClientEntry]:
-        """Return all entries."""
+        """Return all entries; who rested has one again."""
+        for client_id in self._resting:
+            self._wake(client_id)
         return list(self._clients.values())
+
+    def awake(self) -> list[ClientEntry]:
+        """Return the entries of all who do not rest."""
+        return list(self._clients.values())
+
+    @property
+    def resting_calls(self) -> int:
+        """Unacknowledged calls of the clients that rest."""
+        return self._resting.calls
+
+    def rest(self, limit: int) -> bool:
+        """Look at so many entries, and let those rest that are idle; False at the end.
+
+        Idle: acknowledged nothing since it was last looked at, and no call runs. So
+        the first look at a client never lets it rest.
+        """
+        if not self._to_look_at:
+            self._to_look_at = list(self._clients)
+        looking, self._to_look_at = self._to_look_at[-limit:], self._to_look_at[:-limit]
+        for client_id in looking:
+            entry = self._clients.get(client_id)
+            if entry is None or entry.running or entry.keyed is not None or entry.keyed_only:
+                continue
+            tracker = entry.tracker
+            if entry.looked_at != tracker.first_incomplete or tracker.has_released():
+                entry.looked_at = tracker.first_incomplete
+            elif self._resting.put(client_id, tracker, entry.registered, entry.recovered):
+                del self._clients[client_id]
+        return bool(self._to_look_at)
 
     def entry(self, client_id: int) -> ClientEntry:
         """Return the client's entry, made if need be: for what a store recovers."""
-        entry = self._clients.get(client_id)
+        entry = self._clients.get(client_id) or self._wake(client_id)
         if entry is None:
             entry = self._clients[client_id] = self._new_entry(client_id)
             entry.recovered = True
@@ -200,6 +239,8 @@ class ClientTable:
             or entry.keyed_only
             or not entry.tracker.claim(seq, call.first_incomplete, call.completed)
         ):
+            if entry is None:
+                entry = self._wake(client_id)
             known = None if entry is None else self._known(entry, call)
             if known is not None:
                 if alive and call.key is None:
@@ -374,7 +415,22 @@ class ClientTable:
         if is_namespace(entry.client_id) and not entry.keyed and not entry.running:
             self._remove(entry.client_id)
 
+    def _wake(self, client_id: int) -> ClientEntry | None:
+        """Give a client that rests its entry back; None if none rests by that id."""
+        rested = self._resting.take(client_id)
+        if rested is None:
+            return None
+        first_incomplete, ranges, calls, registered, recovered = rested
+        entry = self._clients[client_id] = self._new_entry(client_id)
+        entry.tracker.acknowledge(first_incomplete, ranges)
+        for seq, kept in calls:
+            entry.tracker.restore(seq, kept)
+        entry.registered = registered
+        entry.recovered = recovered
+        return entry
+
     def _remove(self, client_id: int) -> None:
+        self._resting.take(client_id)
         entry = self._clients.pop(client_id, None)
         if entry is not None and entry.keyed is not None:
             for key in entry.keyed.keys():  # noqa: SIM118 - a tracker, not a mapping

@@ -167,9 +167,16 @@ class ResultTracker:
         self._released = []
         return released
 
+    def has_released(self) -> bool:
+        """Whether ``take_released`` has anything to return."""
+        return bool(self._released)
+
     def completed_ranges(self) -> list[tuple[int, int]]:
-        """Return the acknowledged ranges above ``first_incomplete``, to be persisted."""
-        return self._acknowledged.ranges()
+        """Return the acknowledged ranges from ``first_incomplete`` on, to be persisted."""
+        ranges, beyond = self._acknowledged.ranges(), self._acknowledged.first_incomplete
+        if beyond > self.first_incomplete:
+            ranges.insert(0, (self.first_incomplete, beyond - 1))
+        return ranges
 
     def __len__(self) -> int:
         """How many calls are in progress, or completed and unacknowledged."""

@@ -21,6 +21,7 @@ __all__ = ["EmbeddedStore"]
 _log = get_logger("rifl.store")
 # Bounds how long a sweep holds the lock.
 _KEYS_PER_SWEEP = 10_000
+_LOOKED_AT_AT_ONCE = 256
 
 
 class EmbeddedStore:
@@ -145,10 +146,11 @@ class EmbeddedStore:
             self._remove(self._table.drop(client_ids))
 
     def expire_keys(self) -> None:
-        """Forget keyed calls whose retention is over."""
+        """Forget keyed calls whose retention is over, and let idle clients rest."""
         with self._lock:
             for client_id, key in self._table.due_keys(self._clock(), _KEYS_PER_SWEEP):
                 self._table.forget_key(client_id, key)
+        self._rest()
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Refused: there is no transaction to share with memory."""
@@ -175,14 +177,16 @@ class EmbeddedStore:
     def statistics(self) -> tuple[int, int, int]:
         """Clients with state, calls not acknowledged, and of these the ones running."""
         with self._lock:
-            entries = self._table.entries()
+            entries, clients = self._table.awake(), len(self._table)
+            resting_calls = self._table.resting_calls
         # Counted without the lock, which every call takes: each number is one that
         # was true a moment ago.
         calls = sum(
             len(entry.tracker) + (0 if entry.keyed is None else len(entry.keyed))
             for entry in entries
         )
-        return len(entries), calls, sum(len(entry.running) for entry in entries)
+        running = sum(len(entry.running) for entry in entries)
+        return clients, calls + resting_calls, running
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
@@ -191,6 +195,12 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def _rest(self) -> None:
+        while True:
+            with self._lock:
+                if not self._table.rest(_LOOKED_AT_AT_ONCE):
+                    return
 
     def _update_refusal(self) -> None:
         self._table.refusing = (

@@ -252,14 +252,16 @@ class SqliteStore(GroupCommits):
         """Make durable what is queued and let the files go."""
         if self._bound:
             with self._lock:
-                for entry in self._table.entries():
+                # Who rests has nothing to be noted.
+                for entry in self._table.awake():
                     self._note_acknowledgements(entry)
         for database in self._databases.values():
             database.close()
         self.leases.close()
 
     def expire_keys(self) -> None:
-        """Delete keyed calls whose retention is over, then forget them."""
+        """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
+        self._rest()
         with self._lock:
             due = self._table.due_keys(self._clock(), _KEYS_PER_SWEEP)
         databases = list(self._databases.values())

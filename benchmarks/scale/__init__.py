@@ -1,0 +1,1 @@
+"""How much one server holds, and what that costs; ``python -m benchmarks.scale``."""
