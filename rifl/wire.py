@@ -175,6 +175,8 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
         call.max_response_bytes = limit
     if configuration := header.configuration:
         call.configuration = configuration
+        if conflict_keys := header.conflict_keys:
+            call.conflict_keys = frozenset(conflict_keys)
     call.stamp = (header.time_us, header.seed)
     return call
 

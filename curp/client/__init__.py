@@ -5,7 +5,7 @@ Nothing here is called by applications, but for ``statistics``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -13,16 +13,21 @@ import grpc.aio
 
 from curp.client.aio_path import AioPath
 from curp.client.group import Statistics
+from curp.client.keys import CallerKeys
 from curp.client.sync_path import SyncPath
 
 __all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]
 
 
-def open_path(channel: Any, connect: Callable[[str], Any]) -> SyncPath | AioPath:
+def open_path(
+    channel: Any,
+    connect: Callable[[str], Any],
+    conflict_keys: Mapping[str, Callable[[Any], Any]],
+) -> SyncPath | AioPath:
     """Return the group path over a sync or an aio channel (see ``rifl.client.paths``)."""
     if isinstance(channel, grpc.aio.Channel):
-        return AioPath(channel, connect)
-    return SyncPath(channel, connect)
+        return AioPath(channel, connect, CallerKeys(conflict_keys))
+    return SyncPath(channel, connect, CallerKeys(conflict_keys))
 
 
 def statistics(channel: Any) -> Statistics | None:

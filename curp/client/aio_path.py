@@ -12,6 +12,7 @@ import grpc.aio
 
 from curp.client.errors import AttemptError, lost_answer, unknown_refusal
 from curp.client.group import GroupKnowledge, GroupView, Statistics
+from curp.client.keys import CallerKeys
 from curp.client.requests import (
     RECORD_TIMEOUT_S,
     read_leader_answer,
@@ -31,15 +32,20 @@ from rifl.wire import HEADER_KEY
 __all__ = ["AioPath"]
 
 _ASK_TIMEOUT_S = 2.0
+_NO_KEYS: frozenset[int] = frozenset()
 
 
 class AioPath:
     """As ``SyncPath``, on one event loop."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, connect: Callable[[str], grpc.aio.Channel]
+        self,
+        channel: grpc.aio.Channel,
+        connect: Callable[[str], grpc.aio.Channel],
+        keys: CallerKeys,
     ) -> None:
         self.knowledge = GroupKnowledge()
+        self.keys = keys
         self._connect = connect
         self._closed = False
         self._witnesses: dict[str, tuple[grpc.aio.Channel, Any]] = {}
@@ -68,7 +74,8 @@ class AioPath:
                     self.refresh()
                 return inner(body, metadata=metadata, timeout=timeout, **rest)
             given, header = parts
-            numbered = with_number(header, view.number)
+            keys = self.keys.find(method, body) if method in view.by_callable else _NO_KEYS
+            numbered = with_number(header, view.number, keys)
             entries = (*given, (HEADER_KEY, numbered))
             leader = inner(body, metadata=entries, timeout=timeout, **rest)
             record = record_request(view.number, numbered, method, body)

@@ -26,11 +26,15 @@ _MAX_WITNESSES = 16
 
 
 class GroupView(NamedTuple):
-    """One configuration: its number, its witnesses, and the methods recorded on them."""
+    """One configuration: its number, its witnesses, and the methods recorded on them.
+
+    ``by_callable``: those of the methods whose keys the caller has to find.
+    """
 
     number: int
     witnesses: tuple[str, ...]
     recorded: frozenset[str]
+    by_callable: frozenset[str] = frozenset()
 
 
 class Statistics(NamedTuple):
@@ -95,7 +99,8 @@ class GroupKnowledge:
             )
             # That was worth it: the next change may be asked for at once.
             self._ask_at = 0.0
-            self.view = GroupView(reply.configuration, witnesses, recorded)
+            by_callable = frozenset(method.method for method in reply.methods if method.by_callable)
+            self.view = GroupView(reply.configuration, witnesses, recorded, by_callable)
             self._heard_at.clear()
             self._slow_until.clear()
         _log.info("configuration", number=reply.configuration, witnesses=witnesses)

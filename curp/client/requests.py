@@ -36,15 +36,22 @@ def split_header(metadata: Metadata) -> tuple[tuple[Any, ...], bytes] | None:
     return tuple(metadata[:-1]), metadata[-1][1]
 
 
-def with_number(header: bytes, configuration: int) -> bytes:
-    """Return the header with the configuration number: fields may simply be appended."""
-    return header + rifl_pb2.CallHeader(configuration=configuration).SerializeToString()
+def with_number(
+    header: bytes, configuration: int, conflict_keys: frozenset[int] = frozenset()
+) -> bytes:
+    """Return the header with the configuration number: fields may simply be appended.
+
+    ``conflict_keys``: those that the caller found, of a method whose keys others cannot find.
+    """
+    more = rifl_pb2.CallHeader(configuration=configuration, conflict_keys=sorted(conflict_keys))
+    return header + more.SerializeToString()
 
 
 def record_request(configuration: int, header: bytes, method: str, request: bytes) -> bytes:
     """Return what every witness is sent.
 
-    Without conflict keys: a witness finds them by itself (DESIGN §7, invariant 2).
+    Without conflict keys: a witness finds them by itself, or in the header, which the
+    leader is sent too (DESIGN §7, invariants 2 and 3).
     """
     call = curp_pb2.WitnessedCall(header=header, method=method, request=request)
     return curp_pb2.RecordRequest(configuration=configuration, call=call).SerializeToString()

@@ -11,6 +11,7 @@ import grpc
 
 from curp.client.errors import AttemptError, lost_answer, unknown_refusal
 from curp.client.group import GroupKnowledge, GroupView, Statistics
+from curp.client.keys import CallerKeys
 from curp.client.requests import (
     RECORD_TIMEOUT_S,
     read_leader_answer,
@@ -29,6 +30,7 @@ from rifl.wire import HEADER_KEY
 __all__ = ["SyncPath"]
 
 _ASK_TIMEOUT_S = 2.0
+_NO_KEYS: frozenset[int] = frozenset()
 _OVER = (Step.FINAL, Step.UNKNOWN, Step.AGAIN)
 
 
@@ -38,9 +40,12 @@ class SyncPath:
     ``channel`` reaches the leader; ``connect`` opens a channel to a witness. Any thread.
     """
 
-    def __init__(self, channel: grpc.Channel, connect: Callable[[str], grpc.Channel]) -> None:
+    def __init__(
+        self, channel: grpc.Channel, connect: Callable[[str], grpc.Channel], keys: CallerKeys
+    ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
         self.knowledge = GroupKnowledge()
+        self.keys = keys
         self._connect = connect
         self._lock = threading.Lock()
         self._closed = False
@@ -154,7 +159,8 @@ class _Attempt:
         self.header = header
         self.rule = GroupCall(len(view.witnesses))
         self.began = time.monotonic()
-        numbered = with_number(header, view.number)
+        keys = path.keys.find(method, body) if method in view.by_callable else _NO_KEYS
+        numbered = with_number(header, view.number, keys)
         self.entry = (HEADER_KEY, numbered)
         self._request = record_request(view.number, numbered, method, body)
         self.records: list[Any] = []

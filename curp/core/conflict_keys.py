@@ -23,7 +23,9 @@ __all__ = [
     "canonical",
     "commute",
     "conflict_key",
+    "covers",
     "keys_of_values",
+    "recorded_keys",
 ]
 
 # A call with more conflicts with everything.
@@ -106,6 +108,20 @@ def keys_of_values(values: KeyValue | Iterable[KeyValue] | None, space: str = ""
         values = (values,)
     keys = frozenset(conflict_key(space, canonical(value)) for value in values)
     return keys if len(keys) <= MAX_CONFLICT_KEYS else _NONE
+
+
+def recorded_keys(said: _Keys) -> _Keys:
+    """Return the keys that a record goes by where its caller says them; too many are none."""
+    return said if len(said) <= MAX_CONFLICT_KEYS else _NONE
+
+
+def covers(recorded: _Keys, needed: _Keys) -> bool:
+    """Whether a call held under ``recorded`` keeps out all that conflicts under ``needed``.
+
+    Two held calls that are both covered commute: a witness holds none that share a
+    recorded key, and needed ones are among those.
+    """
+    return not recorded or (bool(needed) and needed <= recorded)
 
 
 def commute(one: _Keys, other: _Keys) -> bool:

@@ -26,6 +26,8 @@ class Speed(enum.Enum):
     NO_WITNESS = "no-witness"
     # Invariant 3.
     CONFLICT = "conflict"
+    # Its client found other conflict keys than the leader, and recorded it under those.
+    OTHER_KEYS = "other-keys"
     UNREGISTERED = "unregistered"
     NONDETERMINISTIC = "nondeterministic"
     FULL = "full"
@@ -39,11 +41,13 @@ class Wish(NamedTuple):
     ``configuration``: the number in its header, 0 for none. ``registered``: its
     client's registration is in the log, and its identity is one that a later leader
     will not take for an older call's. ``deterministic``: in state, request and stamp.
+    ``covered``: what witnesses hold it under keeps out whatever conflicts with it.
     """
 
     configuration: int
     registered: bool
     deterministic: bool = True
+    covered: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +98,8 @@ class Leader:
        in that order, one batch at a time.
     2. (Invariant 3 of DESIGN §7) ``place`` says FAST only for an operation that
        commutes with every one before it that is not in the log, whose client is
-       registered there and whose method is deterministic, while the bound has room.
+       registered there and whose method is deterministic, while the bound has room; and
+       that witnesses hold, if at all, under keys that cover the leader's own.
     3. (Invariants 1 and 11) And only while the number in its header is the current
        one, that has witnesses, and no change of it is under way.
 
@@ -234,6 +239,8 @@ class Leader:
             return Speed.CHANGING
         if not wish.deterministic:
             return Speed.NONDETERMINISTIC
+        if not wish.covered:
+            return Speed.OTHER_KEYS
         if not wish.registered:
             return Speed.UNREGISTERED
         if self.unsynced >= self._bounds.max_unsynced:

@@ -50,11 +50,16 @@ class WitnessList(NamedTuple):
 
 
 class WitnessedCall(NamedTuple):
-    """A request that a witness held, parsed: the call, its bytes and its conflict keys."""
+    """A request that a witness held, parsed: the call, its bytes and its conflict keys.
+
+    ``covered``: the witness held it under keys that cover these, so that it commutes with
+    the other ones that are covered.
+    """
 
     call: Call
     request: bytes
     keys: frozenset[int]
+    covered: bool = True
 
 
 class TakeNumber(NamedTuple):
@@ -232,7 +237,9 @@ def _freeze_one(
         )
 
 
-def _order(witnessed: WitnessedCall) -> tuple[int, int, bytes]:
-    # They commute: any order will do, and the same one each time is easier to follow.
+def _order(witnessed: WitnessedCall) -> tuple[bool, int, int, bytes]:
+    # Those that are covered commute: any order will do, and the same one each time is easier
+    # to follow. Nobody was answered first about the others (invariant 3): behind all that
+    # were, they change no answer.
     call = witnessed.call
-    return call.client_id, call.seq or 0, call.key or b""
+    return not witnessed.covered, call.client_id, call.seq or 0, call.key or b""

@@ -55,14 +55,16 @@ class GroupEngine(Engine):
         facts = self._services.facts(call.method)
         if facts is None:
             return
+        keys = facts.keys(request, read)
         call.extra = Arrival(
             request,
-            facts.keys(request, read),
+            keys,
             call.configuration,
             call.first_incomplete,
             call.completed,
             reads=facts.conflicts.read_only,
             deterministic=not facts.conflicts.synced,
+            covered=self._services.covers(call, keys),
         )
         # They take effect with the operation's entry, as on every other replica.
         call.first_incomplete, call.completed = 1, ()

@@ -54,6 +54,7 @@ class Arrival:
     __slots__ = (
         "completed",
         "configuration",
+        "covered",
         "deterministic",
         "first_incomplete",
         "keys",
@@ -73,6 +74,7 @@ class Arrival:
         *,
         reads: bool = False,
         deterministic: bool = True,
+        covered: bool = True,
     ) -> None:
         self.request = request
         self.keys = keys
@@ -81,6 +83,7 @@ class Arrival:
         self.completed = completed
         self.reads = reads
         self.deterministic = deterministic
+        self.covered = covered
         self.turn: Turn | None = None
         # Where the turn is a whole batch's.
         self.shared: _Shared | None = None
@@ -441,6 +444,7 @@ class GroupStore(EmbeddedStore):
             # one before, and would take the request on a witness for known.
             registered and (call.key is None or attempt.entry.keyed_only),
             arrival.deterministic and not refusal,
+            arrival.covered,
         )
         size = len(write.body)
         try:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
-from curp.core.conflict_keys import KeyFinder, keys_of_values
+from curp.core.conflict_keys import KeyFinder, covers, keys_of_values, recorded_keys
 from curp.core.entries import Operation
 from curp.declarations import KeyDeclaration, declared_conflicts, fields_from_wire
 from curp.replica.errors import Diverged, NotServed
@@ -137,6 +137,16 @@ class Services:
         if facts is None:
             return frozenset()
         return facts.keys(request, self._handlers[method].request_deserializer)
+
+    def covers(self, call: Call, keys: _Keys) -> bool:
+        """Whether witnesses hold a call under keys that cover these, its own.
+
+        They go by the caller's word only where a callable finds a method's keys.
+        """
+        facts = self._facts.get(call.method)
+        if facts is None or not facts.conflicts.by_callable:
+            return True
+        return covers(recorded_keys(call.conflict_keys), keys)
 
     def conflicts(self) -> Sequence[pb.MethodConflicts]:
         """Return what clients and witnesses are told."""

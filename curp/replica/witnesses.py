@@ -102,7 +102,8 @@ class Witnesses:
             witnessed = witnessed_call(message)
             if witnessed is not None:
                 keys = self._services.keys(message.method, message.request)
-                found.append(witnessed._replace(keys=keys))
+                covered = self._services.covers(witnessed.call, keys)
+                found.append(witnessed._replace(keys=keys, covered=covered))
         return found
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from curp.core.conflict_keys import MAX_CONFLICT_KEYS, KeyFinder
+from curp.core.conflict_keys import MAX_CONFLICT_KEYS, KeyFinder, recorded_keys
 from curp.core.witness_table import Identity, WitnessTable, WitnessVerdict
 from curp.declarations import fields_from_wire
 from curp.v1 import curp_pb2
@@ -62,15 +62,16 @@ class WitnessDesk:
         request = _parse(curp_pb2.RecordRequest, raw)
         call = request.call
         content, method = call.request, call.method
-        identity, fingerprint = self._authenticate(call, content, method, peer)
+        identity, fingerprint, said = self._authenticate(call, content, method, peer)
         finders = self._finders
         if not finders:
             keys = frozenset(call.conflict_keys)
         elif (finder := finders.get(method)) is not None:
             keys = finder.find(content)
         elif method in finders:
-            # A callable's: only who has it can tell.
-            keys = frozenset(call.conflict_keys)
+            # A callable's: only who has it can tell. By the header, which the leader sees too:
+            # what it does not cover is not answered first.
+            keys = said
         else:
             keys = _NO_KEYS
         if len(keys) > MAX_CONFLICT_KEYS:
@@ -143,7 +144,7 @@ class WitnessDesk:
 
     def _authenticate(
         self, call: Any, content: bytes, method: str, peer: Callable[[], bytes]
-    ) -> tuple[Identity, bytes]:
+    ) -> tuple[Identity, bytes, frozenset[int]]:
         parsed = parse_call(call.header, method, content)
         token = parsed.token
         bound = peer_bound(token)
@@ -153,7 +154,8 @@ class WitnessDesk:
         # What the caller says of itself counts for nothing.
         call.peer = name
         fingerprint = parsed.fingerprint or b""
-        return (parsed.client_id, parsed.identity), fingerprint
+        said = recorded_keys(parsed.conflict_keys)
+        return (parsed.client_id, parsed.identity), fingerprint, said
 
 
 def _parse(kind: type[_M], raw: bytes) -> _M:

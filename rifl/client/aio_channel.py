@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -47,6 +47,7 @@ def connect(
     session: str | None = None,
     session_retention: float | None = None,
     follow_leaders: bool = False,
+    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
@@ -66,6 +67,7 @@ def connect(
         observer=observer,
         session_name=session,
         session_retention_s=session_retention,
+        conflict_keys=conflict_keys,
     )
     around = list(interceptors)
 

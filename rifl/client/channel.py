@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -42,6 +42,7 @@ def connect(
     session: str | None = None,
     session_retention: float | None = None,
     follow_leaders: bool = False,
+    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -75,6 +76,11 @@ def connect(
     ``session_retention`` seconds (None: the server's default). It takes calls
     with a key only (``rifl.key``); ``close`` leaves it open.
 
+    ``conflict_keys``: for replicated groups whose replicas find the conflict keys of a
+    method by a callable: the same callable by full method name, so that such calls can
+    take one round trip. A wrong one makes calls slower and never less safe. It runs in
+    the caller's thread, on a message parsed from the request's bytes.
+
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
     make no sense. See ``Channel``.
     """
@@ -91,6 +97,7 @@ def connect(
         observer=observer,
         session_name=session,
         session_retention_s=session_retention,
+        conflict_keys=conflict_keys,
     )
 
     def open_one(address: str) -> grpc.Channel:

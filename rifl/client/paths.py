@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -15,18 +15,24 @@ _log = get_logger("rifl.client")
 _GROUP = "rifl.paths"
 
 
-def open_path(name: str, channel: Any, connect: Callable[[str], Any]) -> Any:
+def open_path(
+    name: str,
+    channel: Any,
+    connect: Callable[[str], Any],
+    conflict_keys: Mapping[str, Callable[[Any], Any]],
+) -> Any:
     """Return the path of that name over a channel, None if it is not installed or fails.
 
     The entry point is called with ``channel``, sync or aio, which reaches the server
-    that named the path, and ``connect``, which opens such a channel to any ``host:port``.
+    that named the path, ``connect``, which opens such a channel to any ``host:port``, and
+    ``conflict_keys`` as the application gave them.
     What it returns has ``unary_unary(method, inner)``, which gives a multicallable to
     send attempts by in the place of ``inner``, and ``close()``. A call sent by ``inner``
     instead is as safe, but may take longer.
     """
     for entry in entry_points(group=_GROUP, name=name):
         try:
-            return entry.load()(channel, connect)
+            return entry.load()(channel, connect, conflict_keys)
         except Exception:  # noqa: BLE001 - another package's, and calls go on without it
             _log.exception("path_failed", path=name)
             return None

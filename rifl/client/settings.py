@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,8 @@ class Settings:
     observer: Observer | Sequence[Observer] | None = None
     session_name: str | None = None
     session_retention_s: float | None = None
+    # By full method name; for a path that can use them.
+    conflict_keys: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
@@ -49,6 +51,9 @@ class Settings:
             self.session_name is None or self.session_retention_s <= 0
         ):
             raise ValueError("session_retention belongs to a session, and is positive")
+        for method, found in self.conflict_keys.items():
+            if not callable(found):
+                raise ValueError(f"conflict_keys: {method} has no callable; fields need no saying")
 
 
 def make_settings(
@@ -64,6 +69,7 @@ def make_settings(
     observer: Observer | Sequence[Observer] | None,
     session_name: str | None = None,
     session_retention_s: float | None = None,
+    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
     return Settings(
@@ -78,6 +84,7 @@ def make_settings(
         observer=observer,
         session_name=session_name,
         session_retention_s=session_retention_s,
+        conflict_keys=dict(conflict_keys or {}),
     )
 
 

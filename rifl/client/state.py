@@ -183,7 +183,9 @@ class ClientState:
             streams=reply.heartbeat == lease_pb.HEARTBEAT_STREAM,
         )
         if reply.path and self.path is None and self._connect is not None:
-            self.path = open_path(reply.path, self.channel, self._connect)
+            self.path = open_path(
+                reply.path, self.channel, self._connect, self.settings.conflict_keys
+            )
         with self.lock:
             lease = self.session.granted(grant, sent_at)
             woken = self._lease_is_back(lease)

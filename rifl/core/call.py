@@ -52,7 +52,8 @@ class Call:
     method and request; None matches any (a resolution). ``peer`` is the
     authenticated identity a bound token was checked against. ``stamp`` is the
     client's time in microseconds and its random seed. ``configuration`` is the number
-    of a group's configuration that the client knows, 0 for none. ``marks`` is what the
+    of a group's configuration that the client knows, 0 for none; ``conflict_keys`` are those
+    that it found itself, if any. ``marks`` is what the
     store has told of the answer beside it, and ``extra`` the store's own.
     """
 
@@ -63,6 +64,7 @@ class Call:
     stamp: tuple[int, int] = (0, 0)
     retried_by_grpc: bool = False
     configuration: int = 0
+    conflict_keys: frozenset[int] = frozenset()
     marks: Metadata = ()
     extra: Any = None
 

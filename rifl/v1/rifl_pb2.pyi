@@ -21,7 +21,7 @@ OUTCOME_NOT_EXECUTED: Outcome
 OUTCOME_UNKNOWN: Outcome
 
 class CallHeader(_message.Message):
-    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes", "received")
+    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes", "received", "conflict_keys")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class CallHeader(_message.Message):
     CONTENT_HASH_FIELD_NUMBER: _ClassVar[int]
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    CONFLICT_KEYS_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     seq: int
@@ -48,7 +49,8 @@ class CallHeader(_message.Message):
     content_hash: bytes
     max_response_bytes: int
     received: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ..., received: _Optional[int] = ...) -> None: ...
+    conflict_keys: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ..., received: _Optional[int] = ..., conflict_keys: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MetadataEntry(_message.Message):
     __slots__ = ("key", "value")

@@ -20,6 +20,7 @@ from curp.core.conflict_keys import (
     canonical,
     commute,
     conflict_key,
+    covers,
     keys_of_values,
 )
 from curp.declarations import key_fields
@@ -229,6 +230,18 @@ def test_what_a_callable_returns_is_one_value_or_several() -> None:
     for wrong in (1.5, [None], [[1]], object()):
         with pytest.raises(TypeError):
             keys_of_values(wrong)  # type: ignore[arg-type]
+
+
+_few = st.frozensets(st.integers(0, 4), max_size=3)
+
+
+@given(_few, _few, _few, _few)
+def test_held_calls_whose_keys_are_covered_commute(
+    mine: frozenset[int], my_own: frozenset[int], yours: frozenset[int], your_own: frozenset[int]
+) -> None:
+    """What a witness holds at once shares no recorded key, so no key of its own (2, 3)."""
+    if commute(mine, yours) and covers(mine, my_own) and covers(yours, your_own):
+        assert commute(my_own, your_own)
 
 
 def test_hashes_are_the_same_in_every_process() -> None:

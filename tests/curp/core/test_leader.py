@@ -51,6 +51,7 @@ def test_without_keys_an_operation_conflicts_with_everything() -> None:
         (Wish(8, True), Speed.NO_NUMBER),
         (Wish(7, False), Speed.UNREGISTERED),
         (Wish(7, True, deterministic=False), Speed.NONDETERMINISTIC),
+        (Wish(7, True, covered=False), Speed.OTHER_KEYS),
     ],
 )
 def test_other_calls_are_synced_before_their_answer(wish: Wish, speed: Speed) -> None:

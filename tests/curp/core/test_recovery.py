@@ -147,6 +147,15 @@ def test_every_replayed_identity_is_registered() -> None:
     assert shell.state.witnessed(call(1, 2)) is Witnessed.KNOWN
 
 
+def test_requests_under_other_keys_than_their_own_come_last() -> None:
+    """Nobody was answered first about them: behind the others they change no answer (3, 5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held["w1"] = [_held(1, 2)._replace(covered=False), _held(1, 4), _held(1, 3)]
+    shell.run()
+    runs = [step for step in shell.steps if isinstance(step, Run)]
+    assert [run.witnessed.call.seq for run in runs] == [3, 4, 2]
+
+
 def test_a_witness_that_restarted_is_passed_over_for_one_that_did_not() -> None:
     """One that never restarted under the old number is needed, and is enough (invariant 5)."""
     shell = _Shell(committed(operation(1, 1)))
