@@ -25,10 +25,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-scale bench-spark bench-curp postgresql toxiproxy test test-long lint types generate check-generated bench chaos chaos-long chaos-faults chaos-faults-all model spin clean
+.PHONY: help demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql toxiproxy test test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-faults chaos-faults-all model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | chaos | chaos-long | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | test-pyspark | chaos | chaos-long | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -62,6 +62,10 @@ demo-spark: $(INSTALLED)
 
 bench-spark: $(INSTALLED)
 	@$(PYTHON) -m benchmarks.spark $(BENCH_FLAGS)
+
+# What a session of ten million rows costs the server.
+bench-spark-keys: $(INSTALLED)
+	@$(PYTHON) -m benchmarks.spark --only keys --keys 10000000 $(BENCH_FLAGS)
 
 demo-curp: $(INSTALLED)
 	@$(PYTHON) -m examples.replicated_bank.demo $(DEMO_FLAGS)
@@ -125,6 +129,21 @@ test: $(INSTALLED) postgresql spin toxiproxy
 # What takes minutes each: a Spark driver killed again and again.
 test-long: $(INSTALLED)
 	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
+
+# The sinks under another PySpark, in a virtual environment of its own.
+PYSPARK ?= 4.0
+OTHER_SPARK = $(VENV)/pyspark-$(PYSPARK)
+OTHER_SPARK_TESTS ?= fail_midway or between-the-commits or closes_late or run_again or \
+  evaluated_twice or zombie or bad_input
+test-pyspark: $(INSTALLED)
+	@if ! [ -e $(OTHER_SPARK)/.installed ]; then \
+	  echo "Installing PySpark $(PYSPARK) into $(OTHER_SPARK) ..."; \
+	  $(PYTHON) -m venv --clear $(OTHER_SPARK); \
+	  $(OTHER_SPARK)/bin/python -m pip install $(PIP_FLAGS) -e '.[dev]' 'pyspark==$(PYSPARK).*'; \
+	  touch $(OTHER_SPARK)/.installed; \
+	fi
+	@$(OTHER_SPARK)/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'
+	@$(OTHER_SPARK)/bin/python -m pytest -m slow tests/spark -k "$(OTHER_SPARK_TESTS)" $(PYTEST_FLAGS)
 
 lint: $(INSTALLED)
 	@$(PYTHON) -m ruff check .

@@ -3,7 +3,8 @@
 Naive ``foreachPartition`` with one blocking call a row, the same with calls pipelined by
 hand, the batch sink and the streaming sink; over the memory and the SQLite store. The
 service counts in memory. Then what a micro-batch costs beside a sink that does nothing,
-and what a session's keys cost the server. Figures are of this machine, now.
+what a worker process holds, and what a session's keys cost the server. Figures are of
+this machine, now. ``--only`` takes one part of it: together they take minutes.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ from examples.server_process import ServerProcess
 
 _METHOD = "/flights.v1.Books/Post"
 _PIPELINED = 64
+# The slow ways get fewer rows: they only take longer. Those of the sinks are so many that
+# what Spark needs to begin a write does not count.
+_SHARES = {"blocking": 8, "pipelined": 4}
 
 
 def main() -> int:
     """Measure, print a table, and one JSON object as the last line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--rows", type=int, default=160_000, help="of a write by the sinks")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, default=1_000_000, help="in one session; 0: skip")
+    parser.add_argument("--keys-s", type=float, default=3600.0, help="end with fewer after that")
+    parser.add_argument("--only", choices=("memory", "sqlite", "micro", "workers", "keys"))
     options = parser.parse_args()
     require_java()
     with tempfile.TemporaryDirectory(prefix="rifl-bench-") as name:
@@ -47,13 +53,20 @@ def main() -> int:
         spark = _session()
         results: dict[str, Any] = {}
         for store in ("memory:", f"sqlite:///{directory}/rifl.db"):
-            with _books(store) as target:
-                kind = store.partition(":")[0]
-                results[kind] = _throughput(spark, target, directory / kind, options)
+            kind = store.partition(":")[0]
+            if options.only in (None, kind):
+                with _books(store) as target:
+                    results[kind] = _throughput(spark, target, directory / kind, options)
         with _books("memory:") as target:
-            results["micro_batch_ms"] = _micro_batches(spark, target, directory / "micro")
-        if options.keys:
-            results["keys"] = _keys(spark, options.keys, f"sqlite:///{directory}/keys.db")
+            if options.only in (None, "micro"):
+                results["micro_batch_ms"] = _micro_batches(spark, target, directory / "micro")
+            if options.only in (None, "workers"):
+                results["worker_mib"] = _workers(spark, target, options.rows // 4)
+        if options.keys and options.only in (None, "keys"):
+            results["keys"] = {
+                store.partition(":")[0]: _keys(spark, options, store)
+                for store in ("memory:", f"sqlite:///{directory}/keys.db")
+            }
         spark.stop()
     _print(results)
     print(json.dumps(results), flush=True)
@@ -103,7 +116,7 @@ def _throughput(
     start = 0
     for at in range(options.rounds + 1):  # the first warms up, and does not count
         for way, write in ways.items():
-            rows = options.rows // 8 if at == 0 or way == "blocking" else options.rows
+            rows = options.rows // _SHARES.get(way, 1 if at else 8)
             frame = _rows(spark, rows, start)
             start += rows
             if way == "streaming sink":
@@ -229,21 +242,60 @@ def _micro_batches(spark: SparkSession, target: str, directory: Path) -> dict[st
     return medians
 
 
-def _keys(spark: SparkSession, keys: int, store: str) -> dict[str, float]:
-    """What the server holds for a session of so many rows."""
-    server = ServerProcess("examples.flights.books", "--store", store)
+def _workers(spark: SparkSession, target: str, rows: int) -> dict[str, float]:
+    """The most that a worker process ever held, MiB: that only reads, and of sinks."""
+    gateway: Any = spark.sparkContext._gateway
+
+    def peak() -> float:
+        return round(max(_peaks(gateway.proc.pid)) / 1024, 1)
+
+    _rows(spark, rows).mapInArrow(lambda batches: batches, _rows(spark, 1).schema).count()
+    peaks = {"arrow only": peak()}
+    start = rows
+    for name, many in (("sink", rows), ("sink, ten times the rows", 10 * rows)):
+        _sink(_rows(spark, many, start).write, target).mode("append").save()
+        start += many
+        peaks[name] = peak()
+    return peaks
+
+
+def _peaks(jvm: int) -> list[int]:
+    """Return the most that each Python worker under this JVM was resident with, KiB."""
+    parents, peaks = {}, {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            said = dict(
+                line.split(":", 1) for line in status.read_text().splitlines() if ":" in line
+            )
+            if said["Name"].startswith("python") and "VmHWM" in said:
+                peaks[int(said["Pid"])] = int(said["VmHWM"].split()[0])
+            parents[int(said["Pid"])] = int(said["PPid"])
+    # The daemon that workers are forked from is the JVM's child.
+    return [peak for pid, peak in peaks.items() if parents.get(parents[pid]) == jvm]
+
+
+def _keys(spark: SparkSession, options: argparse.Namespace, store: str) -> dict[str, float]:
+    """What the server holds for a session of so many rows, written a tenth at a time."""
+    keys, part = 0, max(1, options.keys // 10)
+    server = ServerProcess(
+        "examples.flights.books", "--store", store, "--max-keys", str(options.keys + 1)
+    )
     with server as books:
         target = f"127.0.0.1:{books.start()}"
         before = _resident(books.pid)
         began = time.perf_counter()
-        writer = _sink(_rows(spark, keys).write, target).option("session", "large")
-        writer.mode("append").save()
+        while keys < options.keys and time.perf_counter() - began < options.keys_s:
+            writer = _sink(_rows(spark, part, keys).write, target).option("session", "large")
+            writer.mode("append").save()
+            keys += part
+            held = _resident(books.pid)
+            print(f"{store.partition(':')[0]}: {keys} keys, {held >> 20} MiB", flush=True)
         seconds = time.perf_counter() - began
-        held = _resident(books.pid) - before
     return {
         "keys": keys,
         "rows_per_second": round(keys / seconds),
-        "bytes_per_key": round(held / keys),
+        "bytes_per_key": round((held - before) / keys),
+        "server_mib": held >> 20,
     }
 
 
@@ -253,13 +305,17 @@ def _resident(pid: int) -> int:
 
 
 def _print(results: dict[str, Any]) -> None:
-    ways = list(results["memory"])
-    print(f"{'rows a second':>18}" + "".join(f"{kind:>12}" for kind in ("memory", "sqlite")))
-    for way in ways:
-        print(f"{way:>18}" + "".join(f"{results[kind][way]:>12}" for kind in ("memory", "sqlite")))
-    print(f"micro-batch of one row, ms: {results['micro_batch_ms']}")
-    if "keys" in results:
-        print(f"one session: {results['keys']}")
+    kinds = [kind for kind in ("memory", "sqlite") if kind in results]
+    if kinds:
+        print(f"{'rows a second':>18}" + "".join(f"{kind:>12}" for kind in kinds))
+        for way in results[kinds[0]]:
+            print(f"{way:>18}" + "".join(f"{results[kind][way]:>12}" for kind in kinds))
+    if "micro_batch_ms" in results:
+        print(f"micro-batch of one row, ms: {results['micro_batch_ms']}")
+    if "worker_mib" in results:
+        print(f"a worker held at most, MiB: {results['worker_mib']}")
+    for store, held in results.get("keys", {}).items():
+        print(f"one session, {store}: {held}")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def main() -> int:
     """Serve, with or without rifl in front."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--store", help="of completion records; without it rifl is left out")
+    parser.add_argument("--max-keys", type=int, default=2_000_000, help="of one session")
     options = parser.parse_args()
     books = Books()
     if options.store is None:
@@ -59,7 +60,10 @@ def main() -> int:
     methods = {"/flights.v1.Books/Totals": None}
     # One session holds a whole day's, or year's, flights.
     with rifl.Deduplicator(
-        options.store, methods=methods, max_keys=2_000_000, max_key_bytes=2 << 30
+        options.store,
+        methods=methods,
+        max_keys=options.max_keys,
+        max_key_bytes=options.max_keys << 10,
     ) as dedup:
         server = grpc.server(ThreadPoolExecutor(8), interceptors=[dedup.interceptor()])
         flights_pb2_grpc.add_BooksServicer_to_server(books, server)

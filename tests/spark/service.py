@@ -65,6 +65,12 @@ class Bank(bank_pb2_grpc.BankServicer):
         return reply
 
 
+def _credentials(directory: Path) -> grpc.ServerCredentials:
+    pair = (directory / "server.pem").read_bytes()
+    roots = (directory / "ca.pem").read_bytes()
+    return grpc.ssl_server_credentials([(pair, pair)], roots, require_client_auth=True)
+
+
 def main() -> None:
     """Serve until standard input closes."""
     parser = argparse.ArgumentParser()
@@ -76,6 +82,7 @@ def main() -> None:
     parser.add_argument("--kind", default="plain")
     parser.add_argument("--no-reflection", action="store_true")
     parser.add_argument("--max-keys", type=int, default=100_000)
+    parser.add_argument("--tls", type=Path, help="a directory with server.pem and ca.pem")
     options = parser.parse_args()
     if options.atomic is not None:
         with contextlib.closing(sqlite3.connect(options.atomic)) as connection:
@@ -97,7 +104,11 @@ def main() -> None:
     dedup.add_to_server(server)
     if not options.no_reflection:
         dedup.add_reflection(server, "bank.v1.Bank")
-    port = server.add_insecure_port(f"127.0.0.1:{options.port}")
+    address = f"127.0.0.1:{options.port}"
+    if options.tls is None:
+        port = server.add_insecure_port(address)
+    else:
+        port = server.add_secure_port(address, _credentials(options.tls))
     server.start()
     print(f"listening {port}", flush=True)
     with contextlib.suppress(OSError):

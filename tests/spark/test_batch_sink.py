@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from pyspark.errors import PySparkException
 
+import rifl.spark
 from tests.spark.conftest import METHOD, SLOW_S, BankProcess
 from tests.spark.failing import failing_midway
 from tests.spark.naive import naive_sender
@@ -35,13 +38,23 @@ def _expected(rows: int = _ROWS, prefix: str = "") -> dict[str, int]:
 
 
 @pytest.fixture
-def small_batches(spark: Any) -> Any:
+def restored(spark: Any) -> Iterator[Any]:
+    """Return what sets a setting of Spark's until the test is over."""
+    before: dict[str, str] = {}
+
+    def put(name: str, value: Any) -> None:
+        before.setdefault(name, spark.conf.get(name))
+        spark.conf.set(name, str(value))
+
+    yield put
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture
+def small_batches(restored: Any) -> None:
     """Arrow batches of twenty rows, so that a task's rows do not come all at once."""
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "20")
-    yield
-    spark.conf.set(name, before)
+    restored("spark.sql.execution.arrow.maxRecordsPerBatch", 20)
 
 
 def test_tasks_that_fail_midway_repeat_nothing(
@@ -73,14 +86,49 @@ def test_tasks_that_fail_midway_repeat_nothing(
 
 
 def test_a_job_that_is_run_again_under_its_name_repeats_nothing(
-    spark: Any, bank: BankProcess
+    spark: Any, bank: BankProcess, restored: Any
 ) -> None:
-    """A re-run with other partitions replays; twice without a name books twice (DESIGN §8)."""
-    for partitions in (3, 2):
-        _write(_frame(spark, partitions), bank, session="daily-2026-11-20")
-        _frame(spark, partitions).foreachPartition(naive_sender(bank.target))
+    """A re-run replays, after a shuffle into other partitions, with AQE on and off; twice
+    without a name books twice (DESIGN §8)."""
+    for partitions, aqe in ((3, "true"), (2, "false")):
+        restored("spark.sql.shuffle.partitions", partitions)
+        restored("spark.sql.adaptive.enabled", aqe)
+        shuffled = _frame(spark, partitions).repartition("cents")
+        _write(shuffled, bank, session="daily-2026-11-20")
+        shuffled.foreachPartition(naive_sender(bank.target))
     assert bank.effects("r") == _expected()
     assert set(bank.effects("naive-").values()) == {2}
+
+
+def test_tls_with_a_client_certificate_end_to_end(spark: Any, tmp_path: Path) -> None:
+    """Files named by options reach driver and workers; without them no row is sent (DESIGN §8)."""
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ca.issue_cert("bank.internal").private_key_and_cert_chain_pem.write_to_path(
+        str(tmp_path / "server.pem")
+    )
+    client = ca.issue_cert("job@example.org", common_name="job")
+    client.private_key_pem.write_to_path(str(tmp_path / "client.key"))
+    client.cert_chain_pems[0].write_to_path(str(tmp_path / "client.pem"))
+    roots = {"tlsRootsFile": str(tmp_path / "ca.pem"), "tlsTargetName": "bank.internal"}
+    files = {
+        **roots,
+        "tlsCertFile": str(tmp_path / "client.pem"),
+        "tlsKeyFile": str(tmp_path / "client.key"),
+    }
+    store = f"sqlite:///{tmp_path}/rifl.db"
+    bank = BankProcess(tmp_path, "--store", store, "--tls", str(tmp_path))
+    try:
+        for options in ({}, roots):
+            with pytest.raises(PySparkException, match="could not be asked"):
+                _write(_frame(spark, rows=10), bank, timeout="1s", **options)
+        assert bank.effects().total() == 0
+        with rifl.spark.session(bank.target, "daily", **files):
+            for _ in range(2):
+                _write(_frame(spark, rows=10), bank, session="daily", **files)
+        assert bank.effects() == _expected(10)
+    finally:
+        bank.close()
 
 
 def test_a_row_with_a_known_key_and_other_content_fails_the_write(
