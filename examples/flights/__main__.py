@@ -21,7 +21,7 @@ import threading
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pyarrow
@@ -124,18 +124,20 @@ def _run(directory: Path, master: str, behind: str, rows: int) -> Any:
         with grpc.insecure_channel(target) as channel:
             stub = flights_pb2_grpc.BooksStub(channel)
             print(f"{behind}: batch, with failing and slow tasks ...", flush=True)
-            _job(directory, master, target, "batch", behind).finish()
+            with _job(directory, master, target, "batch", behind) as job:
+                job.finish()
             booked = stub.Totals(flights_pb2.TotalsRequest()).entries
             print(f"{behind}: stream, its driver killed midway ...", flush=True)
-            job = _job(directory, master, target, "stream", behind)
-            _wait_for(stub, job, booked + (rows - rows // 2) * 5 // 12)
-            job.kill()
-            _job(directory, master, target, "stream", behind).finish()
+            with _job(directory, master, target, "stream", behind) as job:
+                _wait_for(stub, job, booked + (rows - rows // 2) * 5 // 12)
+                job.kill()
+            with _job(directory, master, target, "stream", behind) as job:
+                job.finish()
             return stub.Totals(flights_pb2.TotalsRequest())
 
 
 class _Job:
-    """A driver that can be killed, its JVM with it."""
+    """A driver that can be killed, its JVM with it; gone when its block is left."""
 
     def __init__(self, command: list[str], directory: Path) -> None:
         self._log = directory / "driver.log"
@@ -154,15 +156,18 @@ class _Job:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if not self.over:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def finish(self) -> None:
-        try:
-            code = self._process.wait(_JOB_S)
-        except BaseException:
-            self.kill()
-            raise
+        code = self._process.wait(_JOB_S)
         if code != 0:
             raise RuntimeError(f"the job failed:\n{self._log.read_text(errors='replace')[-5000:]}")
 

@@ -68,6 +68,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(warehouse))
+        .config("spark.local.dir", str(tmp_path_factory.mktemp("local")))
         .config("spark.executor.heartbeatInterval", "60s")
         .config("spark.network.timeout", "600s")
         .getOrCreate()

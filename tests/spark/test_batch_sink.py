@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 import rifl.spark
 from tests.spark.conftest import METHOD, SLOW_S, BankProcess
-from tests.spark.failing import failing_midway
+from tests.spark.failing import failing_midway, losing_its_shuffle
 from tests.spark.naive import naive_sender
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -81,6 +81,31 @@ def test_tasks_that_fail_midway_repeat_nothing(
     assert f'rifl_spark_rows_total{{method="{METHOD}"}} {_ROWS}.0' in metrics
     naive = frame.mapInArrow(failing_midway(bank.effects_file, "naive-"), frame.schema)
     naive.foreachPartition(naive_sender(bank.target))
+    assert set(bank.effects("naive-")) == set(_expected(prefix="naive-"))
+    assert bank.effects("naive-").total() > _ROWS
+
+
+def test_a_stage_that_is_run_again_repeats_nothing(
+    spark: Any, bank: BankProcess, small_batches: Any, tmp_path: Path
+) -> None:
+    """A lost shuffle has Spark run stages again, with attempts counted anew (DESIGN §8)."""
+    local = spark.sparkContext.getConf().get("spark.local.dir")
+    frame = _frame(spark).repartition(2, "cents")
+    frame = frame.selectExpr("reference", "rpad('alice', 5000, '!') as account", "cents")
+
+    def losing(prefix: str) -> Any:
+        seen = tmp_path / f"seen{prefix}"
+        task = losing_its_shuffle(bank.effects_file, prefix, local, seen)
+        return seen, frame.mapInArrow(task, frame.schema)
+
+    seen, lost = losing("")
+    _write(lost, bank)
+    # Partition 0 began twice as the first attempt of a stage.
+    assert seen.read_text().split().count("0") == 2
+    assert bank.effects("r") == _expected()
+    seen, lost = losing("naive-")
+    lost.foreachPartition(naive_sender(bank.target))
+    assert seen.read_text().split().count("0") == 2
     assert set(bank.effects("naive-")) == set(_expected(prefix="naive-"))
     assert bank.effects("naive-").total() > _ROWS
 
