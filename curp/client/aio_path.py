@@ -73,6 +73,8 @@ class AioPath:
                 if self.knowledge.view is None:
                     self.refresh()
                 return inner(body, metadata=metadata, timeout=timeout, **rest)
+            if not self.knowledge.may_record():
+                return inner(body, metadata=metadata, timeout=timeout, **rest)
             given, header = parts
             keys = self.keys.find(method, body) if method in view.by_callable else _NO_KEYS
             numbered = with_number(header, view.number, keys)
@@ -160,6 +162,7 @@ class _GroupAioCall:
         self._answer: LeaderAnswer | None = None
         self._asked = False
         self._patience: asyncio.TimerHandle | None = None
+        self._unheard = set(view.witnesses)
         self._callbacks: list[Callable[[Any], None]] = []
         limit = RECORD_TIMEOUT_S if timeout is None else min(timeout, RECORD_TIMEOUT_S)
         self._records = [
@@ -171,11 +174,16 @@ class _GroupAioCall:
 
     async def _record(self, address: str, record: bytes, limit: float) -> None:
         verdict = None
+        knowledge = self._path.knowledge
         try:
             reply = await self._path.recorder(address)(record, timeout=limit)
+            knowledge.heard(address)
             verdict = WitnessVerdict(reply.verdict)
-        except (grpc.RpcError, grpc.aio.UsageError, ValueError):
+        except grpc.RpcError:
+            knowledge.silent(address, self._began)
+        except (grpc.aio.UsageError, ValueError):
             pass
+        self._unheard.discard(address)
         if not self._over.done():
             self._take(self._rule.witness_answered(verdict))
 
@@ -202,6 +210,8 @@ class _GroupAioCall:
 
     def _patience_over(self) -> None:
         if not self._over.done():
+            for address in self._unheard:
+                self._path.knowledge.silent(address, self._began)
             self._take(self._rule.patience_over())
 
     async def _sync(self) -> None:

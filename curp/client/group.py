@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import NamedTuple
 
+from curp.core.suspects import Suspects
 from curp.v1 import curp_pb2
 from lease_server.log import get_logger
 
@@ -14,9 +16,6 @@ _log = get_logger("curp.client")
 
 # Between two requests for the configuration, where the first one told nothing new.
 _ASK_EVERY_S = 0.1
-# A witness that has said nothing for so long, and let a call wait, is not waited for
-# by others for as long again.
-_SILENT_S = 0.5
 # How long a call waits for witnesses once the leader has answered: so many times as long
 # as the leader took, within these bounds.
 _PATIENCE = 3.0
@@ -41,7 +40,8 @@ class Statistics(NamedTuple):
     """How many answers were final, since the channel was made, and how.
 
     ``fast``: in one round trip, by the witnesses' word; ``synced``: marked so by the
-    leader, in one round trip of its own time; ``asked``: after a sync request.
+    leader, or sent to it alone while a witness was silent, in one round trip and an append;
+    ``asked``: after a sync request.
     """
 
     fast: int
@@ -63,8 +63,7 @@ class GroupKnowledge:
         self._lock = threading.Lock()
         self._asking = False
         self._ask_at = 0.0
-        self._heard_at: dict[str, float] = {}
-        self._slow_until: dict[str, float] = {}
+        self._suspects = Suspects()
         self._counts = [0, 0, 0]
 
     def may_ask(self, now: float) -> bool:
@@ -101,8 +100,7 @@ class GroupKnowledge:
             self._ask_at = 0.0
             by_callable = frozenset(method.method for method in reply.methods if method.by_callable)
             self.view = GroupView(reply.configuration, witnesses, recorded, by_callable)
-            self._heard_at.clear()
-            self._slow_until.clear()
+            self._suspects = Suspects()
         _log.info("configuration", number=reply.configuration, witnesses=witnesses)
 
     def view_for(self, method: str) -> GroupView | None:
@@ -116,18 +114,24 @@ class GroupKnowledge:
         """How long to wait for witnesses after a leader that took ``elapsed_s``."""
         return min(max(_LEAST_PATIENCE_S, _PATIENCE * elapsed_s), _MOST_PATIENCE_S)
 
-    def is_slow(self, witness: str, now: float) -> bool:
-        """Whether a witness let another call wait, not long ago, and is silent."""
-        return bool(self._slow_until) and now < self._slow_until.get(witness, 0.0)
+    def may_record(self) -> bool:
+        """Whether to record a call, rather than send it to the leader alone (see ``Suspects``).
 
-    def heard(self, witness: str, now: float) -> None:
+        The latter is counted as synced.
+        """
+        suspects = self._suspects
+        if not suspects or suspects.may_record(time.monotonic()):
+            return True
+        self.count(fast=False, asked=False)
+        return False
+
+    def heard(self, witness: str) -> None:
         """Note that a witness answered."""
-        self._heard_at[witness] = now
+        self._suspects.heard(witness, time.monotonic())
 
-    def found_slow(self, witness: str, now: float) -> None:
-        """Note that a witness let a call wait for longer than its patience."""
-        if now - self._heard_at.setdefault(witness, now) >= _SILENT_S:
-            self._slow_until[witness] = now + _SILENT_S
+    def silent(self, witness: str, since: float) -> None:
+        """Note that a call which began at ``since`` waited for a witness in vain."""
+        self._suspects.silent(witness, since, time.monotonic())
 
     def count(self, *, fast: bool, asked: bool) -> None:
         """Count a final answer."""

@@ -195,22 +195,25 @@ class _Attempt:
         if step is Step.FINAL and answer is not None and answer.outcome is not None:
             self.path.knowledge.count(fast=self.rule.fast, asked=asked)
 
+    def verdict_of(self, address: str, record: Any) -> WitnessVerdict | None:
+        """Read a record's end; None: the witness did not say."""
+        if record.cancelled():
+            return None
+        if record.code() is not grpc.StatusCode.OK:
+            self.path.knowledge.silent(address, self.began)
+            return None
+        self.path.knowledge.heard(address)
+        try:
+            return WitnessVerdict(record.result().verdict)
+        except ValueError:
+            return None
+
     def sync_verdict(self, reply: Any) -> SyncVerdict | None:
         """Read a SyncReply."""
         try:
             return SyncVerdict(reply.verdict)
         except ValueError:
             return None
-
-
-def _verdict(record: Any) -> WitnessVerdict | None:
-    """Read a record's end."""
-    if record.cancelled() or record.code() is not grpc.StatusCode.OK:
-        return None
-    try:
-        return WitnessVerdict(record.result().verdict)
-    except ValueError:
-        return None
 
 
 class _GroupUnary:
@@ -259,6 +262,8 @@ class _GroupUnary:
             if path.knowledge.view is None:
                 path.refresh()
             return None, ()
+        if not path.knowledge.may_record():
+            return None, ()
         given, header = parts
         return _Attempt(path, view, self._method, header, body), given
 
@@ -266,31 +271,29 @@ class _GroupUnary:
 def _finish_blocking(attempt: _Attempt, call: Any, timeout: float | None) -> None:
     """Wait until the leader's answer may stand; raise what ends the attempt otherwise."""
     path, rule = attempt.path, attempt.rule
-    now = time.monotonic()
     waiting = []
     for address, record in zip(attempt.view.witnesses, attempt.records, strict=True):
         if record.done():
-            path.knowledge.heard(address, now)
-            rule.witness_answered(_verdict(record))
+            rule.witness_answered(attempt.verdict_of(address, record))
         else:
             waiting.append((address, record))
     answer = attempt.answer_of(call)
     step = rule.leader_answered(answer)
-    until = now + path.knowledge.patience_s(now - attempt.began)
+    until = 0.0
     for address, record in waiting:
         if step is not Step.WAIT:
             break
-        left = 0.0 if path.knowledge.is_slow(address, now) else until - time.monotonic()
+        now = time.monotonic()
+        until = until or now + path.knowledge.patience_s(now - attempt.began)
         try:
-            record.exception(timeout=max(left, 0.0))
+            record.exception(timeout=max(until - now, 0.0))
         except grpc.FutureTimeoutError:
-            path.knowledge.found_slow(address, time.monotonic())
+            path.knowledge.silent(address, attempt.began)
             step = rule.patience_over()
         except grpc.FutureCancelledError:
             step = rule.witness_answered(None)
         else:
-            path.knowledge.heard(address, time.monotonic())
-            step = rule.witness_answered(_verdict(record))
+            step = rule.witness_answered(attempt.verdict_of(address, record))
     asked = step is Step.SYNC
     if asked:
         verdict = None
@@ -321,6 +324,7 @@ class _GroupFuture:
         self._status: Any = None
         self._callbacks: list[Callable[[Any], None]] = []
         self._timer: threading.Timer | None = None
+        self._unheard = set(attempt.view.witnesses)
         for address, record in zip(attempt.view.witnesses, attempt.records, strict=True):
             record.add_done_callback(lambda done, at=address: self._recorded(at, done))
         leader.add_done_callback(self._leader_done)
@@ -328,11 +332,12 @@ class _GroupFuture:
     # Events, on gRPC's threads.
 
     def _recorded(self, address: str, record: Any) -> None:
-        del address
+        verdict = self._attempt.verdict_of(address, record)
         with self._lock:
             if self._status is not None:
                 return
-            step = self._attempt.rule.witness_answered(_verdict(record))
+            self._unheard.discard(address)
+            step = self._attempt.rule.witness_answered(verdict)
         self._take(step)
 
     def _leader_done(self, leader: Any) -> None:
@@ -354,8 +359,14 @@ class _GroupFuture:
         self._take(step)
 
     def _patience_over(self) -> None:
+        attempt = self._attempt
         with self._lock:
-            step = Step.WAIT if self._status is not None else self._attempt.rule.patience_over()
+            if self._status is not None:
+                return
+            unheard = list(self._unheard)
+            step = attempt.rule.patience_over()
+        for address in unheard:
+            attempt.path.knowledge.silent(address, attempt.began)
         self._take(step)
 
     def _synced(self, asked: Any) -> None:
