@@ -35,7 +35,7 @@ class Claim(NamedTuple):
     (``REFUSING``), and the window, or the bounds on keys (``WINDOW``).
 
     A new call is in progress from then on under ``token``, run by ``owner``. The
-    claim is the intent, too: durable before the reply. A request that is repeated
+    claim of a plain call is the intent, too: durable before the reply. A request that is repeated
     because its reply was lost, with the same token, is ``NEW`` again.
 
     ``take_over`` names the attempt, found ``RUNNING`` before, that may be replaced:

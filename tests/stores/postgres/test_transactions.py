@@ -16,8 +16,9 @@ from rifl.core.errors import LeaseExpired, StaleRpc
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.verdict import Verdict
 from rifl.stores import UnsupportedStore, WrongDatabase, open_store
+from rifl.stores.shared import Claim
 from tests.helpers.waiting import until
-from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, PLAIN, call
 
 INSERT = "INSERT INTO effects VALUES ('x')"
 
@@ -296,3 +297,32 @@ async def test_asynchronous_transactions_record_too(replicas, database, shared_s
         assert await one.store.committed(attempt) == FIRST
     await engine.dispose()
     assert effects(database) == len(ways)
+
+
+@pytest.mark.parametrize(("policy", "waits"), [(PLAIN, "on"), (IDEMPOTENT, "off"), (ATOMIC, "off")])
+def test_only_a_plain_calls_claim_waits_for_the_disk(replicas, shared_server, policy, waits):
+    """An intent is durable before the handler starts; other claims have nothing to keep (§1)."""
+    one = replicas()
+    wanted = Claim(call(one.client(), 1), policy.kind, b"t", one.store.owner, False, 8, 9, 999)
+    statement, arguments = one.store._postgres._pack(wanted)
+    with shared_server.connect() as connection:
+        assert connection.execute(statement, arguments, binary=True).fetchone()[0] == "new"
+        assert connection.execute("SHOW synchronous_commit").fetchone()[0] == waits
+        connection.rollback()
+
+
+def test_an_atomic_call_whose_claim_a_crash_lost_cannot_commit(replicas, database, schema):
+    """Its transaction is refused, so whoever claims the call then is the only one (§1, §4)."""
+    one = replicas()
+    attempt = one.begin(call(one.client(), 1), ATOMIC)
+    database.execute(f"DELETE FROM {schema}.calls")
+    database.commit()
+    with pytest.raises(StaleRpc):
+        database.execute(INSERT)
+        one.store.record_in(attempt, FIRST, database)
+    database.rollback()
+    again = replicas().begin(attempt.call, ATOMIC)
+    database.execute(INSERT)
+    one.store.record_in(again, FIRST, database)
+    database.commit()
+    assert effects(database) == 1

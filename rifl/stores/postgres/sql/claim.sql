@@ -91,6 +91,12 @@ BEGIN
     -- Until this has committed, whoever abandons it waits: it is in time, or is undone.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 1));
     IF extract(epoch FROM clock_timestamp()) > p_until THEN o_found := 'late'; RETURN; END IF;
+    IF p_kind <> 'plain' AND p_lost = '' THEN
+        -- Only a plain call's claim is an intent. What a crash of the database loses of
+        -- another's is a run whose record can no longer be written: that of an atomic call
+        -- is in a transaction which comes after this one, and an idempotent one runs again.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     LOOP
         SELECT * INTO known FROM @schema@.calls
         WHERE client_id = p_client AND seq = p_seq AND key = p_key;

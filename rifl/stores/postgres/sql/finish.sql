@@ -58,6 +58,16 @@ BEGIN
             ending := 'done'; RETURN;
         END IF;
     END IF;
+    IF p_what = 'look' THEN
+        -- Mostly the handler's transaction has committed: nothing to wait for, or to write.
+        SELECT * INTO known FROM @schema@.calls
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key;
+        IF known.record IS NOT NULL THEN
+            ending := 'stands'; standing := known.record; RETURN;
+        END IF;
+        -- The lock that is taken now writes nothing that a crash may not lose.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     SELECT * INTO known FROM @schema@.calls
     WHERE client_id = p_client AND seq = p_seq AND key = p_key FOR UPDATE;
     IF FOUND THEN
