@@ -179,7 +179,7 @@ chaos-long: $(INSTALLED)
 chaos-faults: $(INSTALLED) toxiproxy
 	@$(PYTHON) -m chaos.run --short $(FAULTS_FLAGS)
 
-chaos-faults-all: $(INSTALLED) toxiproxy
+chaos-faults-all: $(INSTALLED) toxiproxy postgresql
 	@$(PYTHON) -m chaos.run --all $(FAULTS_FLAGS)
 
 # $(1): the directory the generated packages go into.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import select
 import signal
 import socket
@@ -26,6 +27,8 @@ _START_S = 60.0
 # A replica asks its witnesses first, a second each.
 _ASK_S = 3.0
 _LOOK_EVERY_S = 0.01
+# Below those that Linux gives to outgoing connections and to servers that want any.
+_PORTS = (15_000, 32_000)
 
 
 class NoLeader(RuntimeError):
@@ -196,8 +199,17 @@ class GroupProcesses:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many ports of 127.0.0.1 that nobody has now."""
+    """Return so many ports of 127.0.0.1 that nobody has now.
+
+    None of those that the system gives to whoever asks for any: a process that is
+    killed finds its own port free when it comes back.
+    """
     with contextlib.ExitStack() as stack:
-        # All held at once, so that they differ.
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in taken]
+        taken: list[int] = []
+        while len(taken) < count:
+            port = random.randrange(*_PORTS)  # noqa: S311 - any of them
+            with contextlib.suppress(OSError):
+                # All held at once, so that they differ.
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                taken.append(port)
+        return taken

@@ -84,6 +84,8 @@ class Clients:
             "timeout_s": load.call_timeout_s,
         }
         self.all = [Client(number, directory, given) for number in range(1, load.clients + 1)]
+        # What faults strike, by name.
+        self.members = {client.name: client for client in self.all}
 
     @property
     def answered(self) -> int:

@@ -14,27 +14,28 @@ from chaos.run.scenario import KINDS
 from chaos.run.strikes import Strike
 from chaos.run.toxiproxy import Link
 
-__all__ = ["strike"]
+__all__ = ["KILLING", "strike"]
+
+# After these a process is started again.
+KILLING = ("kill", "wipe")
 
 # Where no small disk can be mounted, files may grow so far beyond what the process said.
 _ROOM_BYTES = 16 << 10
 _START_AGAIN_S, _BETWEEN_STARTS_S = 60.0, 0.2
 
 
-def strike(deployment: Deployment, fault: Strike) -> tuple[str, Callable[[], None]]:
-    """Strike; returns whom it hit, and what mends it.
+def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], None]:
+    """Strike a member, or the path to it; returns what mends it.
 
-    Mending may take as long as a process takes to start. Raises ``NoLeader`` if the
-    target is a leader and there is none.
+    Mending may take as long as a process takes to start.
     """
-    target = deployment.find(fault.target)
     if KINDS[fault.kind].toxic:
-        return target, _poison(deployment.links[target], fault)
+        return _poison(deployment.links[target], fault)
     if fault.kind == "down":
         link = deployment.links[target]
         link.cut()
-        return target, link.mend
-    return target, _hit(deployment, target, fault.kind)
+        return link.mend
+    return _hit(deployment, target, fault.kind)
 
 
 def _poison(link: Link, fault: Strike) -> Callable[[], None]:

@@ -79,6 +79,8 @@ def _check(scenario: Scenario) -> None:
         raise BadScenario("reads are a share below 1")
     if strange := set(expect.exempt) - set(RULES):
         raise BadScenario(f"there is no rule {', '.join(sorted(strange))}")
+    if scenario.topology == "spark" and expect.stands_still:
+        raise BadScenario("a Spark job that cannot go on fails, and does not stand still")
     if expect.exempt and not expect.because:
         raise BadScenario("exempt says because of what")
     if expect.answers < 1:
@@ -103,12 +105,11 @@ def _targets(scenario: Scenario) -> set[str]:
     else:
         found |= {f"server-{each}" for each in count}
     if scenario.topology == "spark":
-        found = (found - {"client-1"}) | {"driver"}
+        found = {each for each in found if not each.startswith("client")} | {"driver"}
     if deployment.store != "sqlite":
         stem = "log" if scenario.topology == "group" else "store"
         found |= {f"{stem}-{each}" for each in count}
-    if deployment.store == "redis":
-        found.add("redis")
+        found.add(deployment.store)
     return found
 
 

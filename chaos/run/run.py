@@ -19,6 +19,7 @@ from chaos.run.judge import judge, told
 from chaos.run.process import DidNotStart
 from chaos.run.scenario import Scenario
 from chaos.run.servers import Servers
+from chaos.run.spark_job import SparkJob
 from chaos.run.strikes import draw
 from chaos.run.striking import Striking, Struck
 from chaos.run.toxiproxy import Toxiproxy
@@ -30,7 +31,7 @@ _FIRST_ANSWERS, _FIRST_S = 3, 60.0
 _LAST_ANSWERS, _LAST_S = 8, 60.0
 _SILENT_S, _SILENCE_S = 3.0, 30.0
 _LOOK_EVERY_S = 0.02
-_TOPOLOGIES: dict[str, Any] = {"server": Servers, "group": Group}
+_TOPOLOGIES: dict[str, Any] = {"server": Servers, "spark": Servers, "group": Group}
 
 # Told how far a run is: seconds of its scenario, and answers so far.
 Progress = Callable[[float, int], None]
@@ -85,15 +86,19 @@ class _Run:
         self._scenario = result.scenario
         self._deployment = deployment
         self._progress = progress
-        self._clients = Clients(
-            result.scenario,
-            result.seed,
-            directory,
-            deployment.targets,
-            follow_leaders=deployment.follow_leaders,
-        )
-        for client in self._clients.all:
-            deployment.members[client.name] = client
+        self._clients: Clients | SparkJob
+        if isinstance(deployment, Servers) and result.scenario.topology == "spark":
+            (target,) = deployment.targets
+            self._clients = SparkJob(result.seed, directory, target, deployment.ledger)
+        else:
+            self._clients = Clients(
+                result.scenario,
+                result.seed,
+                directory,
+                deployment.targets,
+                follow_leaders=deployment.follow_leaders,
+            )
+        deployment.members.update(self._clients.members)
         self._began = 0.0
 
     def go(self) -> None:
@@ -159,7 +164,7 @@ class _Run:
     def _fallen(self) -> list[str]:
         """Name the members that ended by themselves."""
         members = self._deployment.members.items()
-        clients = {client.name for client in self._clients.all}
+        clients = self._clients.members
         return [
             f"{name} ended by itself"
             for name, member in members

@@ -40,7 +40,10 @@ __all__ = ["KINDS", "Deployed", "Expected", "FaultSpec", "Kind", "Load", "Range"
 Range = tuple[float, float]
 
 _PATHS = ("server", "replica", "witness", "store", "log", "leader", "standby")
-_PROCESSES = ("server", "replica", "witness", "redis", "client", "leader", "standby", "driver")
+_PROCESSES = (
+    *("server", "replica", "witness", "leader", "standby"),
+    *("redis", "postgresql", "client", "driver"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +54,6 @@ class Kind:
     attributes: tuple[str, ...] = ()
     # A toxic of a path, on one stream or both.
     toxic: bool = False
-    # Has no end of its own.
-    instant: bool = False
 
 
 KINDS: Mapping[str, Kind] = {

@@ -12,6 +12,7 @@ from chaos.check import History
 from chaos.group_processes import free_ports
 from chaos.run.disk import SmallDisk
 from chaos.run.ledger import read_ledger
+from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
@@ -20,7 +21,11 @@ from chaos.run.toxiproxy import Link, Toxiproxy
 __all__ = ["Servers"]
 
 # A replica that was not heard of for two seconds is dead, and its calls are free.
-_REDIS = "beat_s=0.2&dead_after_s=2&timeout_s=2"
+_OPTIONS = "beat_s=0.2&dead_after_s=2&timeout_s=2"
+_URLS = {
+    "redis": f"redis://{{}}/0?{_OPTIONS}",
+    "postgresql": f"postgresql://rifl@{{}}/postgres?{_OPTIONS}",
+}
 
 
 class Servers:
@@ -41,15 +46,19 @@ class Servers:
         if any(fault.kind == "fill" for fault in scenario.faults):
             self.disks["server-1"] = SmallDisk(home)
         self.ledger = home / "ledger.db"
-        redis = None
+        shared: RedisProcess | PostgresqlProcess | None = None
         if deployed.store == "redis":
-            redis = RedisProcess(directory)
-            self._add("redis", redis)
+            shared = RedisProcess(directory)
+            self._add("redis", shared)
+        elif deployed.store == "postgresql":
+            shared = PostgresqlProcess(directory)
+            self._stack.callback(shared.remove)
+            self._add("postgresql", shared)
         for number, port in enumerate(free_ports(deployed.servers), 1):
             name = f"server-{number}"
-            if redis is not None:
-                link = self.links[f"store-{number}"] = proxy.link(f"store-{number}", redis.port)
-                store = f"redis://{link.address}/0?{_REDIS}"
+            if shared is not None:
+                link = self.links[f"store-{number}"] = proxy.link(f"store-{number}", shared.port)
+                store = _URLS[deployed.store].format(link.address)
             elif deployed.method == "atomic":
                 store = f"sqlite:///{self.ledger}"
             else:
@@ -68,7 +77,7 @@ class Servers:
         self._processes.append(process)
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
+        with self._stack as stack:
             for disk in self.disks.values():
                 stack.enter_context(disk)
             for process in self._processes:

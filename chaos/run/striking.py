@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chaos.run.deployment import Deployment
-from chaos.run.faults import strike
+from chaos.run.faults import KILLING, strike
 from chaos.run.strikes import Strike
 
 __all__ = ["Striking", "Struck"]
@@ -32,6 +33,7 @@ class Striking:
         self._given_up = threading.Event()
         self._lock = threading.Lock()
         self._began = 0.0
+        self._processes = {name: threading.Lock() for name in deployment.members}
         self._threads = [
             threading.Thread(target=self._run, args=(fault,), name=str(fault)) for fault in faults
         ]
@@ -62,10 +64,13 @@ class Striking:
         if self._given_up.wait(max(0.0, self._began + fault.at - time.monotonic())):
             return
         try:
-            began = time.monotonic()
-            target, mend = strike(self._deployment, fault)
-            self._given_up.wait(fault.lasts)
-            mend()
+            target = self._deployment.find(fault.target)
+            # Who is being started again is not killed before it is there.
+            with self._processes[target] if fault.kind in KILLING else contextlib.nullcontext():
+                began = time.monotonic()
+                mend = strike(self._deployment, fault, target)
+                self._given_up.wait(fault.lasts)
+                mend()
         except Exception as error:  # noqa: BLE001 - told with the result
             with self._lock:
                 self.problems.append(f"{fault} failed: {type(error).__name__}: {error}")

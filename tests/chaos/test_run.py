@@ -60,8 +60,8 @@ def test_the_scenarios_break_everything_there_is() -> None:
     """Every file can be read; each kind of fault and each topology is in one of them."""
     found = read_all().values()
     assert {fault.kind for each in found for fault in each.faults} == set(KINDS)
-    assert {each.topology for each in found} == {"server", "group"}
-    assert {each.deployment.store for each in found} == {"sqlite", "redis"}
+    assert {each.topology for each in found} == {"server", "group", "spark"}
+    assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql"}
     assert sum(each.short for each in found) >= 5
 
 

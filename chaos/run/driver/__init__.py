@@ -1,0 +1,1 @@
+"""A Spark driver that streams payments, as a process: ``python -m chaos.run.driver``."""
