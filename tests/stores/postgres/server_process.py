@@ -23,7 +23,7 @@ from tests.stores.redis.server_process import METHODS, handler
 _EFFECT = "INSERT INTO effects VALUES (%s)"
 
 
-def main(url: str, effects: str, kind: str, stops: str) -> None:
+def main(url: str, effects: str, kind: str, stops: str, port: str = "0") -> None:
     """Serve until killed; prints the port."""
     dedup = rifl.Deduplicator(url, methods=METHODS, term_s=30, max_wait_s=20, max_waiters=8)
     stopped = set()
@@ -46,12 +46,12 @@ def main(url: str, effects: str, kind: str, stops: str) -> None:
 
     store._settle = settled
     if kind == "sync":
-        serve_sync(dedup, effects, at)
+        serve_sync(dedup, effects, at, f"127.0.0.1:{port}")
     else:
-        asyncio.run(serve_aio(dedup, effects, at))
+        asyncio.run(serve_aio(dedup, effects, at, f"127.0.0.1:{port}"))
 
 
-def serve_sync(dedup: Any, effects: str, at: Any) -> None:
+def serve_sync(dedup: Any, effects: str, at: Any, address: str) -> None:
     """The sync server."""
 
     def effect(request: bytes, context: Any) -> bytes:
@@ -74,12 +74,12 @@ def serve_sync(dedup: Any, effects: str, at: Any) -> None:
     server = grpc.server(ThreadPoolExecutor(16), interceptors=[dedup.interceptor()])
     server.add_generic_rpc_handlers((handler(effect, atomic),))
     dedup.add_to_server(server)
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    print(server.add_insecure_port(address), flush=True)
     server.start()
     server.wait_for_termination()
 
 
-async def serve_aio(dedup: Any, effects: str, at: Any) -> None:
+async def serve_aio(dedup: Any, effects: str, at: Any, address: str) -> None:
     """The aio server."""
 
     async def effect(request: bytes, context: Any) -> bytes:
@@ -102,7 +102,7 @@ async def serve_aio(dedup: Any, effects: str, at: Any) -> None:
     server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
     server.add_generic_rpc_handlers((handler(effect, atomic),))
     dedup.add_to_server(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(address)
     await server.start()
     print(port, flush=True)
     await server.wait_for_termination()

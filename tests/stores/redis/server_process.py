@@ -2,7 +2,8 @@
 
 Arguments: store URL, URL of the effects' Redis, ``sync`` or ``aio``, and ``stops`` for
 the one that suspends itself: at the point that a request names (``stop NUMBER POINT``),
-or after the record of a call with seq 7, each once.
+or after the record of a call with seq 7, each once. A port, where it has to be a
+certain one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import rifl.aio
 METHODS = {"/s/Plain": "plain", "/s/Idempotent": "idempotent", "/s/Atomic": "atomic"}
 
 
-def main(url: str, effects: str, kind: str, stops: str) -> None:
+def main(url: str, effects: str, kind: str, stops: str, port: str = "0") -> None:
     """Serve until killed; prints the port."""
     dedup = rifl.Deduplicator(url, methods=METHODS, term_s=30, max_wait_s=20, max_waiters=8)
     stopped = set()
@@ -47,12 +48,12 @@ def main(url: str, effects: str, kind: str, stops: str) -> None:
 
     store._settle = settled
     if kind == "sync":
-        serve_sync(dedup, effects, at)
+        serve_sync(dedup, effects, at, f"127.0.0.1:{port}")
     else:
-        asyncio.run(serve_aio(dedup, effects, at))
+        asyncio.run(serve_aio(dedup, effects, at, f"127.0.0.1:{port}"))
 
 
-def serve_sync(dedup: Any, effects: str, at: Any) -> None:
+def serve_sync(dedup: Any, effects: str, at: Any, address: str) -> None:
     """The sync server."""
     client = redis.Redis.from_url(effects)
 
@@ -76,12 +77,12 @@ def serve_sync(dedup: Any, effects: str, at: Any) -> None:
     server = grpc.server(ThreadPoolExecutor(16), interceptors=[dedup.interceptor()])
     server.add_generic_rpc_handlers((handler(effect, atomic),))
     dedup.add_to_server(server)
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    print(server.add_insecure_port(address), flush=True)
     server.start()
     server.wait_for_termination()
 
 
-async def serve_aio(dedup: Any, effects: str, at: Any) -> None:
+async def serve_aio(dedup: Any, effects: str, at: Any, address: str) -> None:
     """The aio server."""
     client = redis.asyncio.Redis.from_url(effects)
 
@@ -105,7 +106,7 @@ async def serve_aio(dedup: Any, effects: str, at: Any) -> None:
     server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
     server.add_generic_rpc_handlers((handler(effect, atomic),))
     dedup.add_to_server(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(address)
     await server.start()
     print(port, flush=True)
     await server.wait_for_termination()

@@ -32,10 +32,10 @@ POINTS = {
 class Process:
     """One server process."""
 
-    def __init__(self, url: str, effects: str, kind: str, point: str = "-") -> None:
+    def __init__(self, url: str, effects: str, kind: str, point: str = "-", port: int = 0) -> None:
         command = [sys.executable, "-m", SERVER]
         self.process = subprocess.Popen(
-            [*command, url, effects, kind, point],
+            [*command, url, effects, kind, point, str(port)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
