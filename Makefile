@@ -123,11 +123,13 @@ toxiproxy: $(INSTALLED)
 model: $(INSTALLED) spin
 	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
 
+# Much of it waits for servers and processes: more workers than cores are not too many.
+TEST_WORKERS ?= 3
 test: $(INSTALLED) postgresql spin toxiproxy
-	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
+	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder $(PYTEST_FLAGS)
 
-# What takes minutes each: a Spark driver killed again and again.
-test-long: $(INSTALLED)
+# What takes minutes each: a Spark driver killed again and again, storms over replicas.
+test-long: $(INSTALLED) postgresql
 	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
 
 # The sinks under another PySpark, in a virtual environment of its own.

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,23 @@ class _Group:
 
     def signal(self, name: str, number: int) -> None:
         os.kill(self.processes[name].pid, number)
+
+    def suspend(self, name: str) -> None:
+        """Stop it, but not within a transaction: SQLite would keep all others out for as long."""
+
+        def stands_aside() -> bool:
+            self.signal(name, signal.SIGSTOP)
+            stat = Path(f"/proc/{self.processes[name].pid}/stat")
+            until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+            with contextlib.closing(sqlite3.connect(self._path / "bank.log", timeout=0.1)) as log:
+                try:
+                    log.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError:
+                    self.signal(name, signal.SIGCONT)
+                    return False
+            return True
+
+        until(stands_aside, "it stops where it holds up nobody", _DEADLINE_S)
 
     def status(self, name: str) -> pb.GroupStatusReply:
         with grpc.insecure_channel(self.addresses[name]) as channel:
@@ -139,7 +157,7 @@ def test_a_zombie_leader_is_refused_everywhere_and_follows(group: _Group) -> Non
     assert client.mark(client.deposit("two", "alice", 2, configuration=number)) == ""
     # Nobody was told that this one is final: no witness has it.
     assert client.deposit("nobody's", "bob", 3, configuration=number).ok
-    group.signal("r1", signal.SIGSTOP)
+    group.suspend("r1")
     second = group.start("r2")
     group.until_role("r2", "leader")
     group.signal("r1", signal.SIGCONT)
