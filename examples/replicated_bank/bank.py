@@ -50,7 +50,10 @@ class MemoryBank(bank_pb2_grpc.BankServicer):
         """Tell what an account holds."""
         del context
         with self._lock:
-            return bank_pb2.BalanceReply(balance_cents=self._books.accounts[request.account].cents)
+            account = self._find(request.account)
+            return bank_pb2.BalanceReply(
+                balance_cents=account.cents, entry=len(account.references)
+            )
 
     def Statement(
         self, request: bank_pb2.StatementRequest, context: grpc.ServicerContext
@@ -58,7 +61,7 @@ class MemoryBank(bank_pb2_grpc.BankServicer):
         """Tell the payments into an account, in order."""
         del context
         with self._lock:
-            lines = self._books.accounts[request.account].references[request.after :]
+            lines = self._find(request.account).references[request.after :]
         return bank_pb2.StatementReply(references=lines[: request.limit or 1000])
 
     def reset(self) -> None:
@@ -75,6 +78,12 @@ class MemoryBank(bank_pb2_grpc.BankServicer):
         """Take the books from a snapshot."""
         with self._lock:
             self._books.ParseFromString(snapshot)
+
+    def _find(self, name: str) -> bank_pb2.Books.Account:
+        # A map of protobuf's makes what is looked for; a read changes nothing.
+        if name not in self._books.accounts:
+            return bank_pb2.Books.Account()
+        return self._books.accounts[name]
 
     def _pay_in(self, reference: str, name: str, cents: int) -> bank_pb2.Receipt:
         account = self._books.accounts[name]

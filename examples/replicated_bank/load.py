@@ -154,10 +154,11 @@ class Load:
         outcome, code, reason = "unknown", "OK", ""
         try:
             if reads:
-                # It tells no version, so it is only a load.
-                self._bank.Balance(
+                balance = self._bank.Balance(
                     bank_pb2.BalanceRequest(account=account), timeout=_CALL_TIMEOUT_S
                 )
+                # So that an order has to be found that explains it, too.
+                value = [balance.entry, balance.balance_cents]
                 outcome = "executed"
             else:
                 request = bank_pb2.DepositRequest(reference=str(call), account=account, cents=cents)

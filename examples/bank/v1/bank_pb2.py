@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65xamples/bank/v1/bank.proto\x12\x07\x62\x61nk.v1\"C\n\x0e\x44\x65positRequest\x12\x11\n\treference\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\r\n\x05\x63\x65nts\x18\x03 \x01(\x03\"]\n\x0fTransferRequest\x12\x11\n\treference\x18\x01 \x01(\t\x12\x14\n\x0c\x66rom_account\x18\x02 \x01(\t\x12\x12\n\nto_account\x18\x03 \x01(\t\x12\r\n\x05\x63\x65nts\x18\x04 \x01(\x03\"/\n\x07Receipt\x12\r\n\x05\x65ntry\x18\x01 \x01(\x03\x12\x15\n\rbalance_cents\x18\x02 \x01(\x03\"!\n\x0e\x42\x61lanceRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\"%\n\x0c\x42\x61lanceReply\x12\x15\n\rbalance_cents\x18\x01 \x01(\x03\"A\n\x10StatementRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\"$\n\x0eStatementReply\x12\x12\n\nreferences\x18\x01 \x03(\t\"\xae\x01\n\x05\x42ooks\x12.\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x1c.bank.v1.Books.AccountsEntry\x1a,\n\x07\x41\x63\x63ount\x12\r\n\x05\x63\x65nts\x18\x01 \x01(\x03\x12\x12\n\nreferences\x18\x02 \x03(\t\x1aG\n\rAccountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.bank.v1.Books.Account:\x02\x38\x01\x32\xf0\x01\n\x04\x42\x61nk\x12\x34\n\x07\x44\x65posit\x12\x17.bank.v1.DepositRequest\x1a\x10.bank.v1.Receipt\x12\x36\n\x08Transfer\x12\x18.bank.v1.TransferRequest\x1a\x10.bank.v1.Receipt\x12\x39\n\x07\x42\x61lance\x12\x17.bank.v1.BalanceRequest\x1a\x15.bank.v1.BalanceReply\x12?\n\tStatement\x12\x19.bank.v1.StatementRequest\x1a\x17.bank.v1.StatementReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x65xamples/bank/v1/bank.proto\x12\x07\x62\x61nk.v1\"C\n\x0e\x44\x65positRequest\x12\x11\n\treference\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\r\n\x05\x63\x65nts\x18\x03 \x01(\x03\"]\n\x0fTransferRequest\x12\x11\n\treference\x18\x01 \x01(\t\x12\x14\n\x0c\x66rom_account\x18\x02 \x01(\t\x12\x12\n\nto_account\x18\x03 \x01(\t\x12\r\n\x05\x63\x65nts\x18\x04 \x01(\x03\"/\n\x07Receipt\x12\r\n\x05\x65ntry\x18\x01 \x01(\x03\x12\x15\n\rbalance_cents\x18\x02 \x01(\x03\"!\n\x0e\x42\x61lanceRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\"4\n\x0c\x42\x61lanceReply\x12\x15\n\rbalance_cents\x18\x01 \x01(\x03\x12\r\n\x05\x65ntry\x18\x02 \x01(\x03\"A\n\x10StatementRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\"$\n\x0eStatementReply\x12\x12\n\nreferences\x18\x01 \x03(\t\"\xae\x01\n\x05\x42ooks\x12.\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x1c.bank.v1.Books.AccountsEntry\x1a,\n\x07\x41\x63\x63ount\x12\r\n\x05\x63\x65nts\x18\x01 \x01(\x03\x12\x12\n\nreferences\x18\x02 \x03(\t\x1aG\n\rAccountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.bank.v1.Books.Account:\x02\x38\x01\x32\xf0\x01\n\x04\x42\x61nk\x12\x34\n\x07\x44\x65posit\x12\x17.bank.v1.DepositRequest\x1a\x10.bank.v1.Receipt\x12\x36\n\x08Transfer\x12\x18.bank.v1.TransferRequest\x1a\x10.bank.v1.Receipt\x12\x39\n\x07\x42\x61lance\x12\x17.bank.v1.BalanceRequest\x1a\x15.bank.v1.BalanceReply\x12?\n\tStatement\x12\x19.bank.v1.StatementRequest\x1a\x17.bank.v1.StatementReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,17 +42,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BALANCEREQUEST']._serialized_start=253
   _globals['_BALANCEREQUEST']._serialized_end=286
   _globals['_BALANCEREPLY']._serialized_start=288
-  _globals['_BALANCEREPLY']._serialized_end=325
-  _globals['_STATEMENTREQUEST']._serialized_start=327
-  _globals['_STATEMENTREQUEST']._serialized_end=392
-  _globals['_STATEMENTREPLY']._serialized_start=394
-  _globals['_STATEMENTREPLY']._serialized_end=430
-  _globals['_BOOKS']._serialized_start=433
-  _globals['_BOOKS']._serialized_end=607
-  _globals['_BOOKS_ACCOUNT']._serialized_start=490
-  _globals['_BOOKS_ACCOUNT']._serialized_end=534
-  _globals['_BOOKS_ACCOUNTSENTRY']._serialized_start=536
-  _globals['_BOOKS_ACCOUNTSENTRY']._serialized_end=607
-  _globals['_BANK']._serialized_start=610
-  _globals['_BANK']._serialized_end=850
+  _globals['_BALANCEREPLY']._serialized_end=340
+  _globals['_STATEMENTREQUEST']._serialized_start=342
+  _globals['_STATEMENTREQUEST']._serialized_end=407
+  _globals['_STATEMENTREPLY']._serialized_start=409
+  _globals['_STATEMENTREPLY']._serialized_end=445
+  _globals['_BOOKS']._serialized_start=448
+  _globals['_BOOKS']._serialized_end=622
+  _globals['_BOOKS_ACCOUNT']._serialized_start=505
+  _globals['_BOOKS_ACCOUNT']._serialized_end=549
+  _globals['_BOOKS_ACCOUNTSENTRY']._serialized_start=551
+  _globals['_BOOKS_ACCOUNTSENTRY']._serialized_end=622
+  _globals['_BANK']._serialized_start=625
+  _globals['_BANK']._serialized_end=865
 # @@protoc_insertion_point(module_scope)

@@ -43,10 +43,12 @@ class BalanceRequest(_message.Message):
     def __init__(self, account: _Optional[str] = ...) -> None: ...
 
 class BalanceReply(_message.Message):
-    __slots__ = ("balance_cents",)
+    __slots__ = ("balance_cents", "entry")
     BALANCE_CENTS_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
     balance_cents: int
-    def __init__(self, balance_cents: _Optional[int] = ...) -> None: ...
+    entry: int
+    def __init__(self, balance_cents: _Optional[int] = ..., entry: _Optional[int] = ...) -> None: ...
 
 class StatementRequest(_message.Message):
     __slots__ = ("account", "after", "limit")
