@@ -23,16 +23,26 @@ class ReadLease:
             raise ValueError("term_s must be positive and finite")
         if not 0 < drift < 1:
             raise ValueError("drift is a share of the term, between 0 and 1")
+        self._term_s = term_s
         self._length_s = term_s * (1 - drift)
         self._until = -math.inf
+        self._ends = -math.inf
 
     def renewed(self, sent_at: float) -> None:
         """Take that the engine granted a renewal which was sent then."""
         self._until = max(self._until, sent_at + self._length_s)
+        self._ends = max(self._ends, sent_at + self._term_s)
 
     def end(self) -> None:
         """Answer no more reads, until renewed."""
-        self._until = -math.inf
+        self._until = self._ends = -math.inf
+
+    def over(self, now: float) -> bool:
+        """Whether somebody else may lead by now, as far as this clock tells.
+
+        No more than a hint where calls had better go: nothing is safe by it.
+        """
+        return now >= self._ends
 
     def valid(self, now: float) -> bool:
         """Whether a read whose state was read before ``now`` may be answered."""

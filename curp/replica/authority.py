@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from curp.replica.errors import NotLeading
@@ -23,8 +24,10 @@ class GroupAuthority:
     # Tokens are checked here each time: whose secrets count changes with the leader.
     key_ring = None
 
-    def __init__(self, term_s: float) -> None:
+    def __init__(self, term_s: float, takes_calls: Callable[[], bool] = lambda: True) -> None:
+        """``takes_calls``: whether the leader still does; else it is no place to stay at."""
         self.term_s = term_s
+        self._takes_calls = takes_calls
         self._leading: LeaseAuthority | None = None
 
     def lead(self, authority: LeaseAuthority | None) -> None:
@@ -49,6 +52,8 @@ class GroupAuthority:
 
     def grant(self, peer: bytes = b"") -> Grant:
         """See ``LeaseAuthority``."""
+        if not self._takes_calls():
+            raise NotLeading("another replica may lead by now")
         return self.current.grant(peer)
 
     def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
@@ -77,6 +82,8 @@ class GroupAuthority:
 
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """See ``LeaseAuthority``."""
+        if not self._takes_calls():
+            raise NotLeading("another replica may lead by now")
         return self.current.heartbeat(client_id, token, peer)
 
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:

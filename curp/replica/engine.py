@@ -29,7 +29,7 @@ class GroupEngine(Engine):
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
     ) -> Call:
         """Step 1, on the leader only; keeps the call's bytes and its conflict keys."""
-        if not self._group.serving:
+        if not self._group.takes_calls():
             # Before its token is looked at: nobody here can tell whether it is genuine.
             refusal = self._group.not_leader()
             header = find_header(context.invocation_metadata())
@@ -42,7 +42,7 @@ class GroupEngine(Engine):
 
     def authenticate(self, call: Call, context: Any) -> None:
         """As ``rifl``'s, on the leader only."""
-        if not self._group.serving:
+        if not self._group.takes_calls():
             raise not_by_log(self._group.not_leader(), call)
         super().authenticate(call, context)
 

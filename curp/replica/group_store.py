@@ -610,8 +610,19 @@ class GroupStore(EmbeddedStore):
             come = self._come(self._turns.give_back(turn)) if turn in self._turns else []
         _wake(come)
 
+    def takes_calls(self) -> bool:
+        """Whether calls are taken: of a leader, until its lease is over.
+
+        One that is cut off from the engine would keep them waiting, while another leads
+        by now: so its clients look for that one.
+        """
+        lease = self.read_lease
+        return self.serving and lease is not None and not lease.over(self._boottime())
+
     def not_leader(self) -> NotLeader:
-        """Return the refusal of a replica that does not lead."""
+        """Return the refusal of a replica that does not lead, or cannot tell."""
+        if self.serving:
+            return NotLeader("the lease is over, and was not renewed: another may lead")
         known = self._leader_address
         return NotLeader("another replica leads" if known else "no leader is known", known)
 

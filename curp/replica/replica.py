@@ -185,8 +185,8 @@ class Replica:
         )
         self._log_engine: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
         self._owns_engine = isinstance(engine, str)
-        self._authority = GroupAuthority(client_term_s)
         self._store = GroupStore()
+        self._authority = GroupAuthority(client_term_s, self._store.takes_calls)
         self._store.fault = fault
         self._observer = watcher = _watching(observer)
         self._store.observer = self._store.watcher = watcher
@@ -445,7 +445,7 @@ class Replica:
     def sync(self, configuration: int, call: Call, timeout_s: float) -> int:
         """Wait until a call's entry is in the log (invariant 9)."""
         leading = None if self._runner is None else self._runner.leading
-        if leading is None or not self._store.serving:
+        if leading is None or not self._store.takes_calls():
             raise self._store.not_leader()
         until = time.monotonic() + timeout_s
         while True:

@@ -51,9 +51,7 @@ class MemoryBank(bank_pb2_grpc.BankServicer):
         del context
         with self._lock:
             account = self._find(request.account)
-            return bank_pb2.BalanceReply(
-                balance_cents=account.cents, entry=len(account.references)
-            )
+            return bank_pb2.BalanceReply(balance_cents=account.cents, entry=len(account.references))
 
     def Statement(
         self, request: bank_pb2.StatementRequest, context: grpc.ServicerContext

@@ -27,6 +27,20 @@ def test_a_late_reply_to_an_older_renewal_shortens_nothing() -> None:
     assert not lease.valid(10.0)
 
 
+def test_it_is_over_when_the_engine_may_give_it_to_another() -> None:
+    """Later than the last read, counted from the same moment (DESIGN §7)."""
+    lease = ReadLease(2.0, drift=0.25)
+    assert lease.over(0.0)
+    lease.renewed(10.0)
+    assert not lease.valid(11.9)
+    assert not lease.over(11.9)
+    assert lease.over(12.0)
+    lease.renewed(10.5)
+    assert not lease.over(12.0)
+    lease.end()
+    assert lease.over(10.0)
+
+
 @pytest.mark.parametrize(("term_s", "drift"), [(0.0, 0.1), (float("inf"), 0.1), (1.0, 0.0), (1, 1)])
 def test_a_lease_without_a_margin_is_refused(term_s: float, drift: float) -> None:
     """Clocks drift: a lease as long as the engine's would be no lease."""

@@ -125,10 +125,12 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(witness: str) -> None
         # The bound is full: this one waits for the log.
         waiting = client.begin_deposit("d", "d", next(seqs), configuration=number)
         until(
-            lambda: client.balance("x", next(seqs), configuration=number).reason == "DEPOSED",
-            "reads are refused once the lease is over",
+            lambda: client.balance("x", next(seqs), configuration=number).reason == "NOT_LEADER",
+            "calls are refused once the lease is over: another may lead",
             _DEADLINE_S,
         )
+        refused = client.deposit("x", "x", next(seqs), configuration=number)
+        assert (refused.reason, refused.outcome) == ("NOT_LEADER", "unknown")
         assert not waiting.done()
         assert "cut off" in running.replica.waiting_for
         cut = False
