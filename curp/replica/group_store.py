@@ -631,6 +631,9 @@ class GroupStore(EmbeddedStore):
         with self._lock:
             return len(self._turns)
 
+    def _rest(self) -> None:
+        """Let nobody rest: recovery and sync requests look at entries (6, 9, 12)."""
+
     def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
         """End an attempt that leaves no entry, unless its leadership ended it."""
         with self._lock:
