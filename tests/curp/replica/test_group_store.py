@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from curp.core.state import Witnessed
 from curp.replica.group_store import GroupStore
-from rifl.core.policy import MethodPolicies
+from rifl.core.policy import MethodPolicies, MethodPolicy
 from tests.curp.core.groups import AliveLeases, call, committed, operation
 
 
 def test_an_idle_clients_calls_stay_known_to_recovery() -> None:
     """However often the housekeeping passes: else what a witness held ran twice (6 and 12)."""
     store = GroupStore()
-    store.bind(AliveLeases(), MethodPolicies({}), clock=lambda: 0.0, window=512)
+    store.bind(AliveLeases(), MethodPolicies({}, MethodPolicy()), clock=lambda: 0.0, window=512)
     state = committed(operation(7, 1), state=store.new_state())
     store.follow(state)
     for _ in range(3):
