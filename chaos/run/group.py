@@ -94,6 +94,10 @@ class Group:
         self._group.reached = {
             each: self.links[self._names[each]].address for each in self._group.replicas
         }
+        self._group.clocks_ahead_s = {
+            each: number * deployed.clocks_apart_s
+            for number, each in enumerate(self._group.replicas)
+        }
         self.targets = list(self._group.reached.values())
 
     def __enter__(self) -> Self:

@@ -22,7 +22,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 0; }
 p { margin: .2rem 0; } .dim { color: var(--dim); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid var(--line); }
+td, th { padding: .15rem .6rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }
 td:first-child, th:first-child { text-align: left; }
 a { color: inherit; } .held { color: var(--executed); } .broken { color: var(--unknown);
   font-weight: bold; }

@@ -71,6 +71,8 @@ def _check(scenario: Scenario) -> None:
         raise BadScenario("atomic methods are there over sqlite only")
     if deployment.store == "sqlite" and scenario.topology == "server" and deployment.servers > 1:
         raise BadScenario("one server at a time owns an SQLite store")
+    if deployment.clocks_apart_s and (scenario.topology, deployment.store) != ("group", "redis"):
+        raise BadScenario("clocks are apart on several machines only: of a group over redis")
     if not 0 < scenario.seconds <= 60:
         raise BadScenario("seconds are more than 0, and at most 60")
     if deployment.servers < 1 or load.clients < 1 or load.callers < 1 or load.accounts < 1:

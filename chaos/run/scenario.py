@@ -91,6 +91,8 @@ class Deployed:
     witnesses: int = 0
     # How payments are declared: plain, idempotent or atomic; grpc leaves rifl out.
     method: str = "plain"
+    # Of a group: each replica's monotonic clocks are so far ahead of the one before it.
+    clocks_apart_s: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ OUTCOMES: Mapping[str, str] = {
 _WIDTH, _ROW, _CALLS, _ANSWERS, _FOOT = 1100.0, 18.0, 170.0, 50.0, 18.0
 _SHORTEST_S, _LONGEST_S = 0.001, 20.0
 _BUCKET_S = 0.1
+_MARK_S = 0.02
 # Of a label's letters, roughly.
 _LETTER = 6.2
 
@@ -105,7 +106,7 @@ class _Picture:
 
     def _calls(self, top: float) -> Iterator[str]:
         lines: dict[str, list[str]] = {name: [] for name in OUTCOMES}
-        for outcome, began, ended in _spans(self._result.history, self._seconds):
+        for outcome, began, ended in _spans(self._result.history):
             y = top + _height(ended - began)
             left, right = self._x(began), self._x(ended)
             lines[outcome].append(f"M{left:.1f} {y:.1f}H{max(right, left + 0.1):.1f}")
@@ -136,8 +137,11 @@ def _height(duration: float) -> float:
     return _CALLS * (1 - share)
 
 
-def _spans(history: History, over: float) -> Iterator[tuple[str, float, float]]:
-    """Yield what became of each time a caller asked: outcome, from when, until when."""
+def _spans(history: History) -> Iterator[tuple[str, float, float]]:
+    """Yield what became of each time a caller asked: outcome, from when, until when.
+
+    Nobody saw when a caller that died would have been answered: a mark has to do.
+    """
     open_: dict[int, list[float]] = {}
     for event in history.events:
         if event["event"] == "start":
@@ -147,4 +151,4 @@ def _spans(history: History, over: float) -> Iterator[tuple[str, float, float]]:
             yield outcome, open_[event["call"]].pop(0), event["at"]
     for begun in open_.values():
         for at in begun:
-            yield "died", at, over
+            yield "died", at, at + _MARK_S
