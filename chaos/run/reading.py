@@ -40,7 +40,11 @@ def _scenario(name: str, given: dict[str, Any]) -> Scenario:
         "load": _table(Load, given.pop("load", {}), "load"),
         "expect": _table(Expected, given.pop("expect", {}), "expect"),
     }
-    wanted = {"title": str, "topology": str, "seconds": (int, float)}
+    wanted: dict[str, tuple[type, ...]] = {
+        "title": (str,),
+        "topology": (str,),
+        "seconds": (int, float),
+    }
     for key, kind in wanted.items():
         if not isinstance(given.get(key), kind):
             raise BadScenario(f"it has no {key}")

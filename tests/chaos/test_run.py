@@ -85,6 +85,7 @@ def test_the_scenarios_break_everything_there_is() -> None:
         ("every = [0.9, 1.0]", "every = 0.1", "before it is mended"),
         ('method = "atomic"', 'method = "perfect"', "perfect"),
         ('method = "atomic"', 'method = "atomic"\nstore = "redis"', "atomic"),
+        ('method = "atomic"', "clocks_apart_s = 60", "several machines"),
         ("callers = 6", "callers = 0", "at least one"),
         ("callers = 6", "callers = true", "callers is"),
         ("callers = 6", "shouters = 6", "shouters"),
