@@ -22,9 +22,11 @@ from rifl.spark.errors import DeliveryError, IdentityError, PlanError
 from rifl.spark.naming import MicroBatch
 from rifl.spark.options import WriteOptions
 from rifl.spark.sessions import session
+from rifl.spark.sink import Message
 from rifl.spark.writing import (
     TaskResult,
     WritePlan,
+    check_messages,
     commit_batch,
     commit_stream,
     discard,
@@ -192,6 +194,21 @@ def test_micro_batches_close_late() -> None:
             with pytest.raises(IdentityError, match="leftover"):
                 _send(plan, rows, closed)
         assert set(bank.effects.values()) == {3}
+
+
+def test_a_commit_without_what_a_task_told_is_refused() -> None:
+    """Spark that never called ``write`` commits nothing: no row is lost silently (DESIGN §8)."""
+    with pytest.raises(IdentityError, match="missing"):
+        check_messages([None, None])
+    with _bank() as (_, target):
+        rows = _rows(range(1))
+        first, second = (
+            Message(_send(_planned(_options(target, session=name), rows), rows))
+            for name in ("monday", "tuesday")
+        )
+        assert check_messages([first, first]) == [first.result] * 2
+        with pytest.raises(IdentityError, match="different sessions"):
+            check_messages([first, second])
 
 
 def test_a_checkpoint_that_the_server_does_not_remember_is_refused() -> None:
