@@ -21,8 +21,10 @@ _START_S = 300.0
 
 def environment(directory: Path) -> dict[str, str]:
     """Return the environment of Spark's processes: our Python, our modules."""
+    # Somebody's own configuration could hide the lines of logs that are waited for.
+    inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
     return {
-        **os.environ,
+        **inherited,
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_ROOT),
         "SPARK_LOCAL_IP": "127.0.0.1",
