@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import curp
@@ -16,6 +17,7 @@ import rifl.aio
 from curp.log.memory import MemoryLog
 from curp.wire import entry_from_bytes
 from examples.bank.v1 import bank_pb2
+from lease_server.v1 import lease_server_pb2, lease_server_pb2_grpc
 from rifl import BatchItem, MethodPolicy
 from rifl.core.outcome import Outcome
 from rifl.core.policy import PolicyError
@@ -134,6 +136,31 @@ def test_a_call_of_a_batch_that_fails_takes_no_other_with_it() -> None:
             (False, "PAYLOAD_MISMATCH"),
             (True, ""),
         ]
+
+
+def test_batches_of_a_named_session_outlive_the_leader() -> None:
+    """What Spark's tasks send: rows of a numbered session, again after a change of leader (§8)."""
+    log = MemoryLog()
+    first = Running(log.engine(), "r1")
+    first.until_leading()
+    with replica(log.engine(), "r2") as second:
+        targets = [first.address, second.address]
+        with rifl.connect(targets, follow_leaders=True, session="query#1") as task:
+            before = _receipts(task.batch(_DEPOSIT, _items("row", 40), timeout=60))
+        first.stop()
+        second.until_leading()
+        with rifl.connect(second.address, session="query#1") as again:
+            results = again.batch(_DEPOSIT, _items("row", 41), timeout=60)
+        assert _receipts(results)[:40] == before
+        outcomes = [result.outcome for result in results]
+        assert outcomes == [Outcome.REPLAYED] * 40 + [Outcome.EXECUTED]
+        with grpc.insecure_channel(second.address) as channel:
+            leases = lease_server_pb2_grpc.LeaseServerStub(channel)
+            leases.CloseSession(lease_server_pb2.CloseSessionRequest(name="query#1"), timeout=60)
+        with rifl.connect(second.address, session="query#1") as zombie:
+            late = zombie.batch(_DEPOSIT, _items("late", 1), timeout=60)
+        assert (late[0].ok, late[0].reason) == (False, "SESSION_CLOSED")
+        assert set(second.bank.paid.values()) == {1}
 
 
 async def test_batches_on_an_event_loop_and_on_the_next_leader() -> None:
