@@ -49,8 +49,7 @@ class SyncPath:
         self._connect = connect
         self._lock = threading.Lock()
         self._closed = False
-        # By the witness's address: its channel and its Record.
-        self._witnesses: dict[str, tuple[grpc.Channel, Any]] = {}
+        self._witnesses: dict[str, _Witness] = {}
         self._configuration: Any = channel.unary_unary(
             "/curp.v1.Group/Configuration",
             request_serializer=curp_pb2.ConfigurationRequest.SerializeToString,
@@ -89,7 +88,7 @@ class SyncPath:
         """Close the witnesses' channels."""
         with self._lock:
             self._closed = True
-            channels = [channel for channel, _ in self._witnesses.values()]
+            channels = [witness.channel for witness in self._witnesses.values()]
             self._witnesses.clear()
         for channel in channels:
             channel.close()
@@ -103,13 +102,8 @@ class SyncPath:
                     raise ValueError("Cannot invoke RPC on closed channel!")
                 found = self._witnesses.get(address)
                 if found is None:
-                    channel = self._connect(address)
-                    ask: Any = channel.unary_unary(
-                        "/curp.v1.Witness/Record",
-                        response_deserializer=curp_pb2.RecordReply.FromString,
-                    )
-                    found = self._witnesses[address] = (channel, ask)
-        return found[1]
+                    found = self._witnesses[address] = _Witness(self._connect(address))
+        return found.record
 
     def record(self, address: str, request: bytes, timeout_s: float) -> Any:
         """Send a record; the future of its verdict."""
@@ -130,7 +124,10 @@ class SyncPath:
         with self._lock:
             gone = [address for address in self._witnesses if address not in view.witnesses]
             # Their last records fail, and are of no use any more.
-            channels = [self._witnesses.pop(address)[0] for address in gone]
+            channels = [self._witnesses.pop(address).channel for address in gone]
+            # One that restarted serves again only under a new number.
+            for witness in self._witnesses.values():
+                witness.stay_awake()
         for channel in channels:
             channel.close()
 
@@ -146,6 +143,28 @@ class _NotSent:
 
     def done(self) -> bool:
         return True
+
+
+class _Witness:
+    """A channel to one witness, and its Record."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.channel = channel
+        self.record: Any = channel.unary_unary(
+            "/curp.v1.Witness/Record", response_deserializer=curp_pb2.RecordReply.FromString
+        )
+        self._watch: Any = channel.unary_stream("/curp.v1.Witness/Watch")
+        self._watching: Any = None
+        self.stay_awake()
+
+    def stay_awake(self) -> None:
+        """Keep gRPC's thread for this channel, which it ends when no call is under way.
+
+        To begin a thread for each record of a caller that is alone takes longer than
+        to send it.
+        """
+        if self._watching is None or self._watching.done():
+            self._watching = self._watch(b"")
 
 
 class _Attempt:

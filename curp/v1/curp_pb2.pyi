@@ -366,6 +366,14 @@ class WitnessStatusReply(_message.Message):
     refused: int
     def __init__(self, configuration: _Optional[int] = ..., group: _Optional[str] = ..., mode: _Optional[str] = ..., held: _Optional[int] = ..., slots: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
 
+class WatchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ConfigurationRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -39,6 +39,11 @@ class WitnessStub(object):
                 request_serializer=curp_dot_v1_dot_curp__pb2.RecordRequest.SerializeToString,
                 response_deserializer=curp_dot_v1_dot_curp__pb2.RecordReply.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/curp.v1.Witness/Watch',
+                request_serializer=curp_dot_v1_dot_curp__pb2.WatchRequest.SerializeToString,
+                response_deserializer=curp_dot_v1_dot_curp__pb2.WatchReply.FromString,
+                _registered_method=True)
         self.Collect = channel.unary_unary(
                 '/curp.v1.Witness/Collect',
                 request_serializer=curp_dot_v1_dot_curp__pb2.CollectRequest.SerializeToString,
@@ -66,6 +71,13 @@ class WitnessServicer(object):
 
     def Record(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """Open while the witness serves; nothing is sent. Its caller's channel is kept awake by it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -101,6 +113,11 @@ def add_WitnessServicer_to_server(servicer, server):
                     servicer.Record,
                     request_deserializer=curp_dot_v1_dot_curp__pb2.RecordRequest.FromString,
                     response_serializer=curp_dot_v1_dot_curp__pb2.RecordReply.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=curp_dot_v1_dot_curp__pb2.WatchRequest.FromString,
+                    response_serializer=curp_dot_v1_dot_curp__pb2.WatchReply.SerializeToString,
             ),
             'Collect': grpc.unary_unary_rpc_method_handler(
                     servicer.Collect,
@@ -150,6 +167,33 @@ class Witness(object):
             '/curp.v1.Witness/Record',
             curp_dot_v1_dot_curp__pb2.RecordRequest.SerializeToString,
             curp_dot_v1_dot_curp__pb2.RecordReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/curp.v1.Witness/Watch',
+            curp_dot_v1_dot_curp__pb2.WatchRequest.SerializeToString,
+            curp_dot_v1_dot_curp__pb2.WatchReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -121,6 +121,7 @@ async def _serve(
         group_token=token,
         peer_property=arguments.peer_property,
         on_failure=fail,
+        stopping=stop,
     )
     if credentials is None:
         port = server.add_insecure_port(arguments.listen)

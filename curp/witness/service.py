@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
@@ -22,6 +23,9 @@ _log = get_logger("curp.witness")
 
 SERVICE_NAME = "curp.v1.Witness"
 
+# Open streams that only keep their callers' channels awake.
+_MAX_WATCHERS = 10_000
+
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -32,6 +36,7 @@ def add_witness_service(
     group_token: str | None = None,
     peer_property: str | None = None,
     on_failure: Callable[[], None] | None = None,
+    stopping: asyncio.Event | None = None,
 ) -> None:
     """Serve ``curp.v1.Witness`` from ``desk``; to be called before the server starts.
 
@@ -42,14 +47,16 @@ def add_witness_service(
     whoever may freeze a witness may stop the group, and read its calls; None: they
     are open. ``peer_property``: as of the replicas (see ``lease_server.peer_of``).
     ``on_failure``: called when the journal could not be written: end the process.
+    ``stopping``: set, it ends the streams that are open, which a stop would wait for.
     """
-    shell = _Shell(desk, group_token, peer_property, on_failure)
+    shell = _Shell(desk, group_token, peer_property, on_failure, stopping or asyncio.Event())
     handlers = {
         "Record": grpc.unary_unary_rpc_method_handler(shell.record),
         "Collect": shell.unary(desk.collect),
         "Freeze": grpc.unary_stream_rpc_method_handler(shell.freeze),
         "Start": shell.unary(desk.start),
         "Status": grpc.unary_unary_rpc_method_handler(shell.status),
+        "Watch": grpc.unary_stream_rpc_method_handler(shell.watch),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
@@ -61,11 +68,14 @@ class _Shell:
         group_token: str | None,
         peer_property: str | None,
         on_failure: Callable[[], None] | None,
+        stopping: asyncio.Event,
     ) -> None:
         self._desk = desk
         self._group_token = None if group_token is None else group_token.encode()
         self._peer_property = peer_property
         self._on_failure = on_failure
+        self._stopping = stopping
+        self._watchers = 0
 
     async def record(self, raw: bytes, context: _Context) -> bytes:
         try:
@@ -76,6 +86,19 @@ class _Shell:
     async def status(self, raw: bytes, context: _Context) -> bytes:
         del raw, context
         return self._desk.status()
+
+    async def watch(self, raw: bytes, context: _Context) -> AsyncIterator[bytes]:
+        del raw
+        await context.send_initial_metadata(())
+        # Beyond that a caller's records cost it a little more, and nothing else.
+        if self._watchers < _MAX_WATCHERS:
+            self._watchers += 1
+            try:
+                await self._stopping.wait()
+            finally:
+                self._watchers -= 1
+        return
+        yield b""
 
     async def freeze(self, raw: bytes, context: _Context) -> AsyncIterator[bytes]:
         try:

@@ -77,7 +77,11 @@ def test_a_killed_witness_comes_back_useless_until_listed_anew(
             assert record(channel, 1, 6) == ACCEPTED
             verdict, calls = client.freeze("g", 6, timeout_s=WAIT_S)
             assert (verdict, len(calls)) == (ACCEPTED, 1)
+            watching = channel.unary_stream("/curp.v1.Witness/Watch")(b"", timeout=WAIT_S)
+            watching.initial_metadata()
             assert process.terminate() == 0
+            # Its end, and not a call that a stop had to cut off.
+            assert list(watching) == []
             assert "stopped" in process.errors()
     finally:
         process.close()

@@ -1,0 +1,34 @@
+"""What keeps a sync channel to a witness awake between two records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.curp.client.scripted import ScriptedGroup, calling, field
+
+
+@pytest.fixture
+def group() -> Iterator[ScriptedGroup]:
+    with ScriptedGroup() as made:
+        yield made
+
+
+async def test_a_stream_to_each_witness_stays_open_and_is_opened_again(
+    group: ScriptedGroup,
+) -> None:
+    """gRPC begins a thread for a channel's first call under way: one call always is."""
+    async with calling("sync", group) as call:
+        await call(field(b"a"))
+        witnesses = call.channel._client.path._witnesses
+        streams = {at: witness._watching for at, witness in witnesses.items()}
+        assert set(streams) == set(group.addresses)
+        await call(field(b"b"))
+        assert not any(stream.done() for stream in streams.values())
+        for stream in streams.values():
+            stream.cancel()
+        group.begin(2)
+        await call(field(b"c"))
+        await call.knows(2)
+        assert not any(witness._watching.done() for witness in witnesses.values())
