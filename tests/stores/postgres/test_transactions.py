@@ -317,8 +317,8 @@ def test_an_atomic_call_whose_claim_a_crash_lost_cannot_commit(replicas, databas
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     database.execute(f"DELETE FROM {schema}.calls")
     database.commit()
+    database.execute(INSERT)
     with pytest.raises(StaleRpc):
-        database.execute(INSERT)
         one.store.record_in(attempt, FIRST, database)
     database.rollback()
     again = replicas().begin(attempt.call, ATOMIC)
