@@ -1,8 +1,9 @@
 """What one call costs in the interpreter, counted: no clock, no noise (docs/performance.md).
 
 Real servers and channels, in this process; counted are the opcodes that run in
-modules of ours, on every thread, for a call after the first ones. The bounds leave
-room for other versions of Python, not for another helper function on every call.
+modules of ours, on every thread, for a call after the first ones. The bounds leave no
+room for another helper function on every call. They are those of Python 3.11; a later
+version has fewer opcodes for the same work, by a share that was counted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ import rifl.aio
 
 METHOD = "/p.S/M"
 CALLS = 64
+# Of 3.11's opcodes; what is newer than these is held to the last one's.
+_SHARES = {(3, 11): 1.0, (3, 12): 0.94, (3, 13): 0.93}
+_SHARE = _SHARES.get(sys.version_info[:2], _SHARES[max(_SHARES)])
 _ROOT = str(Path(rifl.__file__).parent.parent)
 _OURS = (f"{_ROOT}/rifl/", f"{_ROOT}/lease_server/")
 
@@ -101,7 +105,7 @@ def test_a_call_on_a_sync_server_stays_cheap(
                 call(b"request", timeout=30)
             opcodes.counting = False
         server.stop(0).wait()
-    assert per_call(opcodes) < most, told(opcodes)
+    assert per_call(opcodes) < most * _SHARE, told(opcodes)
 
 
 @pytest.mark.parametrize(("kind", "most"), [("plain", 2030)])
@@ -128,4 +132,4 @@ async def test_a_call_on_an_aio_server_stays_cheap(kind: Any, most: int) -> None
             opcodes.counting = False
         await server.stop(0)
         await dedup.aclose()
-    assert per_call(opcodes) < most, told(opcodes)
+    assert per_call(opcodes) < most * _SHARE, told(opcodes)

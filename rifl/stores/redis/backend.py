@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -15,7 +17,9 @@ from rifl.stores.redis.keys import sweep_keys
 from rifl.stores.redis.pipelines import Sent, rounds
 from rifl.stores.redis.scripts import Script
 from rifl.stores.redis.steps import steps_of
+from rifl.stores.redis.together import AioTogether, Together
 from rifl.stores.shared.backend import BackendError, WentBackwards
+from rifl.stores.shared.requests import Claim, Finish
 
 __all__ = ["RedisBackend"]
 
@@ -25,6 +29,8 @@ _SUBSCRIBE_TIMEOUT_S = 10.0
 _LISTEN_S = 0.1
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
+# What every call asks for; all else is rare, or must not wait.
+_TOGETHER = (Claim, Finish)
 # See the scripts' prelude.
 _NOT_KEPT = -1
 _NOT_COMPARED = -2
@@ -50,11 +56,31 @@ class RedisBackend:
         self._stopped = ""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
+        self._together = Together(self._ask, self.ask_all)
+        self._aio_together: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AioTogether] = (
+            weakref.WeakKeyDictionary()
+        )
 
     # -- Backend ------------------------------------------------------------------------
 
     def ask(self, request: Any) -> Any:
         """Carry out a request, blocking."""
+        if isinstance(request, _TOGETHER) and not self.clustered:
+            return self._together.ask(request)
+        return self._ask(request)
+
+    async def ask_async(self, request: Any) -> Any:
+        """Carry out a request on the running event loop."""
+        if not isinstance(request, _TOGETHER) or self.clustered:
+            return await self._ask_async(request)
+        loop = asyncio.get_running_loop()
+        together = self._aio_together.get(loop)
+        if together is None:
+            together = AioTogether(self._ask_async, self.ask_all_async)
+            self._aio_together[loop] = together
+        return await together.ask(request)
+
+    def _ask(self, request: Any) -> Any:
         steps = steps_of(request)
         try:
             step = next(steps)
@@ -63,8 +89,7 @@ class RedisBackend:
         except StopIteration as stop:
             return stop.value
 
-    async def ask_async(self, request: Any) -> Any:
-        """Carry out a request on the running event loop."""
+    async def _ask_async(self, request: Any) -> Any:
         steps = steps_of(request)
         try:
             step = next(steps)

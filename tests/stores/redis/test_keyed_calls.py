@@ -27,7 +27,8 @@ def serve(request, url):
 def test_a_key_makes_a_call_happen_once_whichever_replica_it_reaches(serve):
     """Two servers, one effect; every answer carries rifl-outcome (DESIGN §3, §6)."""
     kinds = Kinds()
-    with serve(kinds) as one, serve(kinds) as two:
+    # As many may wait as there are: one more would be told that it still runs.
+    with serve(kinds, max_waiters=8) as one, serve(kinds, max_waiters=8) as two:
         callers = [Caller(one), Caller(two)]
         with ThreadPoolExecutor(8) as pool:
             calls = list(pool.map(lambda n: callers[n % 2].call("order-7"), range(8)))
