@@ -45,7 +45,8 @@ def measure(clients: int) -> dict[str, Any]:
         gc.collect()
         mib = _rss_mib() - before
         dice = random.Random(1)  # noqa: S311 - repeatable
-        first_us, next_us = [], []
+        first_us: list[float] = []
+        next_us: list[float] = []
         seqs: dict[int, int] = {}
         for _ in range(_ROUNDS):
             some = dice.sample(ids, min(_CALLS, clients))

@@ -99,4 +99,4 @@ def _record(flat: tuple[Any, ...] | bytes | None) -> CompletionRecord | None:
         return None
     if isinstance(flat, bytes):
         return CompletionRecord(response=flat)
-    return CompletionRecord(*flat[:5], Outcome(flat[5]), *flat[6:])
+    return CompletionRecord._make((*flat[:5], Outcome(flat[5]), *flat[6:]))

@@ -107,11 +107,17 @@ def test_the_leader_answers_first_only_under_keys_that_cover_its_own(witness: st
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 @pytest.mark.parametrize(
     ("given", "fast"),
-    [(_account, 5), (None, 1), (lambda request: request.reference, 0), (lambda request: 1 / 0, 1)],
+    [
+        (_account, {5}),
+        # What conflicts with everything is alone on the witness until it is synced.
+        (None, {1, 2, 3}),
+        (lambda request: request.reference, {0}),
+        (lambda request: 1 / 0, {1, 2, 3}),
+    ],
     ids=["same", "none", "wrong", "raising"],
 )
 async def test_a_client_with_the_same_callable_takes_one_round_trip(
-    witness: str, kind: str, given: Callable[[Any], Any] | None, fast: int
+    witness: str, kind: str, given: Callable[[Any], Any] | None, fast: set[int]
 ) -> None:
     """Its calls are recorded by its keys; whatever it finds, each is run once and answered."""
     keys = None if given is None else {DEPOSIT: given}
@@ -130,7 +136,7 @@ async def test_a_client_with_the_same_callable_takes_one_round_trip(
                     return await asyncio.to_thread(blocking.Deposit, request, timeout=60)
 
                 counted = await _pay(sync, deposit)
-        assert counted == fast
+        assert counted in fast
         assert set(running.bank.paid.values()) == {1}
 
 

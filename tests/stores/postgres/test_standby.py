@@ -11,7 +11,7 @@ from rifl.core.outcome import Outcome
 from rifl.core.verdict import Verdict
 from tests.helpers.waiting import until
 from tests.stores.postgres.servers import PostgresServer, PostgresStandby
-from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, Replica, call
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, PLAIN, Replica, call
 
 pytestmark = pytest.mark.slow
 OPTIONS = "beat_s=0.1&dead_after_s=30&timeout_s=2&max_connections=4"
@@ -105,11 +105,12 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged(pair):
         one.finish(running)
     assert owed.value.outcome is Outcome.UNKNOWN
     with pytest.raises(StoreUnavailable):
-        one.claim(call(client, 2), IDEMPOTENT)
+        # An intent has to be durable, too.
+        one.claim(call(client, 2), PLAIN)
     pair.standby.start()
     until(lambda: not one.store.running(), "all is settled", 60)
     assert one.claim(call(client, 1), IDEMPOTENT).record == FIRST
-    assert one.claim(call(client, 2), IDEMPOTENT).verdict is Verdict.NEW
+    assert one.claim(call(client, 2), PLAIN).verdict is Verdict.NEW
     one.close()
 
 
