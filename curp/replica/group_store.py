@@ -316,7 +316,13 @@ class GroupStore(EmbeddedStore):
 
     def start(self, attempt: Attempt) -> Pending | None:
         """Wait for the turn on the call's conflict keys."""
-        return self._ask_turn([attempt])
+        arrival = _arrived(attempt)
+        turn = arrival.turn = Turn(arrival.keys, reads=arrival.reads)
+        with self._lock:
+            self._own(attempt)
+            # Counted from now: it may run as soon as it is woken.
+            self._executing[attempt] = self._term
+            return self._stand_in_line(turn)
 
     def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
         """Wait for one turn on the keys of all.
@@ -325,46 +331,33 @@ class GroupStore(EmbeddedStore):
         together.
         """
         replies: list[Any] = [None] * len(attempts)
-        ready: list[Attempt] = []
+        arrivals = [_arrived(attempt) for attempt in attempts]
+        all_keys = [arrival.keys for arrival in arrivals]
+        keys = frozenset().union(*all_keys) if all(all_keys) else frozenset()
+        turn = Turn(keys, reads=all(arrival.reads for arrival in arrivals))
+        shared = _Shared(set())
         with self._lock:
             for at, attempt in enumerate(attempts):
                 try:
                     self._own(attempt)
                 except Deposed as error:
                     replies[at] = error
-                else:
-                    ready.append(attempt)
-        if not ready:
-            return replies
-        pending = self._ask_turn(ready)
+                    continue
+                self._executing[attempt] = self._term
+                shared.attempts.add(attempt)
+                arrivals[at].turn, arrivals[at].shared = turn, shared
+            if not shared.attempts:
+                return replies
+            pending = self._stand_in_line(turn)
         if pending is None:
             return replies
         return Together([pending if reply is None else reply for reply in replies])
 
-    def _ask_turn(self, attempts: list[Attempt]) -> Pending | None:
-        arrivals = []
-        for attempt in attempts:
-            if attempt.call.extra is None:
-                # Its request could not be replayed: the group has not seen it.
-                raise BadHeader(
-                    f"{attempt.call.method} is not the group's: its servicer was not added to the "
-                    "replica's registrar"
-                )
-            arrivals.append(_arrival(attempt.call))
-        all_keys = [arrival.keys for arrival in arrivals]
-        keys = frozenset().union(*all_keys) if all(all_keys) else frozenset()
-        turn = Turn(keys, reads=all(arrival.reads for arrival in arrivals))
-        shared = _Shared(set(attempts)) if len(attempts) > 1 else None
-        with self._lock:
-            for attempt, arrival in zip(attempts, arrivals, strict=True):
-                self._own(attempt)
-                arrival.turn, arrival.shared = turn, shared
-                # Counted from now: it may run as soon as it is woken.
-                self._executing[attempt] = self._term
-            if self._turns.ask(turn):
-                return None
-            pending = self._waiting_turns[turn] = Pending()
-            return pending
+    def _stand_in_line(self, turn: Turn) -> Pending | None:
+        if self._turns.ask(turn):
+            return None
+        pending = self._waiting_turns[turn] = Pending()
+        return pending
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Give the operation its place; return at once if it may be answered first."""
@@ -795,6 +788,18 @@ def _arrival(call: Call) -> Arrival:
     if found is None:
         # A resolution: nothing runs, and it conflicts with nothing that does.
         found = call.extra = Arrival(b"", frozenset(), 0, 1, (), deterministic=False)
+    return found
+
+
+def _arrived(attempt: Attempt) -> Arrival:
+    """Return the arrival of a call that is to run; raises ``BadHeader`` if it has none."""
+    found: Arrival | None = attempt.call.extra
+    if found is None:
+        # Its request could not be replayed: the group has not seen it.
+        raise BadHeader(
+            f"{attempt.call.method} is not the group's: its servicer was not added to the "
+            "replica's registrar"
+        )
     return found
 
 
