@@ -1,7 +1,9 @@
 -- Is this the store the caller once opened?
-CREATE OR REPLACE FUNCTION @schema@.same_store_1(p_store text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
-$$;
+-- Not in SQL: what every call asks would be planned anew each time.
+CREATE OR REPLACE FUNCTION @schema@.same_store_1(p_store text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store);
+END $$;
 
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$

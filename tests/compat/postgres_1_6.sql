@@ -72,9 +72,11 @@ CREATE TABLE rifl.secrets (
 INSERT INTO rifl.meta VALUES ('layout', '1'), ('ids', '0');
 INSERT INTO rifl.meta VALUES ('store', gen_random_uuid()::text);
 -- Is this the store the caller once opened?
-CREATE OR REPLACE FUNCTION rifl.same_store_1(p_store text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
-$$;
+-- Not in SQL: what every call asks would be planned anew each time.
+CREATE OR REPLACE FUNCTION rifl.same_store_1(p_store text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store);
+END $$;
 
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION rifl.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
@@ -783,36 +785,36 @@ BEGIN
 END $$;
 
 
-INSERT INTO rifl.meta VALUES ('functions', '5')
+INSERT INTO rifl.meta VALUES ('functions', '6')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '902818aa-26be-439b-b49a-be810a55e55f');
+VALUES ('store', 'c165ac19-ca7f-4b39-aa64-37bd80a8dbe2');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('functions', '5');
+VALUES ('functions', '6');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-22 21:29:07.616613+00');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-22 21:57:12.743578+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-21 21:30:22.609516+00');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-21 21:58:27.739349+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '86c3aa97a2f1540262f54f756ec54e06', 'ad98b1c2a3d6d0dd', '{}', NULL, '2026-11-21 21:29:07.655131+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a0824acc854f0a8a22800ac01060c1eb', '045b5d09874ac621', '{}', NULL, '2026-11-21 21:57:12.758146+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '82ae5e7e084a31cfe724170838c7173d', 'ad98b1c2a3d6d0dd', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 21:29:07.661569+00', '2026-11-21 21:29:07.670006+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '34cce9f12825300988fdf3a104314568', '045b5d09874ac621', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 21:57:12.761291+00', '2026-11-21 21:57:12.762342+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '423eda266002e93b56c9548c057d6d94', 'ad98b1c2a3d6d0dd', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-21 21:29:07.675837+00', '2026-11-21 21:29:07.676575+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'bc9d3f3230d125d970a87a23db26d6ae', '045b5d09874ac621', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-21 21:57:12.763439+00', '2026-11-21 21:57:12.763921+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'efbc989884b85c35e672439b6c31252a', 'ad98b1c2a3d6d0dd', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 21:29:07.678857+00', '2026-11-21 21:29:07.680629+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '949c5a8c07199ffd579e54958a235ffc', '045b5d09874ac621', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 21:57:12.76511+00', '2026-11-21 21:57:12.766697+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '8f611f37ab00493d44354a6515284eef', 'ad98b1c2a3d6d0dd', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 21:29:07.69064+00', '2026-11-21 21:29:07.69512+00', '876000:00:00', '2126-10-28 21:29:07.69512+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f70fd8a6f37d99d126e28b20469dae47', '045b5d09874ac621', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 21:57:12.76809+00', '2026-11-21 21:57:12.768755+00', '876000:00:00', '2126-10-28 21:57:12.768755+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -824,4 +826,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x68310a0b2652138d30a8fd931be88b4d07916ced9737a72b3dd4f0f82347a019');
+VALUES ('1', '0', E'\\xab242fb76580228911cfa68c41341cfef216b7ef81230501dd839c279415fdfa');
