@@ -42,8 +42,38 @@ def linearizable(operations: Sequence[Interval], limit: int = _LIMIT) -> bool:
     """Whether the operations on one account, from (0, 0), have a legal order.
 
     Legal: every operation takes effect between its start and its end, and returns what
-    the account then holds. Raises ``Undecided`` after ``limit`` configurations.
+    the account then holds. Where every version is known, and all of them happened, there
+    is one order to look at; else it is searched for. Raises ``Undecided`` after ``limit``
+    configurations.
     """
+    if all(each.must and each.version is not None for each in operations):
+        return _by_version(operations)
+    return _search(operations, limit)
+
+
+def _by_version(operations: Sequence[Interval]) -> bool:
+    """The same, where all versions are known: changes by theirs, reads behind them."""
+    order = sorted(
+        operations,
+        key=lambda each: (each.version, each.amount is None, each.started),
+    )
+    version = total = 0
+    for each in order:
+        if each.amount is not None:
+            version, total = version + 1, total + each.amount
+        if each.version != version or each.total not in (None, total):
+            return False
+    # Nothing may have ended before something that comes earlier in this order began.
+    first_end = _FOREVER
+    for each in reversed(order):
+        if first_end < each.started:
+            return False
+        if each.ended is not None and each.ended < first_end:
+            first_end = each.ended
+    return True
+
+
+def _search(operations: Sequence[Interval], limit: int) -> bool:
     order = sorted(operations, key=lambda each: each.started)
     ends = [_FOREVER if each.ended is None else each.ended for each in order]
     wanted = sum(1 << at for at, each in enumerate(order) if each.must)

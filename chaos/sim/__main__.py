@@ -58,6 +58,7 @@ def _tell(result: Result) -> None:
 
 def _shrink(result: Result) -> None:
     print("shrinking the first ...", flush=True)
+    quiet()
     calls, faults = shrink(draw(result.kind, result.seed))
     print(
         f"enough to fail: python -m chaos.sim --deployment {result.kind} --seed {result.seed} "

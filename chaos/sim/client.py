@@ -55,13 +55,21 @@ class Client:
     """One client, through all its lives; each has a channel of its own."""
 
     def __init__(
-        self, world: World, name: str, dice: Random, setting: Setting, session: str = ""
+        self,
+        world: World,
+        name: str,
+        dice: Random,
+        setting: Setting,
+        session: str = "",
+        *,
+        plain: bool = False,
     ) -> None:
         self.world = world
         self.name = name
         self._dice = dice
         self._setting = setting
         self._session = session
+        self._plain = plain
         self.outstanding: dict[_Exchange, None] = {}
         self.queue: list[PlannedCall] = []
         self.rate = 1.0 + setting.drift * (dice.random() - 0.5)
@@ -87,7 +95,7 @@ class Client:
         self.state = _State(settings, router, self.process, self._dice)
         self.keeper = _Keeper(self)
         self.group: GroupPath | None = None
-        if setting.witnesses is not None:
+        if setting.witnesses is not None and not self._plain:
             self.group = GroupPath(
                 self.world.network,
                 self.process,

@@ -6,7 +6,11 @@ import enum
 from collections import Counter
 from dataclasses import dataclass
 
-__all__ = ["Coverage", "Fault", "PlannedFault", "Point"]
+__all__ = ["ALL", "LEADER", "Coverage", "Fault", "PlannedFault", "Point"]
+
+# Targets beside an index: whoever leads when the fault strikes; every server.
+LEADER = -1
+ALL = -2
 
 
 class Fault(enum.Enum):
@@ -48,6 +52,16 @@ class Point(enum.Enum):
     RECORD = "record-queued"
     WAITING = "duplicate-waits"
     COMMITTING = "commit-under-way"
+    ANSWERED = "answer-just-sent"
+    # Of an idempotent method, which a crash lets run again.
+    REPEATABLE_RAN = "idempotent-call-has-run"
+    REPEATABLE_ANSWERED = "idempotent-call-answered"
+    # A group's leader: an answer left before the log had it; an entry is in the log,
+    # and nobody was told.
+    ANSWERED_FIRST = "answered-before-the-log"
+    LOGGED = "logged-before-the-answer"
+    # The next leader froze a witness, and has not started any.
+    RECOVERING = "recovering"
     IDLE = "idle"
     # A message.
     CALL = "call"
@@ -81,7 +95,7 @@ class Point(enum.Enum):
 class PlannedFault:
     """One fault: ``at`` seconds of true time, for ``seconds``, at a target.
 
-    ``target`` counts the servers or clients of the deployment; ``share`` is a
+    ``target`` counts the servers or clients of the deployment, or is LEADER or ALL; ``share`` is a
     probability or a factor, as the kind needs. ``aim``: wait for a call that is there.
     """
 
@@ -106,4 +120,4 @@ class Coverage(Counter[tuple[str, str]]):
 
     def hit(self, fault: Fault, point: Point) -> None:
         """Count one strike."""
-        self[fault.value, point.value] += 1
+        self[fault._value_, point._value_] += 1

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.loop import Process, Timer
 from chaos.sim.machine import Machine
 from chaos.sim.network import Rpc
@@ -77,7 +77,7 @@ GROUP = "group"
 _OK = FinalStatus(grpc.StatusCode.OK)
 _TERM_S = 1.0
 _DRIFT = 0.2
-_LOOK_S = 0.05
+_LOOK_S = 0.1
 _STUCK_POLICY = MethodPolicy()
 
 
@@ -224,10 +224,10 @@ class Replica:
     def _strike(self, name: str, moment: Moment) -> None:
         deployment = self.deployment
         now = self.world.loop.now
-        if deployment.stalled_until > now:
+        if deployment.stalled_until[self.index] > now:
             self.world.coverage.hit(Fault.STORE_STALL, Point.OTHER_REQUEST)
             raise EngineUnavailable("timed out")
-        if deployment.lossy_until > now and self.random.random() < deployment.loss:
+        if deployment.lossy_until[self.index] > now and self.random.random() < deployment.loss:
             point = Point.APPEND if name == "append" else Point.OTHER_REQUEST
             self.world.coverage.hit(Fault.STORE_LOSS, point)
             raise EngineUnavailable(f"{moment.value} {name}")
@@ -359,6 +359,8 @@ class Replica:
 
     def _held(self, go_on: Callable[[Any], None]) -> Callable[[Any], None]:
         def frozen(messages: list[Any] | None) -> None:
+            if messages is not None and self.store.fault is not None:
+                self.store.fault("frozen")
             go_on(None if messages is None else self._read(messages))
 
         return frozen
@@ -405,6 +407,7 @@ class Replica:
         self.listed = witnesses
         self._collection = Collection(witnesses.witnesses)
         self.store.lead(leader, self.read_lease)
+        self._work()
         storage = _Storage(self.store, self.state, self._flush)
         self.store.leases = storage
         self.store.on_synced = self._synced
@@ -423,9 +426,15 @@ class Replica:
         self.store.open(authority)
 
     def _renew(self, term: int) -> None:
+        if term == self._term:
+            # A request and its reply: what is asked of a leader that was suspended may
+            # be answered before it learns that it leads no more.
+            delay_s = 0.0005 + 0.002 * self.random.random()
+            self.process.after(delay_s, self._renewed, term, self.process.clock())
+
+    def _renewed(self, term: int, sent_at: float) -> None:
         if term != self._term:
             return
-        sent_at = self.process.clock()
         try:
             self.log.renew_leadership(self._number, term_s=_TERM_S)
             self.read_lease.renewed(sent_at)
@@ -456,6 +465,7 @@ class Replica:
         if leader is None or self._appending is not None:
             return
         due_in_s = leader.due_in(self.process.clock())
+        self.store.appender_rests(due_in_s)
         if due_in_s is None:
             return
         if self._timer is not None:
@@ -468,8 +478,10 @@ class Replica:
         if term != self._term or leader is None or self._appending is not None:
             return
         if leader.due_in(self.process.clock()) is None:
+            self._work()
             return
         self._appending = leader.take(), self.random.randbytes(16)
+        self.store.appender_looks()
         self.process.after(0.0003 + 0.001 * self.random.random(), self._append, term)
 
     def _append(self, term: int) -> None:
@@ -502,6 +514,7 @@ class Replica:
         while term == self._term and self.store.leader is not None:
             if self._appending is None:
                 if self.store.leader.due_in(self.process.clock()) is None:
+                    self._work()
                     return
                 self._appending = self.store.leader.take(), self.random.randbytes(16)
             batch, append_id = self._appending
@@ -625,11 +638,16 @@ class GroupDeployment:
         self._setting = setting
         self._lives = 0
         self.log = MemoryLog(clock=lambda: world.loop.now)
-        self.lossy_until = self.stalled_until = self.loss = 0.0
+        # By replica: one of them may be cut off from the engine, and from nobody else.
+        self.lossy_until = [0.0] * setting.servers
+        self.stalled_until = [0.0] * setting.servers
+        self.loss = 0.0
         self.witness_names = tuple(f"witness{index}:1" for index in range(setting.witnesses or 0))
         self._witnesses = {
             name: Witness(world, index, random) for index, name in enumerate(self.witness_names)
         }
+        # Never restarts: a group waits for ever for one that remembers.
+        self._spared = random.choice(list(self._witnesses.values()))
 
     def lives(self) -> int:
         """Count the lives of replicas: each is another one to the engine."""
@@ -646,20 +664,24 @@ class GroupDeployment:
 
     def strike(self, planned: PlannedFault, server: Server) -> None:
         """Take a fault of the log engine, or of a witness."""
-        fault, loop = planned.fault, self.world.loop
-        witnesses = list(self._witnesses.values())
+        fault, until = planned.fault, self.world.loop.now + planned.seconds
+        struck = range(self._setting.servers) if planned.target == ALL else (server.index,)
         if fault is Fault.STORE_LOSS:
-            self.lossy_until, self.loss = loop.now + planned.seconds, planned.share * 0.3
+            self.loss = planned.share * 0.3
+            for index in struck:
+                self.lossy_until[index] = until
         elif fault is Fault.STORE_STALL:
-            self.stalled_until = loop.now + planned.seconds
+            for index in struck:
+                self.stalled_until[index] = until
         elif fault is Fault.WITNESS_CRASH:
-            # The first never does: a group waits for ever for one that remembers.
-            witness = witnesses[1 + planned.target % (len(witnesses) - 1)]
+            mortal = [each for each in self._witnesses.values() if each is not self._spared]
+            witness = mortal[planned.target % len(mortal)]
             witness.restart(planned.seconds, keeps_journal=planned.share > 0.3)
 
     def heal(self) -> None:
         """Have everything answer from now on."""
-        self.lossy_until = self.stalled_until = 0.0
+        self.lossy_until = [0.0] * self._setting.servers
+        self.stalled_until = [0.0] * self._setting.servers
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
+import itertools
 import math
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 __all__ = ["EPOCH_S", "Loop", "Process", "Timer"]
@@ -13,21 +14,17 @@ __all__ = ["EPOCH_S", "Loop", "Process", "Timer"]
 EPOCH_S = 1_800_000_000.0
 
 
-class Timer:
-    """An event to come; ``cancel`` it at any time."""
+class Timer(list[Any]):
+    """An event to come: when, which of those set, whose, what. ``cancel`` it at any time.
 
-    __slots__ = ("action", "arguments", "process")
+    A list, since heaps compare millions of them.
+    """
 
-    def __init__(
-        self, process: Process | None, action: Callable[..., object], arguments: tuple[Any, ...]
-    ) -> None:
-        self.process = process
-        self.action: Callable[..., object] | None = action
-        self.arguments = arguments
+    __slots__ = ()
 
     def cancel(self) -> None:
         """Have it never happen."""
-        self.action = None
+        self[3] = None
 
 
 class Loop:
@@ -42,43 +39,45 @@ class Loop:
         self.events = 0
         self.tracing = tracing
         self.lines: list[str] = []
-        self._heap: list[tuple[float, int, Timer]] = []
-        self._set = 0
+        self.heap: list[Timer] = []
+        self.next_number = itertools.count().__next__
 
     def at(
         self, when: float, process: Process | None, action: Callable[..., object], *arguments: Any
     ) -> Timer:
         """Have something happen at a time, unless its process is dead by then."""
-        timer = Timer(process, action, arguments)
-        self._set += 1
-        heapq.heappush(self._heap, (when, self._set, timer))
+        timer = Timer((when, self.next_number(), process, action, arguments))
+        heappush(self.heap, timer)
         return timer
 
     def after(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> Timer:
         """Have something happen to the world, which does not die."""
-        return self.at(self.now + delay_s, None, action, *arguments)
+        timer = Timer((self.now + delay_s, self.next_number(), None, action, arguments))
+        heappush(self.heap, timer)
+        return timer
 
     def run(self, until: float, done: Callable[[], bool] | None = None) -> None:
         """Run until a time, or until ``done`` says so; it is asked after every event."""
-        heap = self._heap
+        heap, events = self.heap, self.events
         while heap and heap[0][0] <= until:
-            when, _, timer = heapq.heappop(heap)
-            action = timer.action
+            timer = heappop(heap)
+            when, _, process, action, arguments = timer
             if action is None:
                 continue
             self.now = when
-            process = timer.process
             if process is not None:
                 if not process.alive:
                     continue
                 if process.stopped_until > when:
-                    self._set += 1
-                    heapq.heappush(heap, (process.stopped_until, self._set, timer))
+                    timer[0], timer[1] = process.stopped_until, self.next_number()
+                    heappush(heap, timer)
                     continue
-            self.events += 1
-            action(*timer.arguments)
+            events += 1
+            action(*arguments)
             if done is not None and done():
+                self.events = events
                 return
+        self.events = events
         self.now = max(self.now, until) if done is None else self.now
 
     def trace(self, who: str, text: str) -> None:
@@ -116,7 +115,9 @@ class Process:
     def after(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> Timer:
         """Have something happen after so many seconds of this process's clock."""
         loop = self.loop
-        return loop.at(loop.now + delay_s / self.rate, self, action, *arguments)
+        timer = Timer((loop.now + delay_s / self.rate, loop.next_number(), self, action, arguments))
+        heappush(loop.heap, timer)
+        return timer
 
     def at(self, clock_s: float, action: Callable[..., object], *arguments: Any) -> Timer:
         """Have something happen when this process's clock shows a time, or now."""

@@ -118,6 +118,8 @@ class Network:
         self._random = random.random
         self._coverage = coverage
         self.messages = 0
+        # Copies on their way.
+        self.copies = 0
         # Calls that arrived not long ago.
         self._recent: deque[Rpc] = deque(maxlen=_REMEMBERED)
 
@@ -169,7 +171,7 @@ class Network:
         for rpc in self._recent:
             if rpc.target == target and self._random() < 0.5:
                 self._coverage.hit(Fault.DUPLICATE, Point.CALL)
-                self._loop.after(0.002 * self._random(), self._arrive, _copy(rpc))
+                self._repeat(rpc, 0.002 * self._random())
 
     def host_died(self, host: Host) -> None:
         """Break every connection of a host that is gone."""
@@ -185,6 +187,8 @@ class Network:
     # --------------------------------------------------------------------------------
 
     def _arrive(self, rpc: Rpc) -> None:
+        if rpc.copy:
+            self.copies -= 1
         if rpc.original is not None and rpc.original.refused:
             return
         host = self.hosts.get(rpc.target)
@@ -260,11 +264,14 @@ class Network:
             if self._random() >= weather.share:
                 continue
             self._coverage.hit(Fault.DUPLICATE, _CELLS[rpc.kind][0])
-            copy = _copy(rpc)
             # Mostly soon; now and then long after everything is over.
             late = self._random()
             later = 0.05 * late if self._random() < 0.7 else 25.0 * late * late
-            self._loop.after((delay or 0.0) + later, self._arrive, copy)
+            self._repeat(rpc, (delay or 0.0) + later)
+
+    def _repeat(self, rpc: Rpc, delay_s: float) -> None:
+        self.copies += 1
+        self._loop.after(delay_s, self._arrive, _copy(rpc))
 
 
 def _copy(rpc: Rpc) -> Rpc:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from chaos.check import check
 from chaos.check.history import History
 from chaos.sim.client import Client, Closing
 from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
-from chaos.sim.faults import Coverage, Fault, PlannedFault
+from chaos.sim.faults import ALL, LEADER, Coverage, Fault, PlannedFault, Point
 from chaos.sim.group import GroupDeployment
 from chaos.sim.network import Weather
 from chaos.sim.replicas import ReplicasDeployment
@@ -20,8 +21,9 @@ from chaos.sim.world import World
 
 __all__ = ["Result", "simulate"]
 
-# Until the last copies have come, of calls long over.
+# Until the last copies have come, of calls long over, and what they begin has ended.
 _AFTERMATH_S = 30.0
+_SETTLING_S = 2.0
 _WEATHER = frozenset(
     {
         Fault.LOSS,
@@ -31,6 +33,15 @@ _WEATHER = frozenset(
         Fault.PARTITION_TO,
         Fault.PARTITION_FROM,
     }
+)
+# Points that a call has behind it, so that no task tells of them.
+_OF_NO_TASK = (
+    Point.ANSWERED,
+    Point.REPEATABLE_RAN,
+    Point.REPEATABLE_ANSWERED,
+    Point.ANSWERED_FIRST,
+    Point.LOGGED,
+    Point.RECOVERING,
 )
 _DEPLOYMENTS: dict[str, type[Deployment]] = {
     "memory": MemoryDeployment,
@@ -119,7 +130,10 @@ class _Run:
             for exchange in client.outstanding:
                 number = exchange.planned.number
                 world.problems.append(f"stuck: call {number} of {client.name} never ends")
-        loop.run(loop.now + _AFTERMATH_S)
+        until = loop.now + _AFTERMATH_S
+        while loop.now < until and self._unsettled():
+            loop.run(min(loop.now + 0.5, until))
+        loop.run(loop.now + _SETTLING_S)
         for server in self.servers:
             if running := server.running():
                 world.problems.append(f"stuck: {running} calls never end on {server.name}")
@@ -134,13 +148,18 @@ class _Run:
             batch = session.rpartition("/")[2]
             name = f"client{index}" if not session else f"task{index}.{batch}"
             dice = Random(self._dice.random())  # noqa: S311 - repeatable, not secret
-            client = Client(self.world, name, dice, self.schedule.setting, session)
+            setting = self.schedule.setting
+            plain = index < setting.plain_clients
+            client = Client(self.world, name, dice, setting, session, plain=plain)
             self._by_session[index, session] = client
             self.clients.append(client)
         return client
 
     def _done(self) -> bool:
         return not any(client.outstanding for client in self.clients)
+
+    def _unsettled(self) -> bool:
+        return self.world.network.copies > 0 or any(server.running() for server in self.servers)
 
     def _strike(self, planned: PlannedFault) -> None:
         world, loop, fault = self.world, self.world.loop, planned.fault
@@ -163,11 +182,24 @@ class _Run:
             else:
                 client.stop(planned.seconds, fault)
         else:
-            server = self.servers[planned.target % len(self.servers)]
+            server = self.servers[max(planned.target, 0) % len(self.servers)]
+            if planned.target == LEADER:
+                server = next((each for each in self.servers if each.leads()), server)
             if planned.aim is None:
                 self._strike_server(planned, server)
             else:
-                server.aim(planned.aim, lambda: self._strike_server(planned, server))
+                struck: list[Server] = []
+                for each in self.servers if planned.target == ALL else [server]:
+                    each.aim(planned.aim, partial(self._strike_aimed, planned, each, struck))
+
+    def _strike_aimed(self, planned: PlannedFault, server: Server, struck: list[Server]) -> None:
+        if struck:
+            # It was for whoever came there first.
+            return
+        struck.append(server)
+        if planned.aim in _OF_NO_TASK and planned.aim is not None:
+            self.world.coverage.hit(planned.fault, planned.aim)
+        self._strike_server(planned, server)
 
     def _strike_server(self, planned: PlannedFault, server: Server) -> None:
         world, fault = self.world, planned.fault

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
 
 KINDS = ("memory", "sqlite", "replicas", "spark", "curp")
 _CALLS = 210
+# Rows of a query that are sent once; with those that are sent again it is more than that.
+_ROWS = 170
 _ACTIVE_S = 30.0
 _BATCHES = 6
 _NETWORK = (
@@ -57,6 +59,32 @@ _MESSAGES = (Point.CALL, Point.ANSWER, Point.LEASE, Point.LEASE_ANSWER)
 _ASKED = (Point.RESOLVE, Point.RESOLVE_ANSWER)
 _RUNNING = (Point.HANDLER, Point.WAITING, Point.IDLE)
 _DURABLE = (*_RUNNING, Point.INTENT, Point.EFFECT, Point.RECORD)
+_BY_A_GROUP = (
+    Point.HANDLER,
+    Point.EFFECT,
+    Point.RECORD,
+    Point.WAITING,
+    Point.ANSWERED_FIRST,
+    Point.ANSWERED_FIRST,
+    Point.LOGGED,
+)
+# What would let a call that may run again do so after it was answered.
+_OF_REPEATABLE = {
+    "sqlite": (Fault.CRASH, Point.REPEATABLE_ANSWERED),
+    "spark": (Fault.CRASH, Point.REPEATABLE_ANSWERED),
+    "replicas": (Fault.STOP, Point.REPEATABLE_RAN),
+}
+# What makes a leader's death worth more while it lasts.
+_PRELUDES = (
+    Fault.LOSS,
+    Fault.DELAY,
+    Fault.PARTITION,
+    Fault.PARTITION_TO,
+    Fault.PARTITION_FROM,
+    Fault.STORE_STALL,
+    Fault.STORE_LOSS,
+    Fault.WITNESS_CRASH,
+)
 
 
 def _cells(faults: Iterable[Fault], points: Iterable[Point]) -> frozenset[tuple[str, str]]:
@@ -134,6 +162,8 @@ class Setting:
     drift: float = 0.0
     # Of a group; None where there is none.
     witnesses: int | None = None
+    # Clients that know nothing of groups: they send to the leader alone.
+    plain_clients: int = 0
     batch_entries: int = 64
     batch_delay_s: float = 0.005
     max_unsynced: int = 1024
@@ -180,6 +210,7 @@ def draw(kind: str, seed: int) -> Schedule:
         batch_entries=random.choice((1, 8, 64)),
         batch_delay_s=random.choice((0.0, 0.005, 0.1, 0.5)),
         max_unsynced=random.choice((2, 16, 1024)),
+        plain_clients=random.choice((0, 1)) if kind == "curp" else 0,
     )
     calls = _draw_calls(kind, random, setting)
     closings: tuple[tuple[float, str], ...] = ()
@@ -227,17 +258,18 @@ def _again(row: PlannedCall, random: Random, setting: Setting, at: float) -> Pla
 def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCall, ...]:
     calls = []
     at = 0.1
+    count = _ROWS if kind == "spark" else _CALLS
     atomic = kind not in ("memory", "curp")
-    accounts = random.randint(1, 6)
-    for number in range(1, _CALLS + 1):
+    accounts = random.randint(1, 6) if kind != "curp" else random.choice((1, 4, 12, 40))
+    for number in range(1, count + 1):
         # Bursts and pauses: an idle client's lease is renewed by nothing but heartbeats.
-        at += random.expovariate(_CALLS * 3 / _ACTIVE_S)
+        at += random.expovariate(count * 3 / _ACTIVE_S)
         if random.random() < 0.02:
-            at += random.random() * _ACTIVE_S * 2 / (3 * 0.02 * _CALLS)
+            at += random.random() * _ACTIVE_S * 2 / (3 * 0.02 * count)
         chance = random.random()
         method, op, behaviour = "Add", "add", "effect"
         account = f"a{random.randrange(accounts)}"
-        if chance < 0.2:
+        if chance < (0.3 if kind == "curp" else 0.2):
             method, op, behaviour = "Read", "read", "read"
         elif chance < 0.3 and kind != "curp":
             method, op = "Touch", "touch"
@@ -252,14 +284,20 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
                 behaviour = "abort"
             elif fate < 0.1 and method == "Add" and kind != "curp":
                 behaviour = "raise"
+        client = random.randrange(setting.clients)
+        if kind == "curp" and random.random() < 0.06:
+            # Comes for this one call, and is never heard of again.
+            client = setting.clients + number
         slow = random.random()
         work_s = random.expovariate(1 / 0.003)
         if slow < 0.1:
-            work_s = random.random() * (0.5 if slow < 0.08 else 4.0)
+            # In a group all that conflict wait for it.
+            longest = 4.0 if kind != "curp" else 1.0
+            work_s = random.random() * (0.5 if slow < 0.08 else longest)
         calls.append(
             PlannedCall(
                 number,
-                random.randrange(setting.clients),
+                client,
                 at,
                 f"/sim.Accounts/{method}",
                 op,
@@ -279,26 +317,73 @@ def _draw_faults(kind: str, random: Random, setting: Setting) -> tuple[PlannedFa
     usual = random.sample(FAULTS[kind], random.randint(3, 8))
     faults = []
     for _ in range(random.randint(5, 12)):
-        fault = random.choice(usual)
-        at = 0.3 + random.random() * _ACTIVE_S
-        seconds = random.choice((0.02, 0.2, 1.0, setting.term_s)) * (0.2 + random.random())
-        if fault is Fault.CLIENT_LAPSE:
-            # About as long as a lease: who is first, the sweep or the client?
-            seconds = setting.term_s * (0.9 + 0.2 * random.random())
-        if fault is Fault.STOP and kind == "replicas":
-            # Long enough to be taken for dead.
-            seconds += 1.2
-        target = random.randrange(setting.clients)
-        if not fault.value.startswith("client"):
-            target = random.randrange(setting.servers)
-            if setting.witnesses and fault in _NETWORK and random.random() < 0.5:
-                target = 100 + random.randrange(setting.witnesses)
-        share = random.choice((0.1, 0.5, 0.9))
-        if fault is Fault.WALL_JUMP:
-            # A name that is closed is refused for a week by that clock.
-            share = random.choice((-86_400.0 * 9, -3600.0, 3600.0, 3600.0 * 12))
-        aim = None
-        if fault in _AIMED and random.random() < 0.8:
-            aim = random.choice(_DURABLE)
-        faults.append(PlannedFault(at, fault, seconds, target, share, aim))
+        fault = _draw_fault(kind, random, setting, random.choice(usual))
+        faults.append(fault)
+        if kind == "curp" and fault.fault in _PRELUDES and random.random() < 0.5:
+            aim = fault.aim or random.choice(_BY_A_GROUP)
+            # Both at one answer, or while the first lasts.
+            at = fault.at if fault.aim else fault.at + fault.seconds * random.random()
+            faults.append(_crash(random, at, LEADER, aim))
+    if kind == "curp":
+        faults += _draw_coincidences(random)
+    elif random.random() < 0.5 and (aim := _OF_REPEATABLE.get(kind)) is not None:
+        at = 0.3 + random.random() * _ACTIVE_S / 2
+        seconds, target = 1.2 + 4.0 * random.random(), random.randrange(setting.servers)
+        faults.append(PlannedFault(at, aim[0], seconds, target, 0.5, aim[1]))
     return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def _draw_coincidences(random: Random) -> list[PlannedFault]:
+    """Draw what has to come together for a group's rules to be needed."""
+    faults = []
+    if random.random() < 0.8:
+        # Cut off from the engine alone, a leader serves on, while another takes over.
+        at = 0.3 + random.random() * _ACTIVE_S / 2
+        seconds = 1.0 + 4.0 * random.random()
+        faults.append(PlannedFault(at, Fault.STORE_STALL, seconds, LEADER, 0.5))
+        if random.random() < 0.4:
+            faults.append(_crash(random, at, ALL, Point.RECOVERING))
+    if random.random() < 0.4:
+        # A witness forgets an answer, and before the log has it its leader dies.
+        at = 0.3 + random.random() * _ACTIVE_S / 2
+        target, share = random.randrange(3), random.choice((0.1, 0.9))
+        aim = Point.ANSWERED_FIRST
+        faults.append(PlannedFault(at, Fault.WITNESS_CRASH, 0.2, target, share, aim))
+        faults.append(_crash(random, at, LEADER, aim))
+    return faults
+
+
+def _crash(random: Random, at: float, target: int, aim: Point) -> PlannedFault:
+    seconds = random.choice((0.02, 0.2, 2.0)) * (0.2 + random.random())
+    return PlannedFault(at, Fault.CRASH, seconds, target, 0.5, aim)
+
+
+def _draw_fault(kind: str, random: Random, setting: Setting, fault: Fault) -> PlannedFault:
+    at = 0.3 + random.random() * _ACTIVE_S
+    seconds = random.choice((0.02, 0.2, 1.0, setting.term_s)) * (0.2 + random.random())
+    if fault is Fault.CLIENT_LAPSE:
+        # About as long as a lease: who is first, the sweep or the client?
+        seconds = setting.term_s * (0.9 + 0.2 * random.random())
+    if fault is Fault.STOP and kind == "replicas":
+        # Long enough to be taken for dead.
+        seconds += 1.2
+    target = random.randrange(setting.clients)
+    if not fault.value.startswith("client"):
+        target = random.randrange(setting.servers)
+        if setting.witnesses:
+            if fault in _NETWORK and random.random() < 0.5:
+                target = 100 + random.randrange(setting.witnesses)
+            elif fault not in _NETWORK and random.random() < 0.6:
+                target = LEADER
+            if fault in _STORE and random.random() < 0.3:
+                target = ALL
+    share = random.choice((0.1, 0.5, 0.9))
+    if fault is Fault.WALL_JUMP:
+        # A name that is closed is refused for a week by that clock.
+        share = random.choice((-86_400.0 * 9, -3600.0, 3600.0, 3600.0 * 12))
+    aim = None
+    if fault in _AIMED and random.random() < 0.8:
+        aim = random.choice(_BY_A_GROUP if kind == "curp" else (*_DURABLE, Point.ANSWERED))
+    if fault is Fault.WITNESS_CRASH and random.random() < 0.8:
+        aim = Point.ANSWERED_FIRST
+    return PlannedFault(at, fault, seconds, target, share, aim)

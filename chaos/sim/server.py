@@ -42,7 +42,14 @@ _OK = FinalStatus(grpc.StatusCode.OK)
 _ABORTED = CompletionRecord(code=9, details="the account does not allow it")
 _RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
 _UNRECORDED = CompletionRecord(code=14, details="come back later")
-_SWEEPS_PER_TERM = 20
+_SWEEPS_PER_TERM = 10
+_REPEATABLE = "/sim.Accounts/Touch"
+# By the names that a group's store gives them.
+_PASSED = {
+    "answered": Point.ANSWERED_FIRST,
+    "reply": Point.LOGGED,
+    "frozen": Point.RECOVERING,
+}
 POLICIES = MethodPolicies(METHODS, None)
 
 
@@ -125,6 +132,8 @@ class Server:
             peer_property=None,
         )
         self._shell = Shell(process, self._engine)
+        if hasattr(store, "fault"):
+            store.fault = self._passed
         terms = Terms(
             deduplicated=POLICIES.deduplicated(),
             not_deduplicated=POLICIES.not_deduplicated(),
@@ -158,10 +167,21 @@ class Server:
 
     def aim(self, point: Point, strike: Callable[[], None]) -> None:
         """Have something strike when a call is next at a point, at once if one is."""
-        if not self.process.alive or any(task.point is point for task in self._shell.tasks):
+        if not self.process.alive:
+            if point is not Point.RECOVERING:
+                strike()
+        elif any(task.point is point for task in self._shell.tasks):
             strike()
         else:
             self._shell.aims.setdefault(point, []).append(strike)
+
+    def leads(self) -> bool:
+        """Whether it leads a group, as far as it knows."""
+        return self.process.alive and getattr(self._opened.store, "leader", None) is not None
+
+    def _passed(self, point: str) -> None:
+        if point in _PASSED:
+            self._shell.reach(_PASSED[point])
 
     def stop(self, seconds: float) -> None:
         """Be suspended."""
@@ -340,6 +360,9 @@ class Server:
         rpc.refused = outcome is Outcome.NOT_EXECUTED
         status = answer_status(answer, call.attempt, call.marks)
         self._send(rpc, status)
+        self._shell.reach(Point.ANSWERED)
+        if rpc.method == _REPEATABLE:
+            self._shell.reach(Point.REPEATABLE_ANSWERED)
 
     def _resolved(
         self, rpc: Rpc, call: Call, answer: Answer | None, error: BaseException | None
@@ -425,6 +448,8 @@ class Server:
                 result = HandlerResult(_RAISED, raised=True)
             else:
                 result = HandlerResult(CompletionRecord(response=answer))
+            if attempt.policy.kind is Kind.IDEMPOTENT:
+                self._shell.reach(Point.REPEATABLE_RAN)
             plan = world.plan(operation.call)
             self.process.after(plan.work_s * 0.3, go_on, result)
 

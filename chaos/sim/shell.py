@@ -65,6 +65,12 @@ class Shell:
         self.waiting = 0
         engine.waiting.append(lambda: self.waiting)
 
+    def reach(self, point: Point) -> None:
+        """Have what waited for a call to be here strike a moment later."""
+        if self.aims and point in self.aims:
+            for strike in self.aims.pop(point):
+                self.process.loop.after(0.0001, strike)
+
 
 class Task:
     """One generator of rules, driven to its end; then ``done(result, error)``.
@@ -105,12 +111,9 @@ class Task:
         shell.tasks[self] = None
 
     def at(self, point: Point) -> None:
-        """Note how far the call is; what waited for that strikes a moment later."""
+        """Note how far the call is."""
         self.point = point
-        aims = self._shell.aims
-        if aims and point in aims:
-            for strike in aims.pop(point):
-                self._shell.process.loop.after(0.0001, strike)
+        self._shell.reach(point)
 
     def go(self, value: Any = None, error: BaseException | None = None) -> None:
         """Carry on until something has to be waited for."""

@@ -188,9 +188,16 @@ class GroupStore(EmbeddedStore):
 
         ``due_in_s``: of what is placed already, None if nothing is.
         """
-        self._appender_looks_at = math.inf if due_in_s is None else self._clock() + due_in_s
+        self.appender_rests(due_in_s)
         self.work.wait(due_in_s)
-        # It is about to look, and needs no more waking.
+        self.appender_looks()
+
+    def appender_rests(self, due_in_s: float | None) -> None:
+        """Take that the appender looks again then, or when it is woken."""
+        self._appender_looks_at = math.inf if due_in_s is None else self._clock() + due_in_s
+
+    def appender_looks(self) -> None:
+        """Take that it is about to look, and needs no waking."""
         self._appender_looks_at = 0.0
 
     def new_state(self) -> GroupState:

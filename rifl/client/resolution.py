@@ -15,6 +15,7 @@ from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.errors import NotDeduplicated, StaleRpc
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
+from rifl.core.retry import pause_s
 from rifl.v1 import rifl_pb2
 from rifl.wire import parse_resolution
 
@@ -85,8 +86,7 @@ class Resolver:
         answer = read_answer(status)
         self._attempts += 1
         delay = state.settings.retry.backoff_s(self._attempts, state.jitter())
-        if answer.retry_after_s is not None:
-            delay = answer.retry_after_s
+        delay = pause_s(delay, answer.retry_after_s)
         left = self.remaining_s()
         if state.closed or not answer.transient or delay < 0 or (left is not None and delay > left):
             raise call_error(

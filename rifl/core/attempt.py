@@ -11,6 +11,7 @@ from rifl.core import errors
 from rifl.core.client_lease import ClientLease
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
+from rifl.core.retry import pause_s
 
 __all__ = ["Answer", "Decision", "IssuedCall", "Step", "judge"]
 
@@ -214,7 +215,7 @@ def judge(
 
 
 def _retry(answer: Answer, backoff_s: float, outcome: Outcome) -> Decision:
-    after_s = backoff_s if answer.retry_after_s is None else answer.retry_after_s
+    after_s = pause_s(backoff_s, answer.retry_after_s)
     return Decision(
         Step.RAISE if after_s < 0 else Step.RETRY,
         after_s,

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RetryPolicy"]
+__all__ = ["RetryPolicy", "pause_s"]
 
 _MAX_EXPONENT = 64
+
+
+def pause_s(backoff_s: float, told_s: float | None) -> float:
+    """Seconds until the next attempt, where the server may have told a time.
+
+    That is the least of it (google.rpc.RetryInfo): who fails again and again waits
+    longer each time, or every duplicate of a slow call asks twenty times a second.
+    A negative one is kept: it forbids the attempt.
+    """
+    if told_s is None:
+        return backoff_s
+    return told_s if told_s < 0 else max(told_s, backoff_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +26,8 @@ class RetryPolicy:
     """How often and for how long a call is tried; times in seconds.
 
     Before attempt n+1 a client waits a random part of ``initial_backoff_s *
-    multiplier ** (n-1)``, at most ``max_backoff_s``, unless the server names
-    another time. ``attempt_timeout_s`` bounds one attempt (None: the caller's
+    multiplier ** (n-1)``, at most ``max_backoff_s``; longer if the server names a
+    longer time. ``attempt_timeout_s`` bounds one attempt (None: the caller's
     deadline alone does). ``max_elapsed_s`` bounds the retries of calls without
     a deadline (None: for ever); it never cuts an attempt short.
     ``max_attempts`` bounds their number (None: no bound). Raises ``ValueError``

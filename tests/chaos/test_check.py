@@ -88,20 +88,23 @@ def _by_trying_all(operations: list[Interval]) -> bool:
 
 @st.composite
 def _intervals(draw: st.DrawFn) -> list[Interval]:
+    # All versions known, as in simulated runs, is decided without a search.
+    known = draw(st.booleans())
     times = draw(st.permutations(range(8)))
     operations = []
     for call in range(draw(st.integers(1, 4))):
         started, ended = sorted((times[2 * call], times[2 * call + 1]))
-        told = draw(st.booleans())
         amount = draw(st.sampled_from([None, 1, 2]))
-        must = told or (amount is not None and draw(st.booleans()))
+        told = draw(st.booleans()) or (known and amount is None)
+        must = told or known or (amount is not None and draw(st.booleans()))
+        version = st.integers(0, 3)
         operations.append(
             Interval(
                 call,
                 started,
                 ended if told else None,
                 amount,
-                draw(st.none() | st.integers(0, 3)) if told else None,
+                draw(version if known else st.none() | version) if told or known else None,
                 draw(st.none() | st.integers(0, 4)) if told else None,
                 must,
             )

@@ -135,10 +135,18 @@ class TestTable:
         assert made.answered(issue(made), answer, 1.0, 0.0).step is Step.RAISE
 
     def test_pushback_sets_the_time_or_forbids_the_retry(self) -> None:
-        """The server's pushback is honoured; negative means never (DESIGN §3)."""
+        """The server's pushback is the least wait; negative means never (DESIGN §3)."""
         made = session()
         later = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING", retry_after_s=3.0)
         assert made.answered(issue(made), later, 1.0, 0.9).after_s == 3.0
+        soon = later._replace(retry_after_s=0.05)
+        call = issue(made)
+        pauses = []
+        for _ in range(6):
+            pauses.append(made.answered(call, soon, 1.0, 0.9).after_s)
+            made.next_attempt(call)
+        assert pauses[0] == 0.05
+        assert pauses[-1] > 1.0
         never = later._replace(retry_after_s=-1.0)
         assert made.answered(issue(made), never, 1.0, 0.9).step is Step.RAISE
 

@@ -20,9 +20,13 @@ _NO_ENTRY = ClientEntry(0, 1)
 
 
 class SharedAttempt(Attempt):
-    """An attempt with its token; on a stand-in for one on another replica, that one's."""
+    """An attempt with its token; on a stand-in for one on another replica, that one's.
 
-    __slots__ = ("owner", "token")
+    ``follows_lost``: it was taken over from a replica that is gone, and whose handler
+    may have run without a trace.
+    """
+
+    __slots__ = ("follows_lost", "owner", "token")
 
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
@@ -30,6 +34,7 @@ class SharedAttempt(Attempt):
         super().__init__(_NO_ENTRY, call, policy, number)
         self.token = token
         self.owner = owner
+        self.follows_lost = False
 
 
 class Attempts:

@@ -206,8 +206,12 @@ class SharedStore:
         return self._steps(self._finish(attempt, record))
 
     def may_have_run(self, attempt: Attempt) -> bool:
-        """Every claim is in the store, so what left no trace did not run."""
-        return False
+        """Whether a replica that is gone was running it, and may have had its effect.
+
+        Every claim is in the store, so what was never claimed did not run; and an atomic
+        handler whose attempt was taken over cannot commit.
+        """
+        return _shared(attempt).follows_lost
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle with a record that is durable already."""
@@ -340,6 +344,7 @@ class SharedStore:
                     _log.warning(
                         "taken_over", rpc_id=str(call.rpc_id), method=call.method, owner=reply.owner
                     )
+                    attempt.follows_lost = reply.kind is Kind.IDEMPOTENT
                     request = wanted._replace(take_over=reply.token, lost=lost)
                     continue
                 stand_in = self._attempts.stand_in(call, policy, reply, gaps)
