@@ -63,6 +63,7 @@ class Client:
         session: str = "",
         *,
         plain: bool = False,
+        misled: bool = False,
     ) -> None:
         self.world = world
         self.name = name
@@ -70,6 +71,7 @@ class Client:
         self._setting = setting
         self._session = session
         self._plain = plain
+        self._misled = misled
         self.outstanding: dict[_Exchange, None] = {}
         self.queue: list[PlannedCall] = []
         self.rate = 1.0 + setting.drift * (dice.random() - 0.5)
@@ -100,6 +102,7 @@ class Client:
                 self.world.network,
                 self.process,
                 lambda: 0 if router is None else router.targets.current,
+                misled=self._misled,
             )
         queue, self.queue = self.queue, []
         for planned in queue:

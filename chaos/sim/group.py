@@ -51,6 +51,7 @@ from curp.replica.engine import GroupEngine
 from curp.replica.group_store import Arrival, GroupStore
 from curp.replica.leading import LIST_KEY
 from curp.replica.lease_storage import LogLeaseStorage
+from curp.replica.witnesses import read_held
 from curp.v1 import curp_pb2 as pb
 from curp.wire import (
     entry_from_bytes,
@@ -58,7 +59,6 @@ from curp.wire import (
     secrets_to_message,
     witness_list_from_bytes,
     witness_list_to_bytes,
-    witnessed_call,
 )
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import LeaseError, StorageUnavailable
@@ -366,12 +366,7 @@ class Replica:
         return frozen
 
     def _read(self, messages: list[Any]) -> list[WitnessedCall]:
-        found = [witnessed_call(message) for message in messages]
-        return [
-            each._replace(keys=self.machine.keys(each.call.method, each.request))
-            for each in found
-            if each is not None
-        ]
+        return read_held(messages, self.machine)  # type: ignore[arg-type]  # stands for services
 
     def _append_recovered(self, step: Append) -> int:
         # Named by what it is, so that it is recognised when it is asked again.

@@ -20,6 +20,7 @@ from curp.client.requests import (
     synced_number,
     with_number,
 )
+from curp.core.conflict_keys import keys_of_values
 from curp.core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
 from curp.core.witness_table import WitnessVerdict
 from curp.v1 import curp_pb2 as pb
@@ -36,8 +37,17 @@ _End = Callable[[Any, Any], None]
 class GroupPath:
     """What one client knows of its group."""
 
-    def __init__(self, network: Network, process: Process, current: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        process: Process,
+        current: Callable[[], int],
+        *,
+        misled: bool = False,
+    ) -> None:
+        """``misled``: its callable finds other conflict keys than the server's."""
         self.network = network
+        self.misled = misled
         self.process = process
         self.current = current
         self.knowledge = GroupKnowledge()
@@ -99,12 +109,13 @@ class GroupAttempt:
         self._asked = False
         self._answer: LeaderAnswer | None = None
         self._timer: Timer | None = None
-        numbered = with_number(header, view.number)
+        keys = keys_of_values(["elsewhere"]) if path.misled else _MACHINE.keys(method, body)
+        numbered = with_number(header, view.number, keys)
         call = pb.WitnessedCall(
             header=numbered,
             method=method,
             request=body,
-            conflict_keys=sorted(_MACHINE.keys(method, body)),
+            conflict_keys=sorted(keys),
         )
         record = pb.RecordRequest(configuration=view.number, call=call).SerializeToString()
         limit = RECORD_TIMEOUT_S if timeout_s is None else min(timeout_s, RECORD_TIMEOUT_S)

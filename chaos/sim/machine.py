@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chaos.sim.service import METHODS, Operation, decode
-from curp.core.conflict_keys import keys_of_values
+from curp.core.conflict_keys import covers, keys_of_values, recorded_keys
 from curp.core.entries import Operation as Logged
 from curp.replica.errors import Diverged
 from curp.replica.services import MethodFacts
@@ -46,6 +46,10 @@ class Machine:
     def keys(self, method: str, request: bytes) -> frozenset[int]:
         """See ``Services``."""
         return _keys_of(request, None)
+
+    def covers(self, call: Call, keys: frozenset[int]) -> bool:
+        """See ``Services``."""
+        return covers(recorded_keys(call.conflict_keys), keys)
 
     def conflicts(self) -> Sequence[pb.MethodConflicts]:
         """See ``Services``."""

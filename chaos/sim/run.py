@@ -150,7 +150,8 @@ class _Run:
             dice = Random(self._dice.random())  # noqa: S311 - repeatable, not secret
             setting = self.schedule.setting
             plain = index < setting.plain_clients
-            client = Client(self.world, name, dice, setting, session, plain=plain)
+            misled = index == setting.misled_client
+            client = Client(self.world, name, dice, setting, session, plain=plain, misled=misled)
             self._by_session[index, session] = client
             self.clients.append(client)
         return client

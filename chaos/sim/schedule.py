@@ -164,6 +164,8 @@ class Setting:
     witnesses: int | None = None
     # Clients that know nothing of groups: they send to the leader alone.
     plain_clients: int = 0
+    # One that says other conflict keys than the server finds; None for none.
+    misled_client: int | None = None
     batch_entries: int = 64
     batch_delay_s: float = 0.005
     max_unsynced: int = 1024
@@ -211,6 +213,7 @@ def draw(kind: str, seed: int) -> Schedule:
         batch_delay_s=random.choice((0.0, 0.005, 0.1, 0.5)),
         max_unsynced=random.choice((2, 16, 1024)),
         plain_clients=random.choice((0, 1)) if kind == "curp" else 0,
+        misled_client=random.choice((None, 1)) if kind == "curp" else None,
     )
     calls = _draw_calls(kind, random, setting)
     closings: tuple[tuple[float, str], ...] = ()

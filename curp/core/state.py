@@ -162,7 +162,7 @@ class GroupState:
         client_id = call.client_id
         if client_id not in self.clients:
             return Witnessed.CLIENT_GONE
-        entry = self.table.get(client_id)
+        entry = self.table.find(client_id)
         if entry is None:
             return Witnessed.FRESH
         if call.identity in entry.running:
@@ -202,7 +202,7 @@ class GroupState:
                 self._load_client(item, now)
 
     def _dump_client(self, client_id: int) -> ClientKept:
-        entry = self.table.get(client_id)
+        entry = self.table.find(client_id)
         registered = client_id in self.clients
         if entry is None:
             return ClientKept(client_id, registered, 1, (), ())

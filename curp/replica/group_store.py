@@ -525,7 +525,7 @@ class GroupStore(EmbeddedStore):
         with self._lock:
             if not self.serving or self.leader is None:
                 raise self.not_leader()
-            entry = self._table.get(call.client_id)
+            entry = self._table.find(call.client_id)
             if entry is None:
                 return False
             attempt = entry.running.get(call.identity)

@@ -16,7 +16,7 @@ from curp.wire import witnessed_call
 from curp.witness.client import WitnessClient
 from lease_server.log import get_logger
 
-__all__ = ["Witnesses"]
+__all__ = ["Witnesses", "read_held"]
 
 _log = get_logger("curp.replica")
 _OPTIONS = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500))
@@ -96,15 +96,8 @@ class Witnesses:
             return None
 
     def read(self, messages: Sequence[pb.WitnessedCall]) -> list[WitnessedCall]:
-        """Read requests that a witness held; under the keys that the leader finds."""
-        found = []
-        for message in messages:
-            witnessed = witnessed_call(message)
-            if witnessed is not None:
-                keys = self._services.keys(message.method, message.request)
-                covered = self._services.covers(witnessed.call, keys)
-                found.append(witnessed._replace(keys=keys, covered=covered))
-        return found
+        """Read requests that a witness held; see ``read_held``."""
+        return read_held(messages, self._services)
 
     def close(self) -> None:
         """Let all channels go."""
@@ -155,3 +148,15 @@ class Witnesses:
         if (event, address) in self._noted:
             self._noted.discard((event, address))
             _log.info("witness_back", witness=address)
+
+
+def read_held(messages: Sequence[pb.WitnessedCall], services: Services) -> list[WitnessedCall]:
+    """Read requests that a witness held; under the keys that the leader finds."""
+    found = []
+    for message in messages:
+        witnessed = witnessed_call(message)
+        if witnessed is not None:
+            keys = services.keys(message.method, message.request)
+            covered = services.covers(witnessed.call, keys)
+            found.append(witnessed._replace(keys=keys, covered=covered))
+    return found

@@ -176,6 +176,10 @@ class ClientTable:
         """Return the client's entry, None if it has no state here, or rests."""
         return self._clients.get(client_id)
 
+    def find(self, client_id: int) -> ClientEntry | None:
+        """Return the client's entry, also if it rested; None if nothing is known of it."""
+        return self._clients.get(client_id) or self._wake(client_id)
+
     def entries(self) -> list[ClientEntry]:
         """Return all entries; who rested has one again."""
         for client_id in self._resting:

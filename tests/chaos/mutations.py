@@ -492,6 +492,12 @@ MUTATIONS = (
         "curp",
         _speed_without(Speed.UNREGISTERED),
     ),
+    Mutation(
+        "other keys on the witnesses believed",
+        "§7.3: commutes",
+        "curp",
+        _speed_without(Speed.OTHER_KEYS),
+    ),
     Mutation("waiting answers kept", "§7.4: steps down", "curp", _waiting_answers_kept),
     Mutation("witness not replayed", "§7.5: recovery", "curp", _nothing_replayed),
     Mutation("replay not filtered", "§7.6: trackers", "curp", _replay_not_filtered),
