@@ -97,6 +97,7 @@ class PlannedFault:
 
     ``target`` counts the servers or clients of the deployment, or is LEADER or ALL; ``share`` is a
     probability or a factor, as the kind needs. ``aim``: wait for a call that is there.
+    ``some``: every second client meets it, and the others do not.
     """
 
     at: float
@@ -105,6 +106,7 @@ class PlannedFault:
     target: int
     share: float
     aim: Point | None = None
+    some: bool = False
 
     def __str__(self) -> str:
         """Short enough for a line of a trace."""
@@ -112,6 +114,7 @@ class PlannedFault:
             f"{self.fault.value} of {self.target} at {self.at:.3f}s "
             f"for {self.seconds:.3f}s, {self.share:.2f}"
             + (f", at {self.aim.value}" if self.aim else "")
+            + (", for some clients" if self.some else "")
         )
 
 

@@ -171,7 +171,12 @@ class _Run:
             world.network.weather = [
                 each for each in world.network.weather if each.until > loop.now
             ]
-            world.network.weather.append(Weather(fault, planned.target, until, planned.share))
+            target = planned.target
+            if target == LEADER:
+                target = self._leader(self.servers[0]).index
+            world.network.weather.append(
+                Weather(fault, target, until, planned.share, some=planned.some)
+            )
         elif fault.value.startswith("client"):
             if not self.clients:
                 return
@@ -185,13 +190,16 @@ class _Run:
         else:
             server = self.servers[max(planned.target, 0) % len(self.servers)]
             if planned.target == LEADER:
-                server = next((each for each in self.servers if each.leads()), server)
+                server = self._leader(server)
             if planned.aim is None:
                 self._strike_server(planned, server)
             else:
                 struck: list[Server] = []
                 for each in self.servers if planned.target == ALL else [server]:
                     each.aim(planned.aim, partial(self._strike_aimed, planned, each, struck))
+
+    def _leader(self, otherwise: Server) -> Server:
+        return next((each for each in self.servers if each.leads()), otherwise)
 
     def _strike_aimed(self, planned: PlannedFault, server: Server, struck: list[Server]) -> None:
         if struck:

@@ -261,6 +261,8 @@ def _again(row: PlannedCall, random: Random, setting: Setting, at: float) -> Pla
 def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCall, ...]:
     calls = []
     at = 0.1
+    # A client that only reads is content with a leader that can do no more than that.
+    reader = setting.clients - 1 if kind == "curp" and random.random() < 0.5 else None
     count = _ROWS if kind == "spark" else _CALLS
     atomic = kind not in ("memory", "curp")
     accounts = random.randint(1, 6) if kind != "curp" else random.choice((1, 4, 12, 40))
@@ -269,10 +271,16 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
         at += random.expovariate(count * 3 / _ACTIVE_S)
         if random.random() < 0.02:
             at += random.random() * _ACTIVE_S * 2 / (3 * 0.02 * count)
+        client = random.randrange(setting.clients)
+        if kind == "curp" and random.random() < 0.06:
+            # Comes for this one call, and is never heard of again.
+            client = setting.clients + number
         chance = random.random()
+        if client == reader:
+            chance = 0.0
         method, op, behaviour = "Add", "add", "effect"
         account = f"a{random.randrange(accounts)}"
-        if chance < (0.3 if kind == "curp" else 0.2):
+        if chance < 0.2:
             method, op, behaviour = "Read", "read", "read"
         elif chance < 0.3 and kind != "curp":
             method, op = "Touch", "touch"
@@ -287,10 +295,6 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
                 behaviour = "abort"
             elif fate < 0.1 and method == "Add" and kind != "curp":
                 behaviour = "raise"
-        client = random.randrange(setting.clients)
-        if kind == "curp" and random.random() < 0.06:
-            # Comes for this one call, and is never heard of again.
-            client = setting.clients + number
         slow = random.random()
         work_s = random.expovariate(1 / 0.003)
         if slow < 0.1:
@@ -346,6 +350,10 @@ def _draw_coincidences(random: Random) -> list[PlannedFault]:
         faults.append(PlannedFault(at, Fault.STORE_STALL, seconds, LEADER, 0.5))
         if random.random() < 0.4:
             faults.append(_crash(random, at, ALL, Point.RECOVERING))
+        if random.random() < 0.6:
+            # Some clients find the next leader, the others stay with it.
+            fault = Fault.PARTITION_TO
+            faults.append(PlannedFault(at, fault, seconds, LEADER, 0.9, some=True))
     if random.random() < 0.4:
         # A witness forgets an answer, and before the log has it its leader dies.
         at = 0.3 + random.random() * _ACTIVE_S / 2

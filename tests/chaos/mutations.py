@@ -386,7 +386,9 @@ def _waiting_answers_kept() -> AbstractContextManager[Any]:
 
 
 def _read_lease_for_ever() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(ReadLease, "valid", return_value=True)
+    return unittest.mock.patch.multiple(
+        ReadLease, valid=lambda self, now: True, over=lambda self, now: False
+    )
 
 
 def _collected_before_synced() -> AbstractContextManager[Any]:
@@ -553,7 +555,7 @@ _SEEDS = {
     "configuration unchecked": 1,
     "refusal not logged": 3,
 }
-MUTATIONS = tuple(each._replace(seed=_SEEDS[each.name]) for each in MUTATIONS)
+MUTATIONS = tuple(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS)
 
 
 def seeds_to_find(mutation: Mutation, limit: int = WITHIN) -> tuple[int, str] | None:
