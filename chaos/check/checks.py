@@ -29,6 +29,7 @@ class _Call:
 
     __slots__ = (
         "answers",
+        "begins",
         "callers",
         "effects",
         "ends",
@@ -45,6 +46,7 @@ class _Call:
         self.callers = 0
         # Several, where several callers ask for it under one key.
         self.ends: list[tuple[int, dict[str, Any]]] = []
+        self.begins: list[tuple[int, dict[str, Any]]] = []
         self.effects: list[tuple[int, dict[str, Any]]] = []
         self.answers: list[tuple[int, dict[str, Any]]] = []
         self.resolved: list[tuple[int, dict[str, Any]]] = []
@@ -87,6 +89,8 @@ def _gather(history: History) -> _Calls:
                 call.started, call.start = at, event
         elif kind == "end":
             call.ends.append((at, event))
+        elif kind == "begin":
+            call.begins.append((at, event))
         elif kind == "effect":
             call.effects.append((at, event))
         elif kind == "answer":
@@ -113,7 +117,11 @@ def _nothing_lost(calls: _Calls, history: History) -> Iterator[Violation]:
 
 
 def _nothing_doubled(calls: _Calls, history: History) -> Iterator[Violation]:
-    """Nothing promised once has two effects; nothing at all has one after its answer."""
+    """Nothing promised once has two effects; nothing at all begins after its answer.
+
+    One that a suspended server had begun before may have its effect later: nobody can
+    stop that. Where no beginnings are recorded, the effects count.
+    """
     for call in calls.values():
         if call.start.get("promise") == "once":
             if len(call.effects) > 1:
@@ -121,7 +129,7 @@ def _nothing_doubled(calls: _Calls, history: History) -> Iterator[Violation]:
                 yield Violation("doubled", f"call {call.number}", text)
             continue
         told = [at for at, outcome, _ in call.told() if outcome in _RAN]
-        if told and any(at > min(told) for at, _ in call.effects):
+        if told and any(at > min(told) for at, _ in call.begins or call.effects):
             yield Violation("doubled", f"call {call.number}", "ran again after it was answered")
 
 

@@ -10,6 +10,7 @@ would be one of the defects that are looked for. ``at`` is seconds of any one cl
 |---|---|---|
 | ``start`` | at, call, op, account, amount, promise | a caller asks for an operation |
 | ``end`` | at, call, outcome, code, value, reason | its caller is told |
+| ``begin`` | at, call | a server begins to run it (optional, for what may run again) |
 | ``effect`` | at, call, account, version | it has had an effect, durable |
 | ``answer`` | at, call, outcome, code, value | a server sends an answer of its handler's |
 | ``resolved`` | at, call, outcome, value | a caller asked later what became of it |
@@ -75,6 +76,10 @@ class History:
                 "reason": reason,
             }
         )
+
+    def begin(self, at: float, call: int) -> None:
+        """Note that a server begins to run an operation that may run again."""
+        self.events.append({"event": "begin", "at": at, "call": call})
 
     def effect(self, at: float, call: int, account: str, version: int) -> None:
         """Note an effect."""

@@ -414,6 +414,8 @@ class Server:
     ) -> None:
         """Work for a time, have the effect, work a little more, return."""
         plan = self.world.plan(operation.call)
+        if attempt.policy.kind is Kind.IDEMPOTENT and plan.op == "touch":
+            self.world.history.begin(self.world.loop.now, operation.call)
         self.process.after(plan.work_s, self._effect, attempt, operation, go_on, task)
 
     def _effect(

@@ -63,6 +63,22 @@ def test_a_resolution_after_a_crash_says_only_what_is_known(tmp_path, default, o
     life.store.close()
 
 
+@pytest.mark.parametrize(
+    ("default", "outcome"),
+    [("idempotent", Outcome.UNKNOWN), ("plain", Outcome.NOT_EXECUTED)],
+)
+def test_a_session_is_known_before_its_first_record(tmp_path, default, outcome):
+    """A crash can have taken the trace of a session's very first call, too (§3, §5)."""
+    life = Life(f"sqlite:///{tmp_path / 'store.db'}", default)
+    session = life.authority.open_session("query/1").client_id
+    life.store.close()
+    life.open()
+    assert life.authority.open_session("query/1").client_id == session
+    resolved = Call(session, b"", None, b"row 1")
+    assert life.drive(resolve(life.store, resolved, _PLAIN)).outcome is outcome
+    life.store.close()
+
+
 def test_a_resolution_of_a_client_of_this_incarnation_is_certain(tmp_path):
     """What this incarnation did not run, and no other can have, was not executed (§4)."""
     life = Life(f"sqlite:///{tmp_path / 'store.db'}", "idempotent")

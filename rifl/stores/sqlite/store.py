@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lease_server.log import get_logger
+from lease_server.sessions import SessionState
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientEntry, Kept, Leases
 from rifl.core.errors import (
@@ -115,6 +116,7 @@ class SqliteStore(GroupCommits):
             self._main.name_others([name for name in self._databases if name != self._main.name])
             for database in self._databases.values():
                 self._recover(database)
+            self._recover_sessions()
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             raise opening_error(self._main.path, error) from error
         self._bound = True
@@ -410,6 +412,13 @@ class SqliteStore(GroupCommits):
             )
             self._databases[database.name] = database
         self._named[url] = database
+
+    def _recover_sessions(self) -> None:
+        # Known before its first record: what an earlier incarnation ran of it, without an
+        # intent, may have left no trace (see ``may_have_run``).
+        for row in self.leases.load_sessions():
+            if row.state is SessionState.OPEN:
+                self._table.entry(row.client_id)
 
     def _recover(self, database: Database) -> None:
         verdict = refusal_record(
