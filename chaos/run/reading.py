@@ -75,6 +75,8 @@ def _check(scenario: Scenario) -> None:
         raise BadScenario("atomic methods are there over sqlite only")
     if deployment.store == "sqlite" and scenario.topology == "server" and deployment.servers > 1:
         raise BadScenario("one server at a time owns an SQLite store")
+    if deployment.term_s <= 0 or (scenario.topology == "group" and deployment.term_s != 60.0):
+        raise BadScenario("term_s is more than 0, and of servers only")
     if deployment.clocks_apart_s and (scenario.topology, deployment.store) != ("group", "redis"):
         raise BadScenario("clocks are apart on several machines only: of a group over redis")
     if not 0 < scenario.seconds <= 60:

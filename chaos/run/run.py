@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from chaos.check import History
-from chaos.group_processes import NoLeader
-from chaos.run.clients import Clients, Stuck
+from chaos.run.clients import Clients
 from chaos.run.deployment import Deployment
 from chaos.run.group import Group
 from chaos.run.judge import judge, told
-from chaos.run.process import DidNotStart
 from chaos.run.scenario import Scenario
 from chaos.run.servers import Servers
 from chaos.run.spark_job import SparkJob
@@ -68,7 +66,7 @@ def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> R
             deployment: Deployment = _TOPOLOGIES[scenario.topology](scenario, directory, proxy)
             with deployment:
                 _Run(result, deployment, directory, progress).go()
-    except (Stuck, NoLeader, DidNotStart, OSError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever stopped the run, it did not hold
         result.problems.append(f"{type(error).__name__}: {error}")
     finally:
         shutil.rmtree(directory, ignore_errors=True)

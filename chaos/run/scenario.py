@@ -91,6 +91,8 @@ class Deployed:
     witnesses: int = 0
     # How payments are declared: plain, idempotent or atomic; grpc leaves rifl out.
     method: str = "plain"
+    # Of servers: how long a client's lease is.
+    term_s: float = 60.0
     # Of a group: each replica's monotonic clocks are so far ahead of the one before it.
     clocks_apart_s: int = 0
 

@@ -66,6 +66,7 @@ class Servers:
             command = [sys.executable, "-m", "chaos.run.service"]
             command += ["--listen", f"127.0.0.1:{port}", "--ledger", str(self.ledger)]
             command += ["--store", store, "--method", deployed.method]
+            command += ["--term", str(deployed.term_s)]
             self._add(name, Process(name, command, directory))
             self.links[name] = proxy.link(name, port)
         self.targets = [

@@ -110,6 +110,7 @@ def main() -> int:
     parser.add_argument(
         "--method", choices=("plain", "idempotent", "atomic", "grpc"), default="plain"
     )
+    parser.add_argument("--term", type=float, default=60.0, help="seconds of a client's lease")
     options = parser.parse_args()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     bank = LedgerBank(options.ledger, recorded=options.method == "atomic")
@@ -119,6 +120,7 @@ def main() -> int:
             dedup = stack.enter_context(
                 rifl.Deduplicator(
                     options.store,
+                    term_s=options.term,
                     methods={
                         "/bank.v1.Bank/Deposit": options.method,
                         "/bank.v1.Bank/Balance": "idempotent",
