@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, default=1_000_000, help="in one session; 0: skip")
     parser.add_argument("--keys-s", type=float, default=3600.0, help="end with fewer after that")
+    parser.add_argument("--keys-store", choices=("memory", "sqlite"), help="one; else both")
     parser.add_argument("--only", choices=("memory", "sqlite", "micro", "workers", "keys"))
     options = parser.parse_args()
     require_java()
@@ -66,6 +67,7 @@ def main() -> int:
             results["keys"] = {
                 store.partition(":")[0]: _keys(spark, options, store)
                 for store in ("memory:", f"sqlite:///{directory}/keys.db")
+                if options.keys_store in (None, store.partition(":")[0])
             }
         spark.stop()
     _print(results)
