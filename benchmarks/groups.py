@@ -2,7 +2,8 @@
 
 Latency over injected delay on every hop; throughput and processor time on one machine;
 the share of answers that took one round trip, by how skewed the keys are; the pause
-after a leader is killed. Prints a table, and one JSON object as its last line.
+after a leader is killed; how soon a replica leads over a long log. Prints a table, and
+one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rich.console import Console
 import rifl
 from benchmarks.callers import Load, run_sync
 from benchmarks.keyed import PUT, PUT_SYNCED
+from benchmarks.recovery import recovery
 from chaos.group_processes import GroupProcesses
 from chaos.redis_server import RedisServer
 from curp.client import statistics
@@ -38,6 +40,8 @@ from rifl.v1 import rifl_pb2
 _KEYS = 1000
 _DELAYS_MS = (0, 1, 5)
 _SKEWS = (0.0, 0.5, 0.8, 0.99)
+_PARTS = ("latency", "throughput", "share", "failover", "recovery")
+_STARTS = 3
 _CALLERS = (1, 16, 64)
 _RECONNECT = (
     ("grpc.initial_reconnect_backoff_ms", 20),
@@ -225,7 +229,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.groups", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--only", choices=("latency", "throughput", "share", "failover"))
+    parser.add_argument("--only", choices=_PARTS)
+    parser.add_argument("--entries", type=int, default=100_000, help="in the log to recover from")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 100)
     directory = Path(tempfile.mkdtemp(prefix="curp-bench-"))
@@ -262,6 +267,14 @@ def main() -> int:
             result["failover_s"] = failover(directory, options.kills)
             longest = max(result["failover_s"])
             console.print(f"leader killed {options.kills} times: at most {longest:.2f} s")
+        if wanted("recovery"):
+            for way, starts in recovery(directory, options.entries, _STARTS).items():
+                result[f"recovery_{way}"] = [start._asdict() for start in starts]
+                slowest = max(starts)
+                console.print(
+                    f"{slowest.entries:,} entries, recovered from the {way}: at most "
+                    f"{slowest.seconds:.2f} s, {slowest.cpu_s:.2f} s of processor time"
+                )
     except (grpc.RpcError, RuntimeError) as error:
         console.print(f"{error}", style="red")
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import rifl
 from curp.v1 import options_pb2
 from rifl.v1 import rifl_pb2
 
-__all__ = ["PUT", "PUT_SYNCED", "main"]
+__all__ = ["PUT", "PUT_SYNCED", "Map", "declare", "handlers", "main"]
 
 _SERVICE = "bench.v1.Keyed"
 PUT = f"/{_SERVICE}/Put"
@@ -25,7 +26,8 @@ PUT_SYNCED = f"/{_SERVICE}/PutSynced"
 _THREADS = 80
 
 
-def _declare() -> None:
+def declare() -> None:
+    """Describe the service, once a process."""
     file = descriptor_pb2.FileDescriptorProto(
         name="bench/v1/keyed.proto",
         package="bench.v1",
@@ -44,20 +46,33 @@ def _declare() -> None:
     descriptor_pool.Default().AddSerializedFile(file.SerializeToString())
 
 
-class _Map:
+class Map:
+    """What is replicated: a value for each key; putting one answers with the one before."""
+
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
 
     def put(self, request: rifl_pb2.MetadataEntry, context: Any) -> rifl_pb2.MetadataEntry:
+        """Put a value."""
         before = self._values.get(request.key, b"")
         self._values[request.key] = request.value
         return rifl_pb2.MetadataEntry(key=request.key, value=before)
 
     def reset(self) -> None:
+        """Begin anew."""
         self._values = {}
 
+    def snapshot(self) -> bytes:
+        """Return all of it."""
+        return json.dumps({key: value.hex() for key, value in self._values.items()}).encode()
 
-def _handlers(values: _Map) -> dict[str, Any]:
+    def restore(self, snapshot: bytes) -> None:
+        """Take all of it from a snapshot."""
+        self._values = {key: bytes.fromhex(text) for key, text in json.loads(snapshot).items()}
+
+
+def handlers(values: Map) -> dict[str, Any]:
+    """Return the methods of the service."""
     handler = grpc.unary_unary_rpc_method_handler(
         values.put,
         rifl_pb2.MetadataEntry.FromString,
@@ -74,8 +89,8 @@ def main() -> int:
     parser.add_argument("--log", default="")
     parser.add_argument("--witness", action="append", default=[])
     options = parser.parse_args()
-    _declare()
-    values = _Map()
+    declare()
+    values = Map()
     guard: Any
     if options.log:
         guard = curp.Replica(
@@ -94,9 +109,9 @@ def main() -> int:
             options=[("grpc.so_reuseport", 0)],
         )
         to = guard.registrar(server) if options.log else server
-        to.add_registered_method_handlers(_SERVICE, _handlers(values))
+        to.add_registered_method_handlers(_SERVICE, handlers(values))
         to.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(_SERVICE, _handlers(values)),)
+            (grpc.method_handlers_generic_handler(_SERVICE, handlers(values)),)
         )
         guard.add_to_server(server)
         port = server.add_insecure_port(options.listen)

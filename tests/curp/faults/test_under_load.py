@@ -157,3 +157,31 @@ def test_a_leader_cut_off_from_the_log(tmp_path: Path, redis_server: RedisServer
         until(follows, "the old leader follows", WAIT_S)
         load.await_answers(SOME, WAIT_S)
         exact(load)
+
+
+def test_a_leader_cut_off_from_its_witness_dies(tmp_path: Path) -> None:
+    """Its calls are synced; the next one waits for the witness, visibly, and serves then (1, 5)."""
+    log = f"sqlite:///{tmp_path / 'log'}?group=bank"
+    with FaultyPath() as path:
+        group = GroupProcesses(tmp_path, MODULE, log, replicas=2)
+        group.listed[0] = path.target
+        port = int(group.witnesses[0].rpartition(":")[2])
+        path.lead_to(port)
+        with group, Load(group.replicas, callers=4, accounts=32) as load:
+            load.await_answers(SOME, WAIT_S)
+            path.lead_to(None)
+            path.reset()
+            load.await_answers(SOME, WAIT_S)
+            leader = group.leader(timeout_s=WAIT_S)
+            group.kill(leader)
+            successor = next(each for each in group.replicas if each != leader)
+
+            def waits() -> bool:
+                found = group.status(successor)
+                return found is not None and "a witness of" in found.waiting_for
+
+            until(waits, "it says what it waits for", WAIT_S)
+            path.lead_to(port)
+            assert group.leader(timeout_s=WAIT_S) == successor
+            load.await_answers(SOME, WAIT_S)
+            exact(load)
