@@ -170,6 +170,11 @@ class RawClient:
         reply = lease_server_pb2.OpenSessionReply.FromString(raw)
         self.client_id, self.token = reply.client_id, reply.token
 
+    def try_session(self, name: str) -> Reply:
+        """Ask for a named session, which may be refused."""
+        request = lease_server_pb2.OpenSessionRequest(name=name)
+        return self.call(f"{_LEASES}/OpenSession", request.SerializeToString(), bare=True)
+
     def close_session(self, name: str) -> Reply:
         """Close a named session."""
         request = lease_server_pb2.CloseSessionRequest(name=name)

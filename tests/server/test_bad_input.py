@@ -102,7 +102,8 @@ def echo(request, tmp_path):
         yield Echo(kind, where, stack)
 
 
-def _bad_headers(client):
+def bad_headers(client):
+    """Name what may be wrong with a header, each with one that is."""
     good = client.header(1)
     yield "empty", b""
     yield "truncated", good[:-3]
@@ -136,7 +137,7 @@ def test_every_malformed_header_is_refused(echo):
     """A malformed header is BAD_HEADER, runs nothing and leaves nothing behind (§3, §4.1)."""
     stranger = echo.connect()
     before, runs = echo.entries, len(echo.runs)
-    for name, raw in _bad_headers(stranger):
+    for name, raw in bad_headers(stranger):
         reply = stranger.call(_METHOD, b"x", raw=raw)
         assert reply.refusal == _BAD, name
     assert echo.entries == before

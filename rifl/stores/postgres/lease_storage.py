@@ -225,8 +225,8 @@ class PostgresLeaseStorage:
 
     def _put(self, row: SessionRow, policy: SessionPolicy | None) -> SessionRow:
         result, standing = self._rows(
-            "SELECT * FROM @.put_session_1(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
-            "%s::int8, %s::int8)",
+            "SELECT * FROM @.put_session_2(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
+            "%s::int8, %s::int8, %s::int8, %s::int8)",
             row.client_id,
             row.peer,
             row.name,
@@ -236,6 +236,8 @@ class PostgresLeaseStorage:
             policy is not None,
             policy.max_names if policy else 0,
             policy.max_open_per_peer if policy else 0,
+            policy.max_open if policy else 0,
+            policy.max_names_per_peer if policy else 0,
         )[0]
         if result == "full":
             raise TooManySessions("too many named sessions; close some")

@@ -255,6 +255,8 @@ class RedisLeaseStorage:
             policy.max_names,
             policy.max_open_per_peer,
             row.peer.hex(),
+            policy.max_open,
+            policy.max_names_per_peer,
         )
         if reply[0] == b"ended":
             raise SessionClosed(f"session {row.name!r} is closed or past its retention")

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
+from tests.stores.hostile import Hostile
 from tests.stores.limits import Limits
 
 _PLACES = 3
@@ -34,3 +35,7 @@ class TestPostgreSQL(Limits):
         for _ in range(_PLACES):
             stack.push_async_callback(pool.putconn, await pool.getconn(20))
         return stack
+
+
+class TestHostile(Hostile):
+    """``postgresql://``: callers at their worst."""

@@ -35,7 +35,9 @@ from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared
     test_commits_are_told_with_their_duration,
     test_keys_are_bounded_by_count_and_bytes,
     test_large_seqs_keep_their_digits,
+    test_names_of_sessions_are_bounded_for_each_peer,
     test_of_many_that_find_a_dead_replica_one_takes_over,
+    test_open_sessions_are_bounded_for_all_together,
     test_open_sessions_are_bounded_for_each_peer,
     test_sessions_are_shared_and_close_for_all,
 )

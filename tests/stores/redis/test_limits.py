@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
+from tests.stores.hostile import Hostile
 from tests.stores.limits import Limits
 from tests.stores.redis.servers import ClusterServers, RedisServer, SentinelServer
 
@@ -77,3 +78,7 @@ class TestCluster(_Rooms):
     def url(self, cluster, request):
         """Return the URL of a store of its own."""
         return cluster.url(namespace=request.node.name[-30:], beat_s=0.1)
+
+
+class TestHostile(Hostile):
+    """``redis://``: callers at their worst."""

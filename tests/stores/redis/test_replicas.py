@@ -373,3 +373,50 @@ def test_open_sessions_are_bounded_for_each_peer(replicas):
             opened(number, b"greedy")
     assert opened(20, b"other") == 20
     assert sorted(leases.known_clients()) == [1, 2, 20]
+
+
+@pytest.mark.parametrize(
+    ("bound", "greedy_gets", "another_gets"),
+    [
+        # What one peer leaves behind, however often it closes what it opens.
+        ({"max_open_per_peer": 1, "max_names_per_peer": 3, "max_names": 9}, 3, 3),
+        ({"max_open_per_peer": 1, "max_names_per_peer": 4, "max_names": 5}, 4, 1),
+    ],
+)
+def test_names_of_sessions_are_bounded_for_each_peer(replicas, bound, greedy_gets, another_gets):
+    """Closed ones too, until they are forgotten: then there is room again (DESIGN §5, §9)."""
+    leases = replicas().store.leases
+    policy = SessionPolicy(max_open=5, **bound)
+
+    def opened_and_closed(first, peer):
+        number = first
+        while True:
+            row = SessionRow(number, f"s{number}", peer, SessionState.OPEN, 60.0, 1.0)
+            try:
+                leases.open_session(row, policy)
+            except TooManySessions:
+                return number - first
+            leases.close_session(row.name, peer, 1.0)
+            number += 1
+
+    assert opened_and_closed(1, b"greedy") == greedy_gets
+    assert opened_and_closed(100, b"another") == another_gets
+    leases.forget_session(1)
+    assert opened_and_closed(200, b"greedy") == 1
+
+
+def test_open_sessions_are_bounded_for_all_together(replicas):
+    """Many peers do not hold more than one may (DESIGN §9); a close makes room."""
+    leases = replicas().store.leases
+    policy = SessionPolicy(max_open_per_peer=2, max_open=3)
+
+    def opened(number):
+        peer = b"peer %d" % number
+        row = SessionRow(number, f"s{number}", peer, SessionState.OPEN, 60.0, 1.0)
+        return leases.open_session(row, policy).client_id
+
+    assert [opened(number) for number in (1, 2, 3)] == [1, 2, 3]
+    with pytest.raises(TooManySessions):
+        opened(4)
+    leases.close_session("s2", b"peer 2", 1.0)
+    assert opened(5) == 5

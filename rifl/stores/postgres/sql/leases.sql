@@ -124,13 +124,14 @@ $$;
 
 -- Insert or update a session; its id, and 'full' where there is no room for it.
 -- p_limited: an opening, which also makes the client row.
-CREATE OR REPLACE FUNCTION @schema@.put_session_1(
+CREATE OR REPLACE FUNCTION @schema@.put_session_2(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    OUT result text, OUT standing bigint
+    p_max_open_of_all bigint, p_max_names_of_peer bigint, OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known @schema@.sessions;
+    held record;
 BEGIN
     -- One at a time: names are unique, and bounded in number.
     LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
@@ -153,11 +154,15 @@ BEGIN
         standing := p_client;
     END IF;
     IF known.client_id IS NULL THEN
-        IF p_opening AND (
-            (SELECT count(*) FROM @schema@.sessions) >= p_max_names
-            OR (SELECT count(*) FROM @schema@.sessions WHERE peer = p_peer AND state = 'open')
-               >= p_max_open) THEN
-            result := 'full'; RETURN;
+        IF p_opening THEN
+            SELECT count(*) AS names, count(*) FILTER (WHERE state = 'open') AS open,
+                count(*) FILTER (WHERE peer = p_peer) AS peers_names,
+                count(*) FILTER (WHERE peer = p_peer AND state = 'open') AS peers_open
+            INTO held FROM @schema@.sessions;
+            IF held.names >= p_max_names OR held.open >= p_max_open_of_all
+               OR held.peers_names >= p_max_names_of_peer OR held.peers_open >= p_max_open THEN
+                result := 'full'; RETURN;
+            END IF;
         END IF;
         INSERT INTO @schema@.sessions
         VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed);
@@ -185,6 +190,17 @@ BEGIN
         WHERE client_id = p_client;
     END IF;
 END $$;
+
+-- What releases before this one call.
+CREATE OR REPLACE FUNCTION @schema@.put_session_1(
+    p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
+    p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
+    OUT result text, OUT standing bigint
+) LANGUAGE sql AS $$
+    SELECT * FROM @schema@.put_session_2(
+        p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
+        p_max_open, p_max_names, p_max_names)
+$$;
 
 -- The secrets, newest first; the first call ever makes one, p_rotate adds one.
 CREATE OR REPLACE FUNCTION @schema@.secrets_1(p_fresh bytea, p_rotate boolean)

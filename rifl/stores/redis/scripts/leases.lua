@@ -80,7 +80,12 @@ if what == 'forget' then
       end
     end
     local row = redis.call('HGET', sessions, field)
-    if row and string.match(row, '^(%d+)|') == ARGV[6] then redis.call('HDEL', sessions, field) end
+    if row and string.match(row, '^(%d+)|') == ARGV[6] then
+      redis.call('HDEL', sessions, field)
+      local peer = string.match(field, '^(%x*)|')
+      local names = global .. 'names-of'
+      if redis.call('HINCRBY', names, peer, -1) <= 0 then redis.call('HDEL', names, peer) end
+    end
     redis.call('HDEL', global .. 'session-ids', ARGV[6])
   end
   redis.call('ZREM', due, ARGV[6])

@@ -1,8 +1,10 @@
 -- Insert or update a named session; the row that stands. A row is "id|state|rest",
 -- opaque but for that. ARGV: 5 field, 6 id, 7 row, 8 max names, 9 max open of the
--- peer, 10 the peer. A new one of a number that its series is closed up to: 'ended'.
+-- peer, 10 the peer, 11 max open of all, 12 max names of the peer. A new one of a number that its series is closed up to: 'ended'.
 if went_backwards() then return {'backwards', '0'} end
 local sessions, ids, open = global .. 'sessions', global .. 'session-ids', global .. 'open-of'
+local names, all_open = global .. 'names-of', global .. 'open'
+local function counted(value) return tonumber(value or '0') end
 local field = ARGV[5]
 local standing = redis.call('HGET', sessions, field)
 if not standing then
@@ -19,13 +21,17 @@ if standing then
 else
   if series and closed_up_to(series) >= number then return reply('ended') end
   if redis.call('HLEN', sessions) >= tonumber(ARGV[8])
-    or tonumber(redis.call('HGET', open, ARGV[10]) or '0') >= tonumber(ARGV[9])
+    or counted(redis.call('HGET', open, ARGV[10])) >= tonumber(ARGV[9])
+    or counted(redis.call('GET', all_open)) >= tonumber(ARGV[11])
+    or counted(redis.call('HGET', names, ARGV[10])) >= tonumber(ARGV[12])
   then return reply('full') end
 end
 if string.match(ARGV[7], '^%d+|open|') then peer_open = peer_open + 1 end
 if peer_open ~= 0 and redis.call('HINCRBY', open, ARGV[10], peer_open) <= 0 then
   redis.call('HDEL', open, ARGV[10])
 end
+if peer_open ~= 0 and redis.call('INCRBY', all_open, peer_open) < 0 then redis.call('DEL', all_open) end
+if not standing then redis.call('HINCRBY', names, ARGV[10], 1) end
 if series and string.match(ARGV[7], '^%d+|open|') then
   redis.call('ZADD', open_numbers(series), 0, number .. '|' .. ARGV[6])
 elseif series then
