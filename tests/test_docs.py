@@ -1,4 +1,4 @@
-"""The docs name what there is (issue 3, docs)."""
+"""The docs name what there is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_no_error_is_made_up() -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    """operations.md lists each metric by the name it is exported under (issue 3)."""
+    """operations.md lists each metric by the name it is exported under."""
     registry = CollectorRegistry()
     PrometheusObserver(registry)
     text = (DOCS / "operations.md").read_text()
@@ -54,7 +54,7 @@ def test_every_metric_is_listed() -> None:
 
 
 def test_every_exit_code_is_listed() -> None:
-    """operations.md lists the exit codes of the command (issue 3)."""
+    """operations.md lists the exit codes of the command."""
     rows = re.findall(r"^\| (\d) \|", (DOCS / "operations.md").read_text(), re.MULTILINE)
     assert [int(row) for row in rows] == list(ExitCode)
 
@@ -67,13 +67,13 @@ def test_every_exit_code_is_listed() -> None:
     ],
 )
 def test_every_option_of_a_url_is_listed(name: str, options: dict[str, object]) -> None:
-    """A store's page has what each option of its URL costs (issue 3)."""
+    """A store's page has what each option of its URL costs."""
     rows = re.findall(r"^\| `([a-z_]+)` \|", (DOCS / name).read_text(), re.MULTILINE)
     assert set(options) <= set(rows)
 
 
 def test_every_field_of_a_policy_is_listed() -> None:
-    """policies.md has each option beside the policy's field (issue 3)."""
+    """policies.md has each option beside the policy's field."""
     text = (DOCS / "policies.md").read_text()
     names = {field.name for field in dataclasses.fields(MethodPolicy)}
     names |= set(options_pb2.ExactlyOnce.DESCRIPTOR.fields_by_name)
@@ -81,13 +81,13 @@ def test_every_field_of_a_policy_is_listed() -> None:
 
 
 def test_every_fault_is_listed() -> None:
-    """testing.md has each fault of the kit (issue 3)."""
+    """testing.md has each fault of the kit."""
     rows = re.findall(r"^\| `([A-Z_]+)` \|", (DOCS / "testing.md").read_text(), re.MULTILINE)
     assert rows == [fault.name for fault in Fault]
 
 
 def test_every_page_and_example_is_linked_from_the_readme() -> None:
-    """Nobody has to look for a page (issue 3)."""
+    """Nobody has to look for a page."""
     text = README.read_text()
     examples = {
         path.stem
@@ -100,6 +100,6 @@ def test_every_page_and_example_is_linked_from_the_readme() -> None:
 
 @pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each relative link names a file that is there (issue 3)."""
+    """Each relative link names a file that is there."""
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target

@@ -1,4 +1,4 @@
-"""Prometheus metrics over real servers and clients (issue 3, tools; DESIGN §9)."""
+"""Prometheus metrics over real servers and clients (DESIGN §9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry: attributes on both sides, one trace for all attempts (issue 3, DESIGN §9)."""
+"""OpenTelemetry: attributes on both sides, one trace for all attempts (DESIGN §9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec between the wire and the core (DESIGN §3; issue 2, what bad input gets)."""
+"""The codec between the wire and the core (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def only_valid_or_bad_header(value: bytes) -> None:
 @example(b"\x08" + b"\xff" * 11)
 @example(b"\xff" * 5000)
 def test_garbage_is_a_bad_header(value: bytes) -> None:
-    """No bytes raise anything but BadHeader (issue 2, what bad input gets)."""
+    """No bytes raise anything but BadHeader."""
     only_valid_or_bad_header(value)
 
 
@@ -81,7 +81,7 @@ def test_garbage_is_a_bad_header(value: bytes) -> None:
 @given(_HEADERS, st.data())
 def test_mutated_headers_are_valid_or_bad(value: bytes, data: st.DataObject) -> None:
     """Headers with any numbers, cut, spliced or with bytes changed, either keep all rules
-    or are BadHeader (issue 2, what bad input gets)."""
+    or are BadHeader."""
     only_valid_or_bad_header(value)
     mutated = bytearray(value)
     for at, byte in data.draw(
@@ -138,7 +138,7 @@ def test_a_truncated_header_is_bad_at_every_length_or_means_less() -> None:
 
 
 def test_an_oversized_header_is_refused_unread() -> None:
-    """More than 4096 bytes are refused even if they would parse (issue 2)."""
+    """More than 4096 bytes are refused even if they would parse."""
     padding = b"\xfa\x06" + b"\xa0\x1f" + bytes(4000)
     assert wire.parse_call(header(seq=1) + padding, METHOD, REQUEST).seq == 1
     with pytest.raises(BadHeader):

@@ -1,4 +1,4 @@
-"""Looking into a store from outside its server (issue 3, tools)."""
+"""Looking into a store from outside its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``rifl`` command as people and scripts run it (issue 3, tools)."""
+"""The ``rifl`` command as people and scripts run it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def url(tmp_path: Path) -> str:
 
 
 def test_inspect_shows_what_the_store_holds(url: str, capsys: Any) -> None:
-    """Clients, sessions and calls in progress are listed, with sizes and ages (issue 3)."""
+    """Clients, sessions and calls in progress are listed, with sizes and ages."""
     assert main(["inspect", url]) == ExitCode.DONE
     text = capsys.readouterr().out
     for expected in ("owned by", "nobody", "orders (open)", "1/4", "/bank.Bank/Deposit", "0s"):
@@ -43,7 +43,7 @@ def test_inspect_shows_what_the_store_holds(url: str, capsys: Any) -> None:
 
 
 def test_inspect_for_programs(url: str, capsys: Any) -> None:
-    """--json prints one object with the same (issue 3)."""
+    """--json prints one object with the same."""
     assert main(["inspect", url, "--json"]) == ExitCode.DONE
     found = json.loads(capsys.readouterr().out)
     assert found["summary"]["records"] == 3
@@ -53,7 +53,7 @@ def test_inspect_for_programs(url: str, capsys: Any) -> None:
 
 
 def test_show_a_client_and_a_call(url: str, capsys: Any) -> None:
-    """show names what is acknowledged and recorded; a response only if asked for (issue 3)."""
+    """show names what is acknowledged and recorded; a response only if asked for."""
     assert main(["show", url, "1"]) == ExitCode.DONE
     assert "below 4, and 5-5 above" in capsys.readouterr().out
     assert main(["show", url, "1/7"]) == ExitCode.DONE
@@ -70,7 +70,7 @@ def test_show_a_client_and_a_call(url: str, capsys: Any) -> None:
 
 
 def test_release_warns_and_wants_to_be_sure(url: str, capsys: Any) -> None:
-    """Without --yes nothing is forgotten, with it the one call is (issue 3)."""
+    """Without --yes nothing is forgotten, with it the one call is."""
     assert main(["release", url, "1/4"]) == ExitCode.USAGE
     assert "RUNS AGAIN" in capsys.readouterr().err
     assert main(["release", url, "1/4", "--yes"]) == ExitCode.DONE
@@ -79,7 +79,7 @@ def test_release_warns_and_wants_to_be_sure(url: str, capsys: Any) -> None:
 
 
 def test_release_is_refused_while_owned(url: str, capsys: Any) -> None:
-    """A running server would not notice, so its store is left alone (issue 3)."""
+    """A running server would not notice, so its store is left alone."""
     with rifl.Deduplicator(url):
         assert main(["release", url, "1/6", "--yes"]) == ExitCode.OWNED
         error = capsys.readouterr().err
@@ -90,7 +90,7 @@ def test_release_is_refused_while_owned(url: str, capsys: Any) -> None:
 
 
 def test_export_to_csv_and_parquet(url: str, tmp_path: Path, capsys: Any) -> None:
-    """Both files hold one row a call, with the same values (issue 3)."""
+    """Both files hold one row a call, with the same values."""
     out = tmp_path / "calls.csv"
     assert main(["export", url, "--out", str(out), "--responses"]) == ExitCode.DONE
     with out.open(newline="") as file:
@@ -112,7 +112,7 @@ def test_export_to_csv_and_parquet(url: str, tmp_path: Path, capsys: Any) -> Non
 def test_parquet_without_its_extra(
     url: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where pyarrow is not installed, the error names the extra (issue 3)."""
+    """Where pyarrow is not installed, the error names the extra."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["export", url, "--out", str(tmp_path / "a.parquet")]) == ExitCode.MISSING_EXTRA
     assert "rifl[export]" in capsys.readouterr().err
@@ -139,7 +139,7 @@ def test_parquet_without_its_extra(
 def test_errors_are_one_line_and_a_code(
     url: str, capsys: Any, arguments: list[str], code: ExitCode
 ) -> None:
-    """What cannot be done is one line on standard error and a documented code (issue 3)."""
+    """What cannot be done is one line on standard error and a documented code."""
     assert main([url if argument == "URL" else argument for argument in arguments]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -169,7 +169,7 @@ def test_a_text_may_be_a_seq_or_a_key() -> None:
 
 
 def test_on_a_terminal_it_is_a_table(url: str) -> None:
-    """The installed module draws a table where its output is a terminal (issue 3)."""
+    """The installed module draws a table where its output is a terminal."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "rifl", "inspect", url], stdout=follower, cwd=ROOT

@@ -321,7 +321,7 @@ def test_retries_run_out_with_the_last_status(connect: Connect) -> None:
 
 
 def test_an_attempt_has_a_timeout_of_its_own(connect: Connect) -> None:
-    """A hanging attempt is given up and retried within the deadline (issue 2, Client)."""
+    """A hanging attempt is given up and retried within the deadline."""
     release = threading.Event()
 
     def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
@@ -339,7 +339,7 @@ def test_an_attempt_has_a_timeout_of_its_own(connect: Connect) -> None:
 
 
 def test_hedges_are_the_same_call(connect: Connect) -> None:
-    """A slow attempt is joined by a second one of the same identity (issue 2, Client)."""
+    """A slow attempt is joined by a second one of the same identity."""
     release = threading.Event()
 
     def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
@@ -388,7 +388,7 @@ def test_a_server_without_leases_is_a_typed_error(connect: Connect) -> None:
 
 
 def test_first_calls_share_one_grant_that_is_retried(connect: Connect) -> None:
-    """Concurrent first calls wait for one Grant, repeated while it fails (issue 2, Client)."""
+    """Concurrent first calls wait for one Grant, repeated while it fails."""
     failures = iter([True, True])
 
     def flaky(context: grpc.ServicerContext) -> None:
@@ -405,7 +405,7 @@ def test_first_calls_share_one_grant_that_is_retried(connect: Connect) -> None:
 
 
 def test_without_a_server_nothing_was_executed(connect: Connect) -> None:
-    """No client id within the deadline: not executed (issue 2, Client)."""
+    """No client id within the deadline: not executed."""
     caller = connect("localhost:1")
     with pytest.raises(CallError) as caught:
         caller.call(b"", timeout=0.3)
@@ -436,7 +436,7 @@ def test_calls_wait_for_their_own_window(connect: Connect) -> None:
 
 
 def test_an_answer_over_the_receive_limit_does_not_loop(connect: Connect) -> None:
-    """The limit travels in the header; what exceeds it anyway is asked for once (issue 2)."""
+    """The limit travels in the header; what exceeds it anyway is asked for once."""
     with ProtocolServer(lambda arrival, context: b"x" * 5000) as server:
         caller = connect(server.target, options=[("grpc.max_receive_message_length", 1000)])
         with pytest.raises(CallError, match="larger than max") as caught:
@@ -448,7 +448,7 @@ def test_an_answer_over_the_receive_limit_does_not_loop(connect: Connect) -> Non
 
 
 def test_call_options_reach_every_attempt(connect: Connect) -> None:
-    """Metadata and compression of the caller's go with each attempt (issue 2, Client)."""
+    """Metadata and compression of the caller's go with each attempt."""
 
     def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
         if arrival.attempt == 1:
@@ -467,7 +467,7 @@ def test_call_options_reach_every_attempt(connect: Connect) -> None:
 
 
 def test_calls_survive_a_server_that_comes_late(connect: Connect) -> None:
-    """A call begun before its server waits for it by retrying (issue 2, Client)."""
+    """A call begun before its server waits for it by retrying."""
     with ProtocolServer() as first:
         address = first.target
     caller = connect(address)
@@ -492,7 +492,7 @@ def test_streams_pass_through(connect: Connect) -> None:
 
 
 def test_close_gives_an_idle_id_back_and_ends_calls(connect: Connect) -> None:
-    """Release for an idle client; later calls fail as gRPC's do (issue 2, Client)."""
+    """Release for an idle client; later calls fail as gRPC's do."""
     with ProtocolServer() as server:
         caller = connect(server.target)
         caller.call(b"")
@@ -503,7 +503,7 @@ def test_close_gives_an_idle_id_back_and_ends_calls(connect: Connect) -> None:
 
 
 def test_close_with_calls_under_way_releases_nothing(connect: Connect) -> None:
-    """An id with calls outstanding is left to expire; they end cancelled (issue 2, Client)."""
+    """An id with calls outstanding is left to expire; they end cancelled."""
     release = threading.Event()
 
     def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:

@@ -1,4 +1,4 @@
-"""What is particular to one of the channels: TLS, forks, threads, stubs (issue 2, Client)."""
+"""What is particular to one of the channels: TLS, forks, threads, stubs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flaky(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
 
 
 def test_mutual_tls(connect: Connect) -> None:
-    """``credentials`` make the channel, its leases included, secure (issue 2, Client)."""
+    """``credentials`` make the channel, its leases included, secure."""
     authority = trustme.CA()
     server_cert = authority.issue_cert("localhost")
     client_cert = authority.issue_cert("client@example.org")
@@ -107,7 +107,7 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
 
 
 def test_with_call_and_future_offer_grpcs_call() -> None:
-    """``with_call`` and ``future`` give calls with all of gRPC's methods (issue 2, Client)."""
+    """``with_call`` and ``future`` give calls with all of gRPC's methods."""
     with ProtocolServer(flaky) as server, rifl.client.connect(server.target, retry=FAST) as channel:
         method = channel.unary_unary(ECHO)
         for call in (method.with_call(b"x", timeout=20)[1], method.future(b"x", timeout=20)):
@@ -130,7 +130,7 @@ def test_with_call_and_future_offer_grpcs_call() -> None:
 
 
 def test_a_serialiser_that_raises_sends_nothing() -> None:
-    """As gRPC answers it, and not executed (issue 2, Client)."""
+    """As gRPC answers it, and not executed."""
 
     def broken(request: object) -> bytes:
         raise TypeError(f"not a request: {request!r}")
@@ -145,7 +145,7 @@ def test_a_serialiser_that_raises_sends_nothing() -> None:
 
 
 def test_a_deserialiser_that_raises_is_not_retried() -> None:
-    """A reply that cannot be read would be the same again (issue 2, Client)."""
+    """A reply that cannot be read would be the same again."""
 
     def broken(reply: bytes) -> object:
         raise TypeError(f"not a reply: {reply!r}")
@@ -160,7 +160,7 @@ def test_a_deserialiser_that_raises_is_not_retried() -> None:
 
 
 def test_interceptors_below_see_attempts_and_above_calls() -> None:
-    """``interceptors`` run for each attempt; ``intercept_channel`` for each call (issue 2)."""
+    """``interceptors`` run for each attempt; ``intercept_channel`` for each call."""
 
     class Counter(grpc.UnaryUnaryClientInterceptor):
         def __init__(self) -> None:
@@ -185,7 +185,7 @@ def test_interceptors_below_see_attempts_and_above_calls() -> None:
 
 
 def test_somebody_elses_exception_reaches_the_caller(connect: Connect) -> None:
-    """What an interceptor below raises is not retried, nor lost (issue 2, Client)."""
+    """What an interceptor below raises is not retried, nor lost."""
 
     class Broken(grpc.UnaryUnaryClientInterceptor):
         def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
@@ -210,7 +210,7 @@ def test_somebody_elses_exception_reaches_the_caller(connect: Connect) -> None:
 
 
 def test_the_interceptor_alone_retries_safely() -> None:
-    """On a channel built by somebody else, blocking and as a future (issue 2, Client)."""
+    """On a channel built by somebody else, blocking and as a future."""
     with (
         ProtocolServer(flaky) as server,
         grpc.insecure_channel(server.target) as leases,
@@ -229,7 +229,7 @@ def test_the_interceptor_alone_retries_safely() -> None:
 
 
 async def test_the_aio_interceptor_alone_retries_safely() -> None:
-    """On an aio channel built by somebody else (issue 2, Client)."""
+    """On an aio channel built by somebody else."""
     with ProtocolServer(flaky) as server:
         async with grpc.aio.insecure_channel(server.target) as leases:
             interceptor = rifl.aio.client_interceptor(leases, retry=FAST)
@@ -249,7 +249,7 @@ async def test_the_aio_interceptor_alone_retries_safely() -> None:
 
 
 async def test_an_aio_call_needs_no_awaiting() -> None:
-    """A call that nobody awaits is sent, and retried (issue 2, Client)."""
+    """A call that nobody awaits is sent, and retried."""
     with ProtocolServer(flaky) as server:
         async with rifl.aio.connect(server.target, retry=FAST) as channel:
             await channel.session.open()
@@ -301,13 +301,13 @@ async def test_cancelling_the_awaiting_task_cancels_the_call() -> None:
 
 
 def test_connectivity_passes_through() -> None:
-    """``subscribe`` and ``unsubscribe`` are the inner channel's (issue 2, Client)."""
+    """``subscribe`` and ``unsubscribe`` are the inner channel's."""
     with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
         grpc.channel_ready_future(channel).result(20)
 
 
 def test_a_client_that_is_dropped_leaves_no_thread() -> None:
-    """Garbage collected without ``close``, its thread ends (issue 2, Client)."""
+    """Garbage collected without ``close``, its thread ends."""
     with ProtocolServer() as server:
         channel = rifl.client.connect(server.target)
         channel.unary_unary(ECHO)(b"")
@@ -323,7 +323,7 @@ def test_a_client_that_is_dropped_leaves_no_thread() -> None:
 
 
 def test_a_stub_keeps_its_dropped_channel_alive() -> None:
-    """As with gRPC's own channels (issue 2: stubs unchanged)."""
+    """As with gRPC's own channels."""
     with ProtocolServer() as server:
         method = rifl.client.connect(server.target).unary_unary(ECHO)
         gc.collect()

@@ -74,7 +74,7 @@ def test_every_class_is_public_and_named_after_its_reason() -> None:
 
 
 def test_an_error_is_a_finished_future_too() -> None:
-    """Outer interceptors treat what was raised as the call (issue 2, Client)."""
+    """Outer interceptors treat what was raised as the call."""
     error = CallError(grpc.StatusCode.ABORTED, "x")
     seen: list[object] = []
     error.add_done_callback(seen.append)

@@ -1,4 +1,4 @@
-"""Every method of gRPC's that our classes stand in for is ours, not inherited (issue 2)."""
+"""Every method of gRPC's that our classes stand in for is ours, not inherited."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _public(cls: Any) -> set[str]:
     ],
 )
 def test_every_public_method_is_forwarded(ours: type, interfaces: list[Any]) -> None:
-    """A method gRPC adds to an interface fails this test until we forward it (issue 2)."""
+    """A method gRPC adds to an interface fails this test until we forward it."""
     missing = []
     wanted = {name for interface in interfaces for name in _public(interface)}
     if ours in _CONCRETE:
@@ -91,7 +91,7 @@ def test_every_public_method_is_forwarded(ours: type, interfaces: list[Any]) -> 
     ],
 )
 def test_signatures_take_what_grpcs_take(ours: Any, theirs: Any) -> None:
-    """Names, order and defaults of the parameters are gRPC's (issue 2: stubs unchanged)."""
+    """Names, order and defaults of the parameters are gRPC's."""
 
     def shape(function: Any) -> list[tuple[str, Any, Any]]:
         return [

@@ -1,4 +1,4 @@
-"""One channel over several servers: which of them a call reaches (DESIGN §3, issue 3)."""
+"""One channel over several servers: which of them a call reaches (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_leader_is_followed_only_where_the_user_named_it(connect: Connect) -
 
 
 def test_a_hedge_goes_to_another_target(connect: Connect) -> None:
-    """The second attempt runs beside the first, on another server (issue 3)."""
+    """The second attempt runs beside the first, on another server."""
     release = threading.Event()
 
     def slow(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
@@ -174,7 +174,7 @@ def test_other_methods_are_sent_once_to_the_current_target(connect: Connect) -> 
 
 
 def test_outcomes_are_asked_for_where_calls_go(connect: Connect) -> None:
-    """Resolve follows the same choice (DESIGN §4; issue 3)."""
+    """Resolve follows the same choice (DESIGN §4)."""
     with ProtocolServer(lost) as first, ProtocolServer(lost) as second:
         for server in (first, second):
             server.resolve = lambda request, context: rifl_pb2.ResolveReply(
@@ -189,7 +189,7 @@ def test_outcomes_are_asked_for_where_calls_go(connect: Connect) -> None:
 
 
 def test_the_channel_is_ready_if_one_target_is(connect: Connect) -> None:
-    """Connectivity is that of the best target, on either channel (issue 3)."""
+    """Connectivity is that of the best target, on either channel."""
     with ProtocolServer(answer) as gone:
         dead = gone.target
     with ProtocolServer(answer) as second:

@@ -57,7 +57,7 @@ class _Client:
 
 
 def test_there_is_a_fixture_for_every_schema() -> None:
-    """No schema version is released without a store of it to read (issue 3)."""
+    """No schema version is released without a store of it to read."""
     assert [file.stem for file in FIXTURES] == [
         f"schema_{version}" for version in range(1, SCHEMA_VERSION + 1)
     ]

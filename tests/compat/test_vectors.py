@@ -1,4 +1,4 @@
-"""The wire and the stored bytes stay what they were (issue 3; DESIGN §3)."""
+"""The wire and the stored bytes stay what they were (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_we_send_is_what_we_sent(name: str) -> None:
 
 
 def test_no_vector_file_is_left_over() -> None:
-    """Every file there is one that is made (issue 3)."""
+    """Every file there is one that is made."""
     assert {file.name for file in DIRECTORY.iterdir()} == set(vectors())
 
 

@@ -1,4 +1,4 @@
-"""The bit queue against a plain list (DESIGN §9: bounds; issue 2: "in time proportional")."""
+"""The bit queue against a plain list (DESIGN §9: bounds)."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ QueueAgainstList.TestCase.settings = settings(
 
 
 class TestAgainstAList(QueueAgainstList.TestCase):  # type: ignore[misc,name-defined]
-    """Every operation does what it would do to a list of booleans (issue 2, Core)."""
+    """Every operation does what it would do to a list of booleans."""
 
 
 def test_dropping_a_million_bits_one_by_one_moves_each_bit_a_bounded_number_of_times() -> None:
-    """Dropping costs time in proportion to what is dropped, amortised (issue 2, Core)."""
+    """Dropping costs time in proportion to what is dropped, amortised."""
     count = 1_000_000
     queue = BitVecQueue()
     queue.extend(count, True)

@@ -49,7 +49,7 @@ def test_the_example_of_the_wire_format() -> None:
     ],
 )
 def test_malformed_pairs_are_refused(first_incomplete: int, pairs: list[int]) -> None:
-    """Odd, empty, too many or too far: BadHeader (issue 2, what bad input gets)."""
+    """Odd, empty, too many or too far: BadHeader."""
     with pytest.raises(BadHeader):
         ranges_from_pairs(first_incomplete, pairs)
 

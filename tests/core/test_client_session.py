@@ -129,7 +129,7 @@ class TestTable:
         assert made.answered(call, Answer("OK", Outcome.REPLAYED), 1.0, 0.0).step is Step.RETURN
 
     def test_what_cannot_be_received_is_not_asked_for_again(self) -> None:
-        """An answer over the local limit ends the call at once (issue 2, Client)."""
+        """An answer over the local limit ends the call at once."""
         made = session()
         answer = Answer("RESOURCE_EXHAUSTED", permanent=True)
         assert made.answered(issue(made), answer, 1.0, 0.0).step is Step.RAISE

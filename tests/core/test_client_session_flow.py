@@ -60,7 +60,7 @@ def test_the_callers_deadline_ends_it_unknown_and_resolvable() -> None:
 
 
 def test_a_timed_out_attempt_is_not_the_end() -> None:
-    """An attempt's own time-out is retried within the deadline (issue 2, Client)."""
+    """An attempt's own time-out is retried within the deadline."""
     flow = CallFlow(session(attempt_timeout_s=1.0), METHOD, started_at=0.0, deadline=5.0)
     flow.start(0.0)
     assert flow.attempt_timeout_s == 1.0
@@ -84,7 +84,7 @@ def test_retries_run_out() -> None:
 
 
 def test_without_deadline_retries_are_bounded_in_time() -> None:
-    """Calls without a deadline are retried for ``max_elapsed_s`` (issue 2, Client)."""
+    """Calls without a deadline are retried for ``max_elapsed_s``."""
     flow = CallFlow(session(max_elapsed_s=10.0), METHOD, started_at=0.0)
     flow.start(0.0)
     assert flow.answered(1, LOST, 11.0, 0.5) is Action.RAISE
@@ -114,7 +114,7 @@ def test_a_method_that_is_not_deduplicated_is_sent_once() -> None:
 
 
 def test_a_hedge_is_the_same_call_and_the_first_final_answer_wins() -> None:
-    """A hedge has the identity and a higher attempt; refusals wait for it (issue 2, Client)."""
+    """A hedge has the identity and a higher attempt; refusals wait for it."""
     flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)
     assert flow.start(0.0) is Action.SEND
     assert flow.wake_at == 1.0

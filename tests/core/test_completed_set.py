@@ -131,7 +131,7 @@ def _bytes_of(made: object) -> int:
 
 
 def test_a_jump_costs_no_memory() -> None:
-    """First incomplete 10^9, and a range up to it, take a few KiB (issue 2, Core)."""
+    """First incomplete 10^9, and a range up to it, take a few KiB."""
     advanced, ranged = CompletedSet(), CompletedSet()
     tracemalloc.start()
     try:

@@ -1,16 +1,16 @@
-"""The public surface of rifl.core (issue 2's table; DESIGN §9)."""
+"""The public surface of rifl.core (DESIGN §9)."""
 
 from __future__ import annotations
 
 import rifl.core
 from rifl.core import errors
 
-# Called from outside this repository, importable as written (issue 2).
+# Called from outside this repository, importable as written.
 PROMISED = {"RequestTracker", "ResultTracker", "Verdict", "BitVecQueue", "KeyedTracker"}
 
 
 def test_core_exports_what_was_promised() -> None:
-    """The names of issue 2's table, all errors, and what they are made of (DESIGN §9)."""
+    """The names others import, all errors, and what they are made of (DESIGN §9)."""
     others = {
         "CompletedSet",
         "CompletionRecord",
@@ -24,7 +24,7 @@ def test_core_exports_what_was_promised() -> None:
 
 
 def test_verdicts_are_the_four_of_rifl() -> None:
-    """NEW, IN_PROGRESS, COMPLETED and STALE, and no other (RIFL §3.3; issue 2)."""
+    """NEW, IN_PROGRESS, COMPLETED and STALE, and no other (RIFL §3.3)."""
     assert [verdict.name for verdict in rifl.core.Verdict] == [
         "NEW",
         "IN_PROGRESS",

@@ -1,4 +1,4 @@
-"""The client's tracker against the contract of issue 2's table (RIFL §3.2)."""
+"""The client's tracker against its contract (RIFL §3.2)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Naive:
     steps=st.lists(st.one_of(st.none(), st.none(), st.integers(-4, 45)), max_size=120),
 )
 def test_it_keeps_the_contract(window: int, steps: list[int | None]) -> None:
-    """next, complete, first_incomplete and completed_ranges are issue 2's (RIFL §3.2)."""
+    """next, complete, first_incomplete and completed_ranges are the contract's (RIFL §3.2)."""
     tracker, naive = RequestTracker(window), Naive(window)
     for seq in steps:
         if seq is None:
@@ -95,7 +95,7 @@ def test_a_full_window_of_scattered_calls_loses_no_completion() -> None:
 
 
 def test_completing_twice_frees_one_place() -> None:
-    """A call completed again does not count again, below or above the oldest (issue 2)."""
+    """A call completed again does not count again, below or above the oldest."""
     tracker = RequestTracker(window=3)
     first, second, _ = tracker.next(), tracker.next(), tracker.next()
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_completing_twice_frees_one_place() -> None:
 
 
 def test_a_refused_call_takes_no_seq() -> None:
-    """WindowExceeded leaves nothing begun: the next seq has no hole before it (issue 2)."""
+    """WindowExceeded leaves nothing begun: the next seq has no hole before it."""
     tracker = RequestTracker(window=1)
     tracker.next()
     for _ in range(5):
@@ -119,7 +119,7 @@ def test_a_refused_call_takes_no_seq() -> None:
 
 
 def test_a_million_calls_behind_a_stuck_one_cost_no_memory() -> None:
-    """Memory is that of the incomplete calls, not of the distance (issue 2, Core)."""
+    """Memory is that of the incomplete calls, not of the distance."""
     tracker = RequestTracker()
     tracker.next()
     for _ in range(1_000_000):

@@ -1,4 +1,4 @@
-"""The server's tracker against issue 2's contract and RIFL §3.3 (DESIGN §4)."""
+"""The server's tracker against its contract and RIFL §3.3 (DESIGN §4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEQS = [*range(1, 30), *range(FAR, FAR + 12), *range(2 * FAR, 2 * FAR + 12)]
 
 
 class Naive:
-    """The contract of issue 2's table in sets and dictionaries, and nothing clever."""
+    """The contract in sets and dictionaries, and nothing clever."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -114,7 +114,7 @@ _OTHER = st.tuples(st.sampled_from(["finish", "abandon"]), _SEQ, st.just(0), st.
 )
 def test_it_keeps_the_contract(window: int, steps: list[tuple[str, int, int, Ranges]]) -> None:
     """Verdicts, records and refusals are those of the naive model, and BadHeader leaves
-    no trace (issue 2's table; RIFL §3.3)."""
+    no trace (RIFL §3.3)."""
     tracker, naive = ResultTracker(window), Naive(window)
     for number, (step, seq, first_incomplete, completed) in enumerate(steps):
         before = observe(tracker)
@@ -159,7 +159,7 @@ def test_it_keeps_the_contract(window: int, steps: list[tuple[str, int, int, Ran
 def test_numbers_that_do_not_fit_leave_no_trace(
     seq: int, first_incomplete: int, completed: Ranges
 ) -> None:
-    """Each rule on a header's numbers is BadHeader, with all state as before (issue 2)."""
+    """Each rule on a header's numbers is BadHeader, with all state as before."""
     tracker = ResultTracker(4)
     tracker.begin(4)
     tracker.begin(6)
@@ -178,7 +178,7 @@ def test_the_largest_seq_is_a_seq() -> None:
 
 
 def test_ranges_that_touch_are_disjoint() -> None:
-    """Ranges need not be maximal, only sorted and disjoint (issue 2's table)."""
+    """Ranges need not be maximal, only sorted and disjoint."""
     tracker = ResultTracker()
     assert tracker.begin(9, 1, [(2, 3), (4, 5)]) is Verdict.NEW
     assert [tracker.peek(seq) for seq in (1, 2, 5, 6)] == [
@@ -190,7 +190,7 @@ def test_ranges_that_touch_are_disjoint() -> None:
 
 
 def test_the_window_is_judged_after_the_acknowledgements() -> None:
-    """A header that makes room for its own call is let in (issue 2; DESIGN §4, step 5)."""
+    """A header that makes room for its own call is let in (DESIGN §4, step 5)."""
     tracker = ResultTracker(2)
     tracker.begin(1)
     tracker.begin(2)
@@ -201,7 +201,7 @@ def test_the_window_is_judged_after_the_acknowledgements() -> None:
 
 
 def test_acknowledgements_stay_applied_when_the_window_is_exceeded() -> None:
-    """A refused header has freed what it acknowledged (issue 2; DESIGN §4, step 4)."""
+    """A refused header has freed what it acknowledged (DESIGN §4, step 4)."""
     tracker = ResultTracker(2)
     for seq in (3, 4):
         tracker.begin(seq)
@@ -238,7 +238,7 @@ def test_an_empty_record_is_a_record(record: object) -> None:
 
 
 def test_a_late_finish_of_an_acknowledged_call_is_dropped() -> None:
-    """It takes no room and brings nothing back (issue 2; RIFL §3.3)."""
+    """It takes no room and brings nothing back (RIFL §3.3)."""
     tracker = ResultTracker(1)
     tracker.begin(1)
     tracker.begin(2, 2)
@@ -250,7 +250,7 @@ def test_a_late_finish_of_an_acknowledged_call_is_dropped() -> None:
 
 
 def test_an_abandoned_call_is_new_again_unless_acknowledged() -> None:
-    """abandon makes NEW once more, and frees its place (issue 2; DESIGN §4)."""
+    """abandon makes NEW once more, and frees its place (DESIGN §4)."""
     tracker = ResultTracker(1)
     assert tracker.begin(1) is Verdict.NEW
     tracker.abandon(1)
@@ -289,7 +289,7 @@ def test_a_far_acknowledgement_that_found_no_room_frees_nothing() -> None:
 
 def test_thousands_of_far_ranges_are_remembered() -> None:
     """The bound on distance is far larger than the window, so STALE is for ever also for
-    a client whose completed calls lie scattered (issue 2, Core)."""
+    a client whose completed calls lie scattered."""
     tracker = ResultTracker(window=4)
     seqs = range(10_000, 10_000 + 2 * 4000, 2)
     for seq in seqs:
@@ -305,7 +305,7 @@ def test_a_first_call_with_a_large_seq_is_cheap(
     header: tuple[int, int, tuple[tuple[int, int], ...]],
 ) -> None:
     """First contact after a failover takes memory, and so time, in proportion to what is
-    unacknowledged, not to seq (issue 2, Core)."""
+    unacknowledged, not to seq."""
     tracemalloc.start()
     try:
         tracker = ResultTracker()
@@ -325,7 +325,7 @@ def test_a_first_call_with_a_large_seq_is_cheap(
 
 
 def test_a_long_life_leaves_no_memory() -> None:
-    """After a hundred thousand calls the tracker is as small as after one (issue 2, Core)."""
+    """After a hundred thousand calls the tracker is as small as after one."""
     tracker = ResultTracker()
     for seq in range(1, 100_001):
         tracker.begin(seq, seq)

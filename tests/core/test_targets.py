@@ -88,7 +88,7 @@ def test_heartbeats_that_time_out_leave_a_server_that_hangs() -> None:
 
 
 def test_hedges_go_elsewhere() -> None:
-    """An attempt avoids its call's others, while there is anything else (issue 3)."""
+    """An attempt avoids its call's others, while there is anything else."""
     targets = Targets(["a:1", "b:1", "c:1"])
     assert targets.choose() == 0
     assert targets.choose({0}) == 1
@@ -98,7 +98,7 @@ def test_hedges_go_elsewhere() -> None:
 
 
 def test_targets_are_read_as_written() -> None:
-    """Commas separate, gRPC's own lists stay whole, nonsense is refused (issue 3)."""
+    """Commas separate, gRPC's own lists stay whole, nonsense is refused."""
     assert split_targets("a:1, b:2") == ["a:1", "b:2"]
     assert split_targets("ipv4:1.2.3.4:1,1.2.3.5:1") == ["ipv4:1.2.3.4:1,1.2.3.5:1"]
     assert split_targets(("a:1", "b:2")) == ["a:1", "b:2"]
@@ -111,7 +111,7 @@ def test_targets_are_read_as_written() -> None:
 
 
 def test_several_channels_are_as_ready_as_the_best() -> None:
-    """READY if any is, TRANSIENT_FAILURE only if all are (issue 3)."""
+    """READY if any is, TRANSIENT_FAILURE only if all are."""
     assert best_connectivity(["TRANSIENT_FAILURE", "READY"]) == "READY"
     assert best_connectivity(["TRANSIENT_FAILURE", "IDLE"]) == "IDLE"
     assert best_connectivity(["TRANSIENT_FAILURE"]) == "TRANSIENT_FAILURE"

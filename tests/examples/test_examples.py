@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_example_shows_what_it_says(name: str) -> None:
-    """The example exits with 0 after at least two checks of its own (issues 2 and 3, Examples)."""
+    """The example exits with 0 after at least two checks of its own."""
     finished = subprocess.run(
         [sys.executable, "-m", f"examples.{name}"],
         cwd=ROOT,

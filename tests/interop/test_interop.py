@@ -1,4 +1,4 @@
-"""Clients in other words than ours, against a real server (issue 3, interoperation)."""
+"""Clients in other words than ours, against a real server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_client_of_grpcio_alone(kind: str, tmp_path: Path) -> None:
 
 
 def test_client_of_grpcio_alone_imports_nothing_of_ours() -> None:
-    """The client is made of grpcio and the standard library (issue 3, interoperation)."""
+    """The client is made of grpcio and the standard library."""
     imported = {
         name.name.split(".")[0]
         for node in ast.walk(ast.parse(SCRIPT.read_text()))

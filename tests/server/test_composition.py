@@ -1,4 +1,4 @@
-"""Beside code we did not write: grpc-interceptor's stack, health, reflection (issue 2)."""
+"""Beside code we did not write: grpc-interceptor's stack, health, reflection."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_grpc_interceptors_own_compose_in_either_order(kind, order):
 
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_health_and_reflection_beside_rifl(kind):
-    """The health and reflection servicers of the grpcio packages work as ever (issue 2)."""
+    """The health and reflection servicers of the grpcio packages work as ever."""
     names = ["test.Stack", health.SERVICE_NAME, reflection.SERVICE_NAME]
 
     def add(server):

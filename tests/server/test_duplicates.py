@@ -253,7 +253,7 @@ def test_a_resolution_waits_for_a_running_call(held, kind):
 
 
 def test_two_hundred_clients_on_four_threads(held):
-    """Two hundred clients at once on a pool of four: every call runs once (issue 2)."""
+    """Two hundred clients at once on a pool of four: every call runs once."""
     server = held("sync", "memory:", threads=4)
 
     def one(number):

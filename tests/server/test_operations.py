@@ -1,4 +1,4 @@
-"""Stopping, secrets and health of a running server (issue 3, operations; DESIGN §4, §5)."""
+"""Stopping, secrets and health of a running server (DESIGN §4, §5)."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _health(channel: grpc.Channel, service: str = "") -> int:
 
 
 def test_health_follows_draining() -> None:
-    """Health is SERVING until the server drains, for it and each service named (issue 3)."""
+    """Health is SERVING until the server drains, for it and each service named."""
     with rifl.Deduplicator("memory:") as dedup:
         server, target = make_server(dedup)
         dedup.add_health(server, SERVICE)
@@ -259,7 +259,7 @@ def test_health_follows_draining() -> None:
 
 
 def test_health_follows_the_store(tmp_path: Path) -> None:
-    """A full disk makes health NOT_SERVING until writes work again (DESIGN §3, issue 3)."""
+    """A full disk makes health NOT_SERVING until writes work again (DESIGN §3)."""
     told: list[Any] = []
     changed = threading.Condition()
 
@@ -298,7 +298,7 @@ def test_health_follows_the_store(tmp_path: Path) -> None:
 
 
 async def test_health_and_reflection_on_an_aio_server() -> None:
-    """Both are served on an event loop too, our services among the listed ones (issue 3)."""
+    """Both are served on an event loop too, our services among the listed ones."""
     async with rifl.Deduplicator("memory:") as dedup:
         server, target = make_aio_server(dedup)
         dedup.add_health(server)
@@ -324,7 +324,7 @@ async def test_health_and_reflection_on_an_aio_server() -> None:
 
 
 def test_extras_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the packages the error says what to install (issue 3)."""
+    """Without the packages the error says what to install."""
     monkeypatch.setitem(sys.modules, "grpc_health.v1", None)
     monkeypatch.setitem(sys.modules, "grpc_reflection.v1alpha", None)
     with rifl.Deduplicator("memory:") as dedup:

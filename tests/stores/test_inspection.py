@@ -1,4 +1,4 @@
-"""Looking into a SQLite store beside the server that owns it (issue 3, tools; DESIGN §6)."""
+"""Looking into a SQLite store beside the server that owns it (DESIGN §6)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_store_at_a_glance(store: Any) -> None:
-    """Clients, sessions, intents, records and their sizes are counted (issue 3)."""
+    """Clients, sessions, intents, records and their sizes are counted."""
     summary = store.summary()
     assert summary.owner is None
     assert (summary.clients, summary.open_sessions) == (2, 1)
@@ -72,7 +72,7 @@ def test_a_call_and_its_record(store: Any) -> None:
 
 
 def test_paging_returns_every_call_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls come page by page, seqs before keys, none twice and none left out (issue 3)."""
+    """Calls come page by page, seqs before keys, none twice and none left out."""
     whole = list(store.calls())
     monkeypatch.setattr("rifl.stores.sqlite.inspection._PAGE", 1)
     assert list(store.calls()) == whole
@@ -112,7 +112,7 @@ def test_it_works_beside_a_running_server(tmp_path: Path) -> None:
 
 
 def test_another_process_that_owns_it_is_named(tmp_path: Path) -> None:
-    """A release is refused while a server elsewhere owns the store, by its pid (issue 3)."""
+    """A release is refused while a server elsewhere owns the store, by its pid."""
     url = f"sqlite:///{tmp_path / 'rifl.db'}"
     make(url)
     script = (
@@ -140,7 +140,7 @@ def test_another_process_that_owns_it_is_named(tmp_path: Path) -> None:
 
 
 def test_a_released_call_runs_again(tmp_path: Path) -> None:
-    """By hand a record is forgotten, and the identity is new once more (issue 3, release)."""
+    """By hand a record is forgotten, and the identity is new once more."""
     url = f"sqlite:///{tmp_path / 'rifl.db'}"
     make(url)
     with closing(open_inspection(url)) as store:
@@ -200,6 +200,6 @@ def test_what_is_no_store_is_a_typed_error(tmp_path: Path, spoil: Any, expected:
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:", "ftp://host", ""])
 def test_urls_that_cannot_be_inspected(url: str) -> None:
-    """A URL of no store that can be looked into is refused as such (issue 3)."""
+    """A URL of no store that can be looked into is refused as such."""
     with pytest.raises(UnsupportedStore):
         open_inspection(url)
