@@ -279,8 +279,10 @@ def _peaks(jvm: int) -> list[int]:
 def _keys(spark: SparkSession, options: argparse.Namespace, store: str) -> dict[str, float]:
     """What the server holds for a session of so many rows, written a tenth at a time."""
     keys, part = 0, max(1, options.keys // 10)
+    # The service itself keeps nothing: what grows is rifl's.
     server = ServerProcess(
-        "examples.flights.books", "--store", store, "--max-keys", str(options.keys + 1)
+        "examples.flights.books",
+        *("--store", store, "--max-keys", str(options.keys + 1), "--count-only"),
     )
     with server as books:
         target = f"127.0.0.1:{books.start()}"
