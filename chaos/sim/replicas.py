@@ -48,6 +48,8 @@ class _Store:
         self.process = Process(world.loop, "store")
         self.lossy_until = 0.0
         self.loss = 0.0
+        # Restarts with the next request of this kind on its way.
+        self.restarts_at: Point | None = None
         self.lives = 0
         self.listeners: dict[str, _Backend] = {}
         self.wipe()
@@ -108,6 +110,9 @@ class _Backend:
         if store.lossy_until > loop.now and random() < 0.3:
             # In a socket's buffer for longer than anybody waits for it.
             delay += 1.5 * random()
+        if point is store.restarts_at:
+            store.restarts_at = None
+            loop.after(delay / 2, store.restart)
         loop.at(loop.now + delay, None, self._carry_out, store.lives, request, eventual, point)
         return eventual
 
@@ -413,7 +418,10 @@ class ReplicasDeployment:
         if fault is Fault.STORE_STALL:
             store.process.stop(planned.seconds)
         elif fault is Fault.STORE_RESTART:
-            store.restart()
+            points = (None, *_POINTS.values())
+            store.restarts_at = points[int(planned.at * 1000) % len(points)]
+            if store.restarts_at is None:
+                store.restart()
         elif fault is Fault.STORE_LOSS:
             store.lossy_until, store.loss = loop.now + planned.seconds, planned.share * 0.5
 
@@ -421,6 +429,7 @@ class ReplicasDeployment:
         """Have the store answer from now on."""
         self._store.process.stopped_until = 0.0
         self._store.lossy_until = 0.0
+        self._store.restarts_at = None
 
     def finish(self, world: World) -> None:
         """Record what the service holds."""

@@ -55,8 +55,6 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
 }
 
 
-_MESSAGES = (Point.CALL, Point.ANSWER, Point.LEASE, Point.LEASE_ANSWER)
-_ASKED = (Point.RESOLVE, Point.RESOLVE_ANSWER)
 _RUNNING = (Point.HANDLER, Point.WAITING, Point.IDLE)
 _DURABLE = (*_RUNNING, Point.INTENT, Point.EFFECT, Point.RECORD)
 _BY_A_GROUP = (
@@ -91,32 +89,43 @@ def _cells(faults: Iterable[Fault], points: Iterable[Point]) -> frozenset[tuple[
     return frozenset((fault.value, point.value) for fault in faults for point in points)
 
 
-_ON_THE_WAY = (
-    _cells((Fault.LOSS, Fault.DELAY, Fault.PARTITION), (*_MESSAGES, *_ASKED))
-    | _cells((Fault.DUPLICATE, Fault.PARTITION_TO), (Point.CALL, Point.LEASE, Point.RESOLVE))
-    | _cells((Fault.PARTITION_FROM, Fault.RESET), (Point.ANSWER,))
-    | _cells((Fault.CLIENT_CRASH, Fault.CLIENT_STOP), (Point.UNANSWERED, Point.IDLE))
-    | _cells((Fault.CLIENT_LAPSE,), (Point.UNANSWERED,))
-    | _cells((Fault.WALL_JUMP, Fault.ROTATE_SECRET), (Point.IDLE,))
-)
+def _on_the_way(lease: Point, lease_answer: Point) -> frozenset[tuple[str, str]]:
+    asked = (Point.CALL, lease, Point.RESOLVE)
+    answered = (Point.ANSWER, lease_answer, Point.RESOLVE_ANSWER)
+    return (
+        _cells((Fault.LOSS, Fault.DELAY), (*asked, *answered))
+        # Cut off in both directions, a request meets it before there is an answer.
+        | _cells((Fault.DUPLICATE, Fault.PARTITION, Fault.PARTITION_TO), asked)
+        | _cells((Fault.PARTITION_FROM,), answered)
+        | _cells((Fault.RESET,), (Point.ANSWER,))
+        | _cells((Fault.CLIENT_CRASH, Fault.CLIENT_STOP), (Point.UNANSWERED, Point.IDLE))
+        | _cells((Fault.CLIENT_LAPSE,), (Point.UNANSWERED,))
+        | _cells((Fault.WALL_JUMP, Fault.ROTATE_SECRET), (Point.IDLE,))
+    )
+
+
+_ON_THE_WAY = _on_the_way(Point.LEASE, Point.LEASE_ANSWER)
 # Where each fault has to strike in a few thousand runs, or the runs prove less than
 # they say.
 REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     "memory": _ON_THE_WAY | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _RUNNING),
     "sqlite": _ON_THE_WAY
     | _cells((Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN), _DURABLE)
+    | _cells((Fault.CRASH,), (Point.ANSWERED, Point.REPEATABLE_RAN, Point.REPEATABLE_ANSWERED))
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
     "replicas": _ON_THE_WAY
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
+    | _cells((Fault.STOP,), (Point.REPEATABLE_RAN,))
     | _cells(_STORE, (Point.CLAIM_REQUEST, Point.FINISH_REQUEST, Point.BEAT_REQUEST)),
     "curp": _ON_THE_WAY
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), (Point.HANDLER, Point.RECORD, Point.IDLE))
+    | _cells((Fault.CRASH,), (Point.ANSWERED_FIRST, Point.LOGGED, Point.RECOVERING))
+    | _cells((Fault.WITNESS_CRASH,), (Point.ANSWERED_FIRST,))
     | _cells((Fault.LOSS, Fault.PARTITION), (Point.RECORDED, Point.WITNESS, Point.GROUP))
     | _cells((Fault.STORE_LOSS,), (Point.APPEND, Point.OTHER_REQUEST))
     | _cells((Fault.STORE_STALL,), (Point.OTHER_REQUEST,))
     | _cells((Fault.WITNESS_CRASH,), (Point.HOLDING, Point.IDLE)),
-    "spark": _ON_THE_WAY
-    | _cells((Fault.LOSS, Fault.DELAY), (Point.SESSION, Point.SESSION_ANSWER))
+    "spark": _on_the_way(Point.SESSION, Point.SESSION_ANSWER)
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
 }
