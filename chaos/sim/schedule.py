@@ -346,11 +346,11 @@ def _draw_faults(kind: str, random: Random, setting: Setting) -> tuple[PlannedFa
             faults.append(_crash(random, at, LEADER, aim))
     if kind == "curp":
         faults += _draw_coincidences(random)
-    elif random.random() < 0.5 and (aim := _OF_REPEATABLE.get(kind)) is not None:
+    elif random.random() < 0.5 and (repeatable := _OF_REPEATABLE.get(kind)) is not None:
         at = 0.3 + random.random() * _ACTIVE_S / 2
         seconds, target = 1.2 + 4.0 * random.random(), random.randrange(setting.servers)
-        point = random.choice(aim[1])
-        faults.append(PlannedFault(at, aim[0], seconds, target, 0.5, point))
+        point = random.choice(repeatable[1])
+        faults.append(PlannedFault(at, repeatable[0], seconds, target, 0.5, point))
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
