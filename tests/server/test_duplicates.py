@@ -175,7 +175,8 @@ def test_a_waiter_answers_within_its_deadline(held, kind):
     with server.client() as client:
         first = client.future(_HOLD, b"x", 1)
         assert server.entered[b"x"].wait(DEADLINE_S)
-        assert client.call(_HOLD, b"x", 1, attempt=2, timeout=1.0).refusal == _IN_PROGRESS
+        # The tenth of it that is left for the answer has to do on a busy machine, too.
+        assert client.call(_HOLD, b"x", 1, attempt=2, timeout=4.0).refusal == _IN_PROGRESS
         server.released[b"x"].set()
         assert read(first).ok
     assert server.waiters == 0
