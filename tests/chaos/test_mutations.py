@@ -25,15 +25,21 @@ def _load() -> Any:
     return module
 
 
-MUTATIONS = list(_load().MUTATIONS)
+_TABLE = _load()
+MUTATIONS, SEEDS = list(_TABLE.MUTATIONS), _TABLE.WITHIN
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_broken_rule_is_found(mutation: Any) -> None:
-    """With the rule broken, a seed that keeps every promise breaks one."""
-    schedule = draw(mutation.kind, mutation.seed)
-    assert simulate(schedule).problems == []
-    with mutation.broken():
-        assert simulate(schedule).problems != []
+    """With the rule broken, one of so many seeds, which keep every promise, breaks one."""
+    # The seed of the table first; a change that moves it only makes the search longer.
+    for seed in (mutation.seed, *range(1, SEEDS + 1)):
+        schedule = draw(mutation.kind, seed)
+        with mutation.broken():
+            found = simulate(schedule).problems
+        if found:
+            assert simulate(schedule).problems == []
+            return
+    pytest.fail(f"{SEEDS} seeds of {mutation.kind} keep every promise all the same")
