@@ -23,7 +23,7 @@ from benchmarks.pairs import compare
 from benchmarks.plots import write_plot
 from benchmarks.results import RESULTS, Results
 from benchmarks.sides import Run, running
-from benchmarks.tables import COLUMNS, is_reached, markdown, row
+from benchmarks.tables import COLUMNS, is_reached, markdown, row, scale_markdown
 
 _FLAVORS = ("sync", "aio")
 
@@ -126,8 +126,11 @@ def main() -> None:
     if arguments.plots is not None:
         _plots(arguments.plots, results)
         (arguments.plots / "performance-figures.md").write_text(
-            "# All figures\n\nWritten by `make bench`; see [performance](performance.md).\n\n"
+            "# All figures\n\nWritten by `make bench`; see [performance](performance.md). Ratios "
+            "of ours to theirs: medians of pairs, with what bounds them at 95 %.\n\n"
             + markdown(results.figures())
+            + "\n## Scale\n\n"
+            + scale_markdown(results.scale())
         )
 
 

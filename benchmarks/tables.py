@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["COLUMNS", "is_reached", "markdown", "row"]
+__all__ = ["COLUMNS", "is_reached", "markdown", "row", "scale_markdown"]
 
 COLUMNS = (
     "case", "throughput", "latency", "CPU client", "CPU server", "calls/s", "ms more", "to reach"
@@ -31,6 +31,25 @@ def markdown(figures: dict[str, Any]) -> str:
     """Return a table of all figures."""
     rows = [COLUMNS, ("---",) * len(COLUMNS), *(row(*item) for item in figures.items())]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+
+
+def scale_markdown(figures: dict[str, Any]) -> str:
+    """Return a table of the scale figures."""
+    lines = ["| case | found | to reach |", "|---|---|---|"]
+    for name, figure in figures.items():
+        about = {"target", "reached", "at", "revision", "load"}
+        found = ", ".join(
+            f"{kind.replace('_', ' ')} {value:,}" if isinstance(value, int | float) else str(value)
+            for kind, value in figure.items()
+            if kind not in about
+        )
+        missed = "" if figure.get("reached", True) else " (missed)"
+        target = ", ".join(
+            f"{kind.replace('_', ' ')} at most {value:g}{missed}"
+            for kind, value in figure.get("target", {}).items()
+        )
+        lines.append(f"| {name} | {found} | {target} |")
+    return "\n".join(lines) + "\n"
 
 
 def _targets(figure: dict[str, Any]) -> Iterator[tuple[str, float, bool]]:
