@@ -669,9 +669,18 @@ class GroupDeployment:
             for index in struck:
                 self.stalled_until[index] = until
         elif fault is Fault.WITNESS_CRASH:
-            mortal = [each for each in self._witnesses.values() if each is not self._spared]
+            spared = self._spared_now()
+            mortal = [each for each in self._witnesses.values() if each is not spared]
             witness = mortal[planned.target % len(mortal)]
             witness.restart(planned.seconds, keeps_journal=planned.share > 0.3)
+
+    def _spared_now(self) -> Witness:
+        """Return who must not forget: a configuration survives all its witnesses but one."""
+        data = self.log.metadata.get(LIST_KEY)
+        listed = () if data is None else witness_list_from_bytes(data).witnesses
+        if not listed or any(self._witnesses[name] is self._spared for name in listed):
+            return self._spared
+        return self._witnesses[listed[0]]
 
     def heal(self) -> None:
         """Have everything answer from now on."""
