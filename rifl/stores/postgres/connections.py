@@ -43,6 +43,32 @@ class _AsyncConnection(psycopg.AsyncConnection[TupleRow]):
         return await super().wait(_limited(gen, self.limit_s), *arguments, **options)
 
 
+class _AsyncPool(psycopg_pool.AsyncConnectionPool[Any]):
+    """A pool whose workers end with their loop.
+
+    One that is cancelled while it connects takes that for a failed attempt and waits for
+    the next, and ``asyncio.run`` waits for it: a program that never closed would not end.
+    """
+
+    @classmethod
+    async def worker(cls, q: Any) -> None:
+        """Run what the pool has to do, until it stops or the task was cancelled."""
+        await super().worker(_Tasks(q))  # type: ignore[arg-type]  # all of a queue it needs
+
+
+class _Tasks:
+    """A worker's end of the pool's queue: nothing comes out for one that was cancelled."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+
+    async def get(self) -> Any:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return await self._queue.get()
+
+
 def _limited(gen: _Gen, limit_s: float) -> _Gen:
     """Pass a protocol generator on, but give up when the server stays silent.
 
@@ -118,7 +144,7 @@ class Pools:
                 loop.call_soon_threadsafe(_close, opening)
 
     async def _open_awaiting(self) -> psycopg_pool.AsyncConnectionPool[Any]:
-        pool = psycopg_pool.AsyncConnectionPool(
+        pool = _AsyncPool(
             connection_class=_AsyncConnection, configure=self._configure_async, **self._options()
         )
         await pool.open()
