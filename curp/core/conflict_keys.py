@@ -24,6 +24,7 @@ __all__ = [
     "commute",
     "conflict_key",
     "covers",
+    "keys_of_all",
     "keys_of_values",
     "recorded_keys",
 ]
@@ -122,6 +123,16 @@ def covers(recorded: _Keys, needed: _Keys) -> bool:
     recorded key, and needed ones are among those.
     """
     return not recorded or (bool(needed) and needed <= recorded)
+
+
+def keys_of_all(calls: Iterable[_Keys]) -> _Keys:
+    """Return the keys of calls that are one operation to others: none if one of them has none."""
+    found: set[int] = set()
+    for keys in calls:
+        if not keys:
+            return _NONE
+        found |= keys
+    return frozenset(found)
 
 
 def commute(one: _Keys, other: _Keys) -> bool:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from curp.core.collection import Collectable
+from curp.core.conflict_keys import keys_of_all
 from curp.core.entries import ClientRegistered, ClientRemoved, Entry, Operation
 from curp.core.leader import Batch, Leader, Speed, Wish
 from curp.core.read_lease import ReadLease
@@ -339,9 +340,10 @@ class GroupStore(EmbeddedStore):
         """
         replies: list[Any] = [None] * len(attempts)
         arrivals = [_arrived(attempt) for attempt in attempts]
-        all_keys = [arrival.keys for arrival in arrivals]
-        keys = frozenset().union(*all_keys) if all(all_keys) else frozenset()
-        turn = Turn(keys, reads=all(arrival.reads for arrival in arrivals))
+        turn = Turn(
+            keys_of_all(arrival.keys for arrival in arrivals),
+            reads=all(arrival.reads for arrival in arrivals),
+        )
         shared = _Shared(set())
         with self._lock:
             for at, attempt in enumerate(attempts):

@@ -21,6 +21,7 @@ from curp.core.conflict_keys import (
     commute,
     conflict_key,
     covers,
+    keys_of_all,
     keys_of_values,
 )
 from curp.declarations import key_fields
@@ -242,6 +243,17 @@ def test_held_calls_whose_keys_are_covered_commute(
     """What a witness holds at once shares no recorded key, so no key of its own (2, 3)."""
     if commute(mine, yours) and covers(mine, my_own) and covers(yours, your_own):
         assert commute(my_own, your_own)
+
+
+@pytest.mark.parametrize(
+    ("calls", "together"),
+    [([{1, 2}, {2, 3}], {1, 2, 3}), ([{1}], {1}), ([{1}, set()], set()), ([], set())],
+)
+def test_a_batch_conflicts_with_whatever_one_of_its_calls_does(
+    calls: list[set[int]], together: set[int]
+) -> None:
+    """One call without keys makes the whole of it conflict with everything (CURP §3.1)."""
+    assert keys_of_all(map(frozenset, calls)) == together
 
 
 def test_hashes_are_the_same_in_every_process() -> None:
