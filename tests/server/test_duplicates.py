@@ -224,7 +224,7 @@ def test_a_call_outlives_its_caller(held, kind, how, url):
     """When the caller is gone the handler still runs to its end, and its answer stands (§4.6)."""
     server = held(kind, url, threads=4)
     with server.client() as client:
-        first = client.future(_HOLD, b"x", 1, timeout=0.5 if how == "deadline" else 20)
+        first = client.future(_HOLD, b"x", 1, timeout=1.5 if how == "deadline" else 20)
         assert server.entered[b"x"].wait(DEADLINE_S)
         if how == "cancel":
             first.cancel()

@@ -102,7 +102,7 @@ def test_an_error_without_text_is_recorded(sides_of, kind):
     client, seq = sides_of(kind).wrapped, next(_SEQS)
     path = f"/{SERVICE}/RaisesUnprintable"
     # gRPC's aio server never answers these; the record is there nevertheless.
-    client.call(path, _REQUEST, seq, timeout=0.5)
+    client.call(path, _REQUEST, seq, timeout=1.5)
     again = client.call(path, _REQUEST, seq, attempt=2)
     assert (again.code, again.outcome) == (grpc.StatusCode.UNKNOWN, "replayed")
     assert again.details == "Calling application raised unprintable Exception!"
