@@ -20,7 +20,9 @@ from rifl.client.answers import FinalStatus
 from rifl.core.errors import RiflError
 from rifl.server.answers import STATUS_CODES, refusal_status
 
-__all__ = ["FIRST_WITNESS", "Witness"]
+__all__ = ["FIRST_WITNESS", "GROUP", "Witness"]
+
+GROUP = "group"
 
 # Witnesses are hosts of the network from this index on.
 FIRST_WITNESS = 100

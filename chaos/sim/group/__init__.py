@@ -1,0 +1,12 @@
+"""A CURP group: the product's rules, store and witnesses, over a log in memory.
+
+The rules are ``curp.core``'s, ``GroupStore``'s and ``WitnessDesk``'s. Here stands what
+is a thread or a socket in ``curp.replica``: when a batch is appended, a lease renewed, a
+witness asked.
+"""
+
+from __future__ import annotations
+
+from chaos.sim.group.deployment import GroupDeployment
+
+__all__ = ["GroupDeployment"]

@@ -1,0 +1,105 @@
+"""What a replica answers to ``curp.v1.Group``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import grpc
+
+from chaos.sim.group.leadership import Leadership
+from chaos.sim.machine import Machine
+from chaos.sim.network import Rpc
+from chaos.sim.server import Server
+from chaos.sim.witness import GROUP
+from chaos.sim.world import World
+from curp.log.engine import LogEngine
+from curp.log.errors import EngineUnavailable
+from curp.replica.authority import GroupAuthority
+from curp.replica.group_store import GroupStore
+from curp.replica.leading import LIST_KEY
+from curp.v1 import curp_pb2 as pb
+from curp.wire import witness_list_from_bytes
+from lease_server.errors import LeaseError
+from rifl.client.answers import FinalStatus
+from rifl.core.call import Call
+from rifl.core.errors import NotLeader, RiflError
+
+__all__ = ["GroupDesk"]
+
+_OK = FinalStatus(grpc.StatusCode.OK)
+
+
+class Asked(Protocol):
+    """The replica that answers."""
+
+    world: World
+    address: str
+    log: LogEngine
+    store: GroupStore
+    machine: Machine
+    authority: GroupAuthority
+    leadership: Leadership | None
+
+
+class GroupDesk:
+    """Answers one replica's requests."""
+
+    def __init__(self, replica: Asked) -> None:
+        self._replica = replica
+
+    def serve(self, server: Server, rpc: Rpc) -> None:
+        """Answer a request."""
+        replica = self._replica
+        if rpc.method.endswith("/Configuration"):
+            replica.world.network.reply(rpc, _OK, self._configuration().SerializeToString())
+            return
+        request = pb.SyncRequest.FromString(rpc.request)
+        key = request.key if request.WhichOneof("identity") == "key" else None
+        call = Call(request.client_id, request.token, None if key is not None else request.seq, key)
+        try:
+            replica.authority.check(call.client_id, call.token)
+            self._sync(server, rpc, request.configuration, call)
+        except LeaseError as error:
+            server.refuse(rpc, NotLeader(str(error)))
+        except RiflError as error:
+            server.refuse(rpc, error)
+
+    def _sync(self, server: Server, rpc: Rpc, configuration: int, call: Call) -> None:
+        replica = self._replica
+        store, leadership = replica.store, replica.leadership
+        if leadership is None or leadership.listed is None or not store.serving:
+            server.refuse(rpc, store.not_leader())
+            return
+        verdict: int = pb.SyncReply.OTHER_CONFIGURATION
+        if configuration == leadership.configuration:
+            try:
+                found = store.call_synced(call)
+            except RiflError as error:
+                server.refuse(rpc, error)
+                return
+            if not isinstance(found, bool):
+                again = (server, rpc, configuration, call)
+                found.add_callback(lambda _: server.process.after(0.0, self._sync, *again))
+                return
+            verdict = pb.SyncReply.SYNCED if found else pb.SyncReply.NOT_KNOWN
+        reply = pb.SyncReply(verdict=verdict)  # type: ignore[arg-type]  # an enum's number
+        replica.world.network.reply(rpc, _OK, reply.SerializeToString())
+
+    def _configuration(self) -> pb.GroupConfiguration:
+        replica, leadership = self._replica, self._replica.leadership
+        found = pb.GroupConfiguration(group=GROUP, methods=replica.machine.conflicts())
+        if leadership is not None and leadership.listed is not None and replica.store.serving:
+            found.configuration = leadership.listed.configuration
+            found.leader = replica.address
+            found.witnesses.extend(leadership.listed.witnesses)
+            return found
+        try:
+            data = replica.log.metadata(LIST_KEY)
+        except EngineUnavailable:
+            return found
+        if data is not None:
+            known = witness_list_from_bytes(data)
+            if known.serving:
+                found.configuration = known.configuration
+                found.witnesses.extend(known.witnesses)
+        return found

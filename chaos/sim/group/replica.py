@@ -1,0 +1,220 @@
+"""A replica of a group: follows, takes over, leads, steps down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+from chaos.sim.faults import Fault, Point
+from chaos.sim.group.desk import GroupDesk
+from chaos.sim.group.leadership import TERM_S, Leadership
+from chaos.sim.loop import Process
+from chaos.sim.machine import Machine
+from chaos.sim.network import Rpc
+from chaos.sim.schedule import Setting
+from chaos.sim.server import POLICIES, Server
+from chaos.sim.witness import Witness
+from chaos.sim.world import World
+from curp.core.entries import Operation
+from curp.log.engine import LogEngine
+from curp.log.errors import EngineUnavailable, LeaseHeld, LogError
+from curp.log.memory import MemoryLog, Moment
+from curp.replica.authority import GroupAuthority
+from curp.replica.engine import GroupEngine
+from curp.replica.group_store import GroupStore
+from curp.wire import entry_from_bytes
+from rifl.core.client_table import Attempt
+from rifl.core.policy import KeyBounds
+from rifl.core.record import CompletionRecord
+
+__all__ = ["Group", "Replica"]
+
+_LOOK_S = 0.1
+_READ_LIMIT = 2000
+
+
+class Group(Protocol):
+    """What the replicas of a deployment share."""
+
+    world: World
+    random: Random
+    log: MemoryLog
+    witness_names: tuple[str, ...]
+    lossy_until: list[float]
+    stalled_until: list[float]
+    loss: float
+
+    def lives(self) -> int:
+        """Count the lives of replicas: each is another one to the engine."""
+
+    def witness(self, address: str) -> Witness:
+        """Return the witness at an address."""
+
+
+class Replica:
+    """One life of one replica."""
+
+    def __init__(self, process: Process, index: int, setting: Setting, group: Group) -> None:
+        self.process = process
+        self.index = index
+        self.name = f"server{index}/{group.lives()}"
+        self.address = f"server{index}:1"
+        self.setting = setting
+        self.world = group.world
+        self.random = group.random
+        self.witness_names = group.witness_names
+        self.witness = group.witness
+        self._group = group
+        self.log: LogEngine = group.log.engine(self._strike)
+        self.machine = Machine()
+        self.authority = GroupAuthority(setting.term_s)
+        self.store = GroupStore(boottime=process.clock)
+        self.store.bind(
+            self.authority,
+            POLICIES,
+            clock=process.clock,
+            window=2 * setting.window + setting.max_unsynced,
+            key_bounds=KeyBounds(retention_s=None),
+        )
+        self.store.work = _Work(self._look)  # type: ignore[assignment]  # one thread waits for none
+        self.leadership: Leadership | None = None
+        self._desk = GroupDesk(self)
+        # Counts changes of role, so that what was planned in an earlier one is told apart.
+        self._term = 0
+        self._begun = False
+        self.state = self.store.state
+        process.after(0.01 + 0.05 * self.random.random(), self._follow, self._term)
+
+    # -- as a server sees it -----------------------------------------------------------------
+
+    def engine(self, *arguments: Any, **keywords: Any) -> GroupEngine:
+        """Make the engine by which calls arrive."""
+        return GroupEngine(self.store, self.machine, *arguments, **keywords)  # type: ignore[arg-type]
+
+    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """No method of a group has a transaction of its own."""
+        raise NotImplementedError
+
+    def crash(self, *, flushed: bool) -> None:
+        """The log is elsewhere: everything here is gone; of an append, nobody knows."""
+        if self.leadership is not None and flushed:
+            self.leadership.appender.crash()
+
+    def serve_group(self, server: Server, rpc: Rpc) -> None:
+        """Answer a request of ``curp.v1.Group``."""
+        self._desk.serve(server, rpc)
+
+    def close(self) -> None:
+        """End the leadership, so that nobody need wait for its lease."""
+        leadership = self.leadership
+        if leadership is not None and self.store.leader is not None:
+            try:
+                leadership.appender.flush()
+                self.log.end_leadership(leadership.configuration)
+            except LogError:
+                return
+
+    def _look(self) -> None:
+        if self.leadership is not None:
+            self.leadership.appender.look()
+
+    # -- faults of the engine --------------------------------------------------------------
+
+    def _strike(self, name: str, moment: Moment) -> None:
+        group = self._group
+        now = self.world.loop.now
+        if group.stalled_until[self.index] > now:
+            self.world.coverage.hit(Fault.STORE_STALL, Point.OTHER_REQUEST)
+            raise EngineUnavailable("timed out")
+        if group.lossy_until[self.index] > now and self.random.random() < group.loss:
+            point = Point.APPEND if name == "append" else Point.OTHER_REQUEST
+            self.world.coverage.hit(Fault.STORE_LOSS, point)
+            raise EngineUnavailable(f"{moment.value} {name}")
+
+    # -- following ---------------------------------------------------------------------------
+
+    def _follow(self, term: int) -> None:
+        if term != self._term:
+            return
+        again = _LOOK_S * (0.5 + self.random.random())
+        try:
+            if self.store.executing():
+                # Handlers of an earlier leadership change the services' state.
+                self.process.after(0.01, self._follow, term)
+                return
+            if not self._begun:
+                self._rebuild()
+            while self.apply_more():
+                pass
+            leadership = self.log.leadership()
+            if leadership is not None and leadership.expires_in_s > 0:
+                own = leadership.replica == self.name
+                self.store.name_leader("" if own else leadership.address)
+            else:
+                self.store.name_leader("")
+                self._take_over()
+                return
+        except EngineUnavailable:
+            again = 0.1
+        self.process.after(again, self._follow, term)
+
+    def _rebuild(self) -> None:
+        """Begin over (invariant 4)."""
+        self.machine.reset()
+        self.state = self.store.new_state()
+        self.store.follow(self.state)
+        self._begun = True
+
+    def apply_more(self) -> bool:
+        """Apply what is in the log; False if there was nothing."""
+        entries = self.log.read(self.state.applied, limit=_READ_LIMIT)
+        for found in entries:
+            entry = entry_from_bytes(found.lsn, found.body)
+            if isinstance(entry, Operation) and not entry.refusal:
+                self.machine.replay(entry)
+            self.store.apply(found.lsn, entry)
+        return bool(entries)
+
+    # -- leading (invariant 5) ---------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        self._term += 1
+        sent_at = self.process.clock()
+        try:
+            number = self.log.take_leadership(self.name, self.address, term_s=TERM_S)
+        except (LeaseHeld, EngineUnavailable):
+            self.process.after(_LOOK_S, self._follow, self._term)
+            return
+        self.world.trace(self.process.name, f"takes over under number {number}")
+        self.leadership = Leadership(self, number, sent_at)
+        self.leadership.begin()
+
+    def step_down(self, error: Exception) -> None:
+        """End the leadership, and begin over."""
+        leadership = self.leadership
+        if leadership is None:
+            return
+        self.world.trace(self.process.name, f"steps down: {error}")
+        self.leadership = None
+        leadership.end()
+        self._term += 1
+        self._begun = False
+        self.process.after(_LOOK_S, self._follow, self._term)
+
+
+class _Work:
+    """Stands for the store's condition: whoever is notified looks at once."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+    def notify_all(self) -> None:
+        """Look, since something changed."""
+        self._look()
