@@ -73,6 +73,8 @@ class GroupProcesses:
         # Seconds that a replica's monotonic clocks are ahead of the machine's: a time
         # namespace of Linux's, which needs root.
         self.clocks_ahead_s: dict[str, int] = {}
+        # Variables that a process is started with beside this one's, by its address.
+        self.environments: dict[str, dict[str, str]] = {}
         # By address.
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._channels: dict[str, grpc.Channel] = {}
@@ -185,7 +187,11 @@ class GroupProcesses:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={
+                    **os.environ,
+                    "PYTHONUNBUFFERED": "1",
+                    **self.environments.get(address, {}),
+                },
             )
 
     def _await_ready(self, address: str) -> None:

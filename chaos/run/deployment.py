@@ -9,6 +9,7 @@ from chaos.check import History
 from chaos.run.disk import SmallDisk
 from chaos.run.process import Member
 from chaos.run.toxiproxy import Link
+from chaos.run.wall_clock import WallClock
 
 __all__ = ["Deployment"]
 
@@ -24,6 +25,8 @@ class Deployment(Protocol):
     members: dict[str, Member]
     links: dict[str, Link]
     disks: dict[str, SmallDisk]
+    # Of the members that have a wall clock of their own.
+    clocks: dict[str, WallClock]
     targets: list[str]
     follow_leaders: bool
 

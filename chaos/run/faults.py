@@ -13,15 +13,22 @@ from chaos.run.redis import RedisProcess
 from chaos.run.scenario import KINDS
 from chaos.run.strikes import Strike
 from chaos.run.toxiproxy import Link
+from chaos.run.wall_clock import WallClock
 
-__all__ = ["KILLING", "strike"]
+__all__ = ["CLOCK_KINDS", "KILLING", "strike"]
 
 # After these a process is started again.
 KILLING = ("kill", "wipe")
+# These need members with wall clocks of their own.
+CLOCK_KINDS = ("clock", "drift")
 
 # Where no small disk can be mounted, files may grow so far beyond what the process said.
 _ROOM_BYTES = 16 << 10
 _START_AGAIN_S, _BETWEEN_STARTS_S = 60.0, 0.2
+
+
+class Unread(RuntimeError):
+    """Nobody looked at a clock while it was wrong: the fault shows nothing."""
 
 
 def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], None]:
@@ -35,6 +42,8 @@ def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], N
         link = deployment.links[target]
         link.cut()
         return link.mend
+    if fault.kind in CLOCK_KINDS:
+        return _set_clock(deployment.clocks[target], fault)
     return _hit(deployment, target, fault.kind)
 
 
@@ -51,6 +60,21 @@ def _poison(link: Link, fault: Strike) -> Callable[[], None]:
             link.cure(name)
 
     return cure
+
+
+def _set_clock(clock: WallClock, fault: Strike) -> Callable[[], None]:
+    move = clock.step if fault.kind == "clock" else clock.drift
+    (amount,) = fault.attributes.values()
+    before = clock.reads
+    move(amount)
+
+    def put_right() -> None:
+        unread = clock.reads == before
+        move(-amount)
+        if unread:
+            raise Unread(f"nobody read the clock of {fault.target} while it was wrong")
+
+    return put_right
 
 
 def _hit(deployment: Deployment, target: str, kind: str) -> Callable[[], None]:

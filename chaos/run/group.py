@@ -17,6 +17,7 @@ from chaos.run.process import DidNotStart, Member
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
 from chaos.run.toxiproxy import Link, Toxiproxy
+from chaos.run.wall_clock import WallClock
 
 __all__ = ["Group"]
 
@@ -31,6 +32,7 @@ class _Replica:
     def __init__(self, group: GroupProcesses, address: str) -> None:
         self._group = group
         self._address = address
+        self.environment = group.environments.setdefault(address, {})
 
     @property
     def runs(self) -> bool:
@@ -58,6 +60,7 @@ class Group:
         """Build it; nothing runs yet."""
         deployed = scenario.deployment
         self.disks: dict[str, SmallDisk] = {}
+        self.clocks: dict[str, WallClock] = {}
         self.members: dict[str, Member] = {}
         self.links: dict[str, Link] = {}
         self._accounts = scenario.load.accounts

@@ -25,6 +25,9 @@ class DidNotStart(RuntimeError):
 class Member(Protocol):
     """What faults strike: a process under its name."""
 
+    # What it is started with from then on, beside this process's own variables.
+    environment: dict[str, str]
+
     @property
     def runs(self) -> bool:
         """Whether it was started, not killed, and has not ended by itself."""
@@ -66,7 +69,7 @@ class Process:
         self.name = name
         self.command = list(command)
         self.log = directory / f"{name}.out"
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
         self._says_ready = says_ready
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -84,7 +87,7 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if self._says_ready else log,
                 stderr=log,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
                 start_new_session=True,
             )
         output = self._process.stdout

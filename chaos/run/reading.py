@@ -134,7 +134,10 @@ def _fault(given: Any) -> FaultSpec:
     for each in targets:
         if not isinstance(each, str) or each.partition("-")[0] not in facts.targets:
             raise BadScenario(f"{kind} has no target {each!r}")
-    attributes = {name: _range(kind, name, given.pop(name, None)) for name in facts.attributes}
+    attributes = {
+        name: _range(kind, name, given.pop(name, None), signed=facts.signed)
+        for name in facts.attributes
+    }
     ranges = {
         name: _range(kind, name, given.pop(name, missing))
         for name, missing in (("at", None), ("lasts", 0), ("every", 0))
@@ -165,12 +168,12 @@ def _fault(given: Any) -> FaultSpec:
     )
 
 
-def _range(kind: str, name: str, value: Any) -> Range:
+def _range(kind: str, name: str, value: Any, *, signed: bool = False) -> Range:
     pair = value if isinstance(value, list) else [value, value]
     if (
         len(pair) != 2
         or any(type(each) not in (int, float) for each in pair)
-        or pair[0] < 0
+        or (pair[0] < 0 and not signed)
         or pair[0] > pair[1]
     ):
         raise BadScenario(f"{kind}: {name} is a number, or two, the lower one first")

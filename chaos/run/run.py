@@ -13,6 +13,7 @@ from typing import Any
 from chaos.check import History
 from chaos.run.clients import Clients
 from chaos.run.deployment import Deployment
+from chaos.run.faults import CLOCK_KINDS
 from chaos.run.group import Group
 from chaos.run.judge import judge, told
 from chaos.run.scenario import Scenario
@@ -21,6 +22,7 @@ from chaos.run.spark_job import SparkJob
 from chaos.run.strikes import draw
 from chaos.run.striking import Striking, Struck
 from chaos.run.toxiproxy import Toxiproxy
+from chaos.run.wall_clock import wall_clocks
 
 __all__ = ["Result", "run"]
 
@@ -64,6 +66,7 @@ def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> R
     try:
         with Toxiproxy(directory, seed=seed) as proxy:
             deployment: Deployment = _TOPOLOGIES[scenario.topology](scenario, directory, proxy)
+            _make_clocks(scenario, deployment, directory)
             with deployment:
                 _Run(result, deployment, directory, progress).go()
     except Exception as error:  # noqa: BLE001 - whatever stopped the run, it did not hold
@@ -72,6 +75,21 @@ def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> R
         shutil.rmtree(directory, ignore_errors=True)
     result.seconds = time.monotonic() - began
     return result
+
+
+def _make_clocks(scenario: Scenario, deployment: Deployment, directory: Path) -> None:
+    """Let everybody have a wall clock of their own, if one of them will be wrong."""
+    if not any(fault.kind in CLOCK_KINDS for fault in scenario.faults):
+        return
+    names = [*deployment.members, *(f"client-{each + 1}" for each in range(scenario.load.clients))]
+    deployment.clocks.update(wall_clocks(names, directory))
+    _give_clocks(deployment)
+
+
+def _give_clocks(deployment: Deployment) -> None:
+    for name, clock in deployment.clocks.items():
+        if name in deployment.members:
+            deployment.members[name].environment.update(clock.environment)
 
 
 class _Run:
@@ -97,6 +115,7 @@ class _Run:
                 follow_leaders=deployment.follow_leaders,
             )
         deployment.members.update(self._clients.members)
+        _give_clocks(deployment)
         self._began = 0.0
 
     def go(self) -> None:

@@ -44,6 +44,7 @@ _PROCESSES = (
     *("server", "replica", "witness", "leader", "standby"),
     *("redis", "postgresql", "client", "driver"),
 )
+_CLOCKS = ("server", "replica", "witness", "leader", "standby", "redis", "client")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,8 @@ class Kind:
 
     targets: tuple[str, ...]
     attributes: tuple[str, ...] = ()
+    # Attributes may be below 0.
+    signed: bool = False
     # A toxic of a path, on one stream or both.
     toxic: bool = False
 
@@ -70,15 +73,15 @@ KINDS: Mapping[str, Kind] = {
     # To a process.
     "kill": Kind(targets=_PROCESSES),
     "stop": Kind(targets=_PROCESSES),
+    # The wall clock of a process, until it is put right: seconds forward or back; or so
+    # much too fast or too slow, and what it gained stays. Another start of it has the same.
+    "clock": Kind(targets=_CLOCKS, attributes=("seconds",), signed=True),
+    "drift": Kind(targets=_CLOCKS, attributes=("percent",), signed=True),
     # Redis loses its files, and comes back empty.
     "wipe": Kind(targets=("redis",)),
     # The target's disk is full.
     "fill": Kind(targets=("server",)),
 }
-
-
-class BadScenario(ValueError):
-    """A scenario's file makes no sense."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
 from chaos.run.toxiproxy import Link, Toxiproxy
+from chaos.run.wall_clock import WallClock
 
 __all__ = ["Servers"]
 
@@ -39,6 +40,7 @@ class Servers:
         self.members: dict[str, Member] = {}
         self.links: dict[str, Link] = {}
         self.disks: dict[str, SmallDisk] = {}
+        self.clocks: dict[str, WallClock] = {}
         self._stack = contextlib.ExitStack()
         self._processes: list[Process] = []
         home = directory / "server-1"
