@@ -16,6 +16,7 @@ __all__ = [
     "NotDurable",
     "TailMismatch",
     "TrimmedLog",
+    "may_pass",
 ]
 
 
@@ -98,3 +99,11 @@ class EngineUnavailable(LogError):
 
 class EngineStopped(EngineUnavailable):
     """This handle will not be used again: closed, or nobody knows what is on its disk."""
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same may succeed when it is asked again: the engine cannot be asked now.
+
+    Anything else is an answer: asked again, it would be the same.
+    """
+    return isinstance(error, EngineUnavailable) and not isinstance(error, EngineStopped)

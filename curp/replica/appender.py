@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from curp.core.leader import Batch
+from curp.core.appending import AppendBatch, Appending, Job
+from curp.core.rest import Rest
 from curp.log.engine import LogEngine, NewEntry
-from curp.log.errors import EngineStopped, EngineUnavailable
 from curp.replica.group_store import GroupStore
 from lease_server.log import get_logger
 
@@ -19,33 +18,35 @@ __all__ = ["Appender"]
 
 _log = get_logger("curp.replica")
 _T = TypeVar("_T")
-_RETRY_S = 0.05
 
 
 class Appender:
-    """Appends a leadership's entries, batch by batch, until it is stopped or refused.
+    """Carries out what ``Appending`` decides, until that is over.
 
-    An append whose reply was lost is asked again under the same name, until it is
-    known: nothing is placed behind it meanwhile. ``refused`` is called, in this
-    thread and once, with whatever ended it (``Deposed``, ``TailMismatch``...).
+    ``refused`` is called, in this thread and once, with whatever ended it
+    (``Deposed``, ``TailMismatch``...).
     """
 
     def __init__(
         self,
         engine: LogEngine,
         store: GroupStore,
+        appending: Appending,
         refused: Callable[[Exception], None],
         fault: Callable[[str], None] | None = None,
     ) -> None:
+        """``appending``: the store's, of this leadership."""
         self._engine = engine
         self._store = store
+        self._appending = appending
         self._refused = refused
         self._fault = fault
-        self._stopping = False
-        self._jobs: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._thread = threading.Thread(target=self._run, name="curp-appender", daemon=True)
-        # Why appends do not succeed now, empty if they do.
-        self.trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why appends do not succeed now, empty if they do."""
+        return self._appending.trouble
 
     def start(self) -> None:
         """Begin."""
@@ -55,98 +56,73 @@ class Appender:
         """Have ``job`` run while no append is under way: for a new configuration number."""
         future: Future[_T] = Future()
         with self._store.work:
-            if self._stopping:
+            if not self._appending.between((job, future)):
                 future.set_exception(RuntimeError("the leadership is over"))
-                return future
-            self._jobs.append((job, future))
             self._store.work.notify_all()
         return future
 
     def stop(self) -> None:
         """End, after the append under way; what waits is not appended."""
         with self._store.work:
-            self._stopping = True
+            self._appending.stop()
             self._store.work.notify_all()
         if threading.current_thread() is not self._thread and self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
-            while True:
-                batch = self._next()
-                if batch is None:
-                    break
-                tail = self._append(batch)
-                if tail is None:
-                    break
-                if self._fault is not None:
-                    self._fault("appended")
-                self._store.committed_batch(batch, tail)
+            while (step := self._next()) is not None:
+                if isinstance(step, AppendBatch):
+                    self._append(step)
+                else:
+                    _do(*step.what)
+                    with self._store.work:
+                        self._appending.done()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is appended
             self._refused(error)
         with self._store.work:
-            self._stopping = True
-            jobs, self._jobs = self._jobs, []
+            self._appending.stop()
+            jobs = self._appending.undone()
         for _, future in jobs:
             future.set_exception(RuntimeError("the leadership is over"))
 
-    def _next(self) -> Batch | None:
-        """Wait for a batch that is due; None when stopped."""
+    def _next(self) -> AppendBatch | Job | None:
+        """Wait until there is something to do; None when it is over."""
         store = self._store
         with store.work:
-            while True:
-                leader = store.leader
-                if self._stopping or leader is None:
-                    return None
-                if self._jobs:
-                    job, future = self._jobs.pop(0)
-                    store.work.release()
-                    try:
-                        _do(job, future)
-                    finally:
-                        store.work.acquire()
-                    continue
-                due_in_s = leader.due_in(store.now())
-                if due_in_s == 0.0:
-                    return leader.take()
-                store.wait_for_work(due_in_s)
+            while isinstance(step := self._appending.next(store.now()), Rest):
+                store.work.wait(step.seconds)
+        return step
 
-    def _append(self, batch: Batch) -> int | None:
-        entries = [NewEntry(placed.what.body) for placed in batch.placed]
-        append_id = os.urandom(16)
-        leader = self._store.leader
-        if leader is None:
-            return None
-        configuration = leader.configuration
-        observer = self._store.observer
-        while True:
-            began = time.perf_counter()
-            try:
-                tail = self._engine.append(
-                    entries,
-                    configuration=configuration,
-                    expected_tail=batch.expected_tail,
-                    append_id=append_id,
-                )
-            except EngineStopped:
-                raise
-            except EngineUnavailable as error:
-                if not self.trouble:
-                    _log.warning("engine_unavailable", error=str(error))
-                self.trouble = str(error)
-                if observer is not None:
-                    observer.committed(len(entries), time.perf_counter() - began, error)
-                with self._store.work:
-                    if self._stopping:
-                        return None
-                    self._store.work.wait(_RETRY_S)
-            else:
-                if observer is not None:
-                    observer.committed(len(entries), time.perf_counter() - began, None)
-                if self.trouble:
-                    _log.info("engine_back")
-                    self.trouble = ""
-                return tail
+    def _append(self, step: AppendBatch) -> None:
+        """Ask the engine once; raises what ends the leadership."""
+        store, batch = self._store, step.batch
+        observer = store.observer
+        trouble = self.trouble
+        began = time.perf_counter()
+        try:
+            tail = self._engine.append(
+                [NewEntry(placed.what.body) for placed in batch.placed],
+                configuration=step.configuration,
+                expected_tail=batch.expected_tail,
+                append_id=step.append_id,
+            )
+        except Exception as error:
+            with store.work:
+                if not self._appending.failed(error, store.now()):
+                    raise
+            if not trouble:
+                _log.warning("engine_unavailable", error=str(error))
+            if observer is not None:
+                observer.committed(len(batch.placed), time.perf_counter() - began, error)
+            return
+        if observer is not None:
+            observer.committed(len(batch.placed), time.perf_counter() - began, None)
+        if trouble:
+            _log.info("engine_back")
+        if self._fault is not None:
+            self._fault("appended")
+        store.committed_batch(batch, tail)
 
 
 def _do(job: Callable[[], Any], future: Future[Any]) -> None:

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from curp.core.collection import Collectable, Collection
+from curp.core.collecting import Collecting, Relist, Tell
+from curp.core.collection import Collectable
 from curp.core.recovery import WitnessedCall
-from curp.core.state import GroupState, Witnessed
+from curp.core.rest import Rest
+from curp.core.state import GroupState
 from curp.core.witness_table import WitnessVerdict
 from curp.replica.group_store import Arrival, GroupStore
 from curp.replica.services import Services
@@ -23,14 +25,11 @@ from rifl.core.serving import HandlerResult, execute
 __all__ = ["Collector"]
 
 _log = get_logger("curp.replica")
-_ROUND_S = 0.02
-_MAX_TOLD = 1000
-_RETRY_S = 0.2
 _POLICY = MethodPolicy()
 
 
 class Collector:
-    """One thread of a leadership. Rounds follow what is synced; no timer collects.
+    """One thread of a leadership, which carries out what ``Collecting`` decides.
 
     ``relist`` is called with the number under which a witness turns out to have
     forgotten what it held.
@@ -50,9 +49,7 @@ class Collector:
         self._state = state
         self._relist = relist
         self._condition = threading.Condition()
-        self._collection = Collection(())
-        self._configuration = 0
-        self._pending = False
+        self._collecting = Collecting()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="curp-collector", daemon=True)
 
@@ -71,86 +68,68 @@ class Collector:
     def serve(self, configuration: int, witnesses: Sequence[str]) -> None:
         """Tell these from now on, which begin with nothing."""
         with self._condition:
-            self._configuration = configuration
-            self._collection = Collection(witnesses)
+            self._collecting.serve(configuration, witnesses)
 
     def synced(self, collectable: list[Collectable]) -> None:
         """Take requests that are in the log; any thread."""
         with self._condition:
-            for one in collectable:
-                self._collection.synced(one)
-            self._pending = True
+            self._collecting.synced(collectable, self._store.now())
             self._condition.notify_all()
 
     def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._pending or self._stopping)
-                # Some more come soon: a round each would make every call look stuck.
-                self._condition.wait_for(lambda: self._stopping, _ROUND_S)
-                if self._stopping:
-                    return
-                self._pending = False
-                collection, configuration = self._collection, self._configuration
+        while (step := self._next()) is not None:
             try:
-                if not self._round(collection, configuration):
-                    with self._condition:
-                        self._condition.wait_for(lambda: self._stopping, _RETRY_S)
-                        self._pending = True
+                if isinstance(step, Tell):
+                    self._tell(step)
+                else:
+                    self._relist(step.configuration)
             except RiflError as error:
                 _log.warning("collection_failed", error=str(error))
-            except Exception:  # noqa: BLE001 - logged with its traceback; the next round may work
+            except Exception:  # noqa: BLE001 - logged with its traceback; the next one may work
                 _log.exception("collection_failed")
 
-    def _round(self, collection: Collection, configuration: int) -> bool:
-        """Tell each witness once; False if one could not be told."""
-        told = True
-        forgot = False
-        for address in collection.witnesses:
-            with self._condition:
-                taken = collection.take(address, _MAX_TOLD)
-            if not taken:
-                continue
-            reply = self._witnesses.collect(address, configuration, taken)
-            if reply is None:
-                with self._condition:
-                    collection.not_told(address, taken)
-                told = False
-                continue
-            verdict, stuck = reply
-            if verdict is not WitnessVerdict.ACCEPTED:
-                _log.warning("witness_forgot", witness=address, verdict=verdict.name)
-                forgot = True
-            for witnessed in stuck:
-                self._stuck(witnessed)
-            with self._condition:
-                if collection.waiting(address):
-                    self._pending = True
+    def _next(self) -> Tell | Relist | None:
+        """Wait until there is something to do; None when stopped."""
         with self._condition:
-            current = collection is self._collection and not self._stopping
-        if forgot and current:
-            self._relist(configuration)
-        return told
+            while not self._stopping:
+                step = self._collecting.next(self._store.now())
+                if not isinstance(step, Rest):
+                    return step
+                self._condition.wait(step.seconds)
+        return None
 
-    def _stuck(self, witnessed: WitnessedCall) -> None:
+    def _tell(self, tell: Tell) -> None:
+        verdict: WitnessVerdict | None = None
+        stuck: list[WitnessedCall] = []
+        try:
+            reply = self._witnesses.collect(tell.witness, tell.configuration, tell.requests)
+            if reply is not None:
+                verdict, stuck = reply
+        finally:
+            with self._condition:
+                self._collecting.told(tell, verdict, self._store.now())
+        if verdict is not None and verdict is not WitnessVerdict.ACCEPTED:
+            _log.warning("witness_forgot", witness=tell.witness, verdict=verdict.name)
+        for witnessed in stuck:
+            self._stuck(witnessed, tell.configuration)
+
+    def _stuck(self, witnessed: WitnessedCall, configuration: int) -> None:
         """See to a request that stays on a witness: run it, or have it dropped."""
         call = witnessed.call
         with self._store.work:
             found = self._state.witnessed(call)
         _log.info("stuck_request", call=str(call.rpc_id), method=call.method, found=found.value)
-        if found is Witnessed.RUNNING:
-            return
-        if found is Witnessed.FRESH:
-            self._run_again(witnessed)
-            return
-        self.synced([Collectable(call.client_id, call.seq, call.key, witnessed.keys)])
+        with self._condition:
+            run = self._collecting.stuck(witnessed, found, self._store.now())
+        if run:
+            self._run_again(witnessed, configuration)
 
-    def _run_again(self, witnessed: WitnessedCall) -> None:
+    def _run_again(self, witnessed: WitnessedCall, configuration: int) -> None:
         call = witnessed.call
         facts = self._services.facts(call.method)
         if facts is None:
             return
-        call.configuration = self._configuration
+        call.configuration = configuration
         call.extra = Arrival(
             witnessed.request,
             witnessed.keys,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from curp.core.appending import Appending
 from curp.core.collection import Collectable
 from curp.core.conflict_keys import keys_of_all
 from curp.core.entries import ClientRegistered, ClientRemoved, Entry, Operation
@@ -45,8 +46,9 @@ from rifl.stores.pending import Pending
 
 __all__ = ["Arrival", "GroupStore", "LogWrite", "not_by_log"]
 
-# The same point in time, reckoned twice.
-_ROUNDING_S = 1e-6
+
+def _append_id() -> bytes:
+    return os.urandom(16)
 
 
 class Arrival:
@@ -128,18 +130,27 @@ class GroupStore(EmbeddedStore):
     theirs put aside (``Arrival``). Any thread.
     """
 
-    def __init__(self, *, boottime: Callable[[], float] = boottime) -> None:
-        """``boottime``: the seconds that read leases are counted by."""
+    def __init__(
+        self,
+        *,
+        boottime: Callable[[], float] = boottime,
+        append_id: Callable[[], bytes] = _append_id,
+    ) -> None:
+        """``boottime``: the seconds that read leases are counted by.
+
+        ``append_id``: draws what an append is named by (``Appending``).
+        """
         super().__init__()
         self._boottime = boottime
+        self._append_id = append_id
         self.leases: LeaseStorage
         # For the appender, and everyone who looks whether there is something to do.
         self.work = threading.Condition(self._lock)
-        # When the appender looks again by itself; never woken before without need.
-        self._appender_looks_at = 0.0
         self.state = GroupState()
         self._use(self.state)
         self.leader: Leader | None = None
+        # What the leader's entries are appended by; under ``work``.
+        self.appending: Appending | None = None
         self.read_lease: ReadLease | None = None
         self.serving = False
         # Counts leaderships, so that a call of an earlier one is told apart.
@@ -184,23 +195,6 @@ class GroupStore(EmbeddedStore):
         """Return the seconds that places are timed by."""
         return self._clock()
 
-    def wait_for_work(self, due_in_s: float | None) -> None:
-        """Let the appender wait, with the lock held, until something may be due.
-
-        ``due_in_s``: of what is placed already, None if nothing is.
-        """
-        self.appender_rests(due_in_s)
-        self.work.wait(due_in_s)
-        self.appender_looks()
-
-    def appender_rests(self, due_in_s: float | None) -> None:
-        """Take that the appender looks again then, or when it is woken."""
-        self._appender_looks_at = math.inf if due_in_s is None else self._clock() + due_in_s
-
-    def appender_looks(self) -> None:
-        """Take that it is about to look, and needs no waking."""
-        self._appender_looks_at = 0.0
-
     def new_state(self) -> GroupState:
         """Return a state as it is before the first entry."""
         return GroupState(window=self._window, key_bounds=self._key_bounds)
@@ -221,13 +215,18 @@ class GroupStore(EmbeddedStore):
         with self._lock:
             self.state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
 
-    def lead(self, leader: Leader, read_lease: ReadLease) -> None:
-        """Begin a leadership: entries may be placed, calls are not taken yet."""
+    def lead(self, leader: Leader, read_lease: ReadLease) -> Appending:
+        """Begin a leadership: entries may be placed, calls are not taken yet.
+
+        Returns what its entries are to be appended by, until it is over.
+        """
         with self._lock:
             self._term += 1
             self.leader = leader
+            self.appending = Appending(leader, self._append_id)
             self.read_lease = read_lease
             self._mark(leader)
+            return self.appending
 
     def open(self, leases: Leases) -> None:
         """Take calls from now on."""
@@ -251,6 +250,9 @@ class GroupStore(EmbeddedStore):
         with self._lock:
             self.serving = False
             self.leader = None
+            if self.appending is not None:
+                self.appending.stop()
+                self.appending = None
             self._term += 1
             state, self.state = self.state, self.new_state()
             state.lead(None)
@@ -465,7 +467,8 @@ class GroupStore(EmbeddedStore):
             pending = self._wait_for(lsn)
             if call.configuration:
                 call.marks = self._marks
-        self._wake_appender(leader, now)
+        if self.appending is not None and self.appending.wakes(now):
+            self.work.notify_all()
         return pending, come
 
     def abandon(self, attempt: Attempt) -> Pending | None:
@@ -541,14 +544,16 @@ class GroupStore(EmbeddedStore):
 
     def committed_batch(self, batch: Batch, tail: int) -> None:
         """Take that a batch is in the log: settle its attempts, and answer who waits."""
-        leader = self.leader
         collectable: list[Collectable] = []
         waiters: list[Callable[[], None]] = []
         done: list[Pending] = []
         with self._lock:
-            if leader is None or self.leader is not leader:
+            appending = self.appending
+            under_way = None if appending is None else appending.under_way
+            if appending is None or under_way is None or under_way.batch is not batch:
+                # It is of a leadership that is over.
                 return
-            leader.appended(tail)
+            appending.appended(tail)
             now = self._clock()
             gone: list[int] = []
             for placed in batch.placed:
@@ -693,16 +698,6 @@ class GroupStore(EmbeddedStore):
                 entry = ClientRemoved(client_id)
                 body = entry_to_bytes(entry)
                 leader.place_event(LogWrite(entry, body, None, 0), len(body), self._clock())
-
-    def _wake_appender(self, leader: Leader, now: float) -> None:
-        """Wake the appender if something is due before it looks by itself.
-
-        Most entries behind the first of a batch are not: each wake-up for nothing would
-        cost two switches of threads.
-        """
-        due_in_s = leader.due_in(now)
-        if due_in_s is not None and now + due_in_s < self._appender_looks_at - _ROUNDING_S:
-            self.work.notify_all()
 
     def _wait_for(self, lsn: int) -> Pending:
         pending = Pending()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from curp.core.read_lease import ReadLease
 from curp.log.engine import LogEngine
-from curp.log.errors import EngineUnavailable, LogError
+from curp.log.errors import LogError, may_pass
 from curp.replica.clock import boottime
 
 __all__ = ["LeaseKeeper"]
@@ -61,9 +61,9 @@ class LeaseKeeper:
                     self._engine.renew_leadership(self.configuration, term_s=self._term_s)
                 if not self._stopping.is_set():
                     self.read_lease.renewed(sent_at)
-            except EngineUnavailable:
-                continue
             except LogError as error:
+                if may_pass(error):
+                    continue
                 self.read_lease.end()
                 self._refused(error)
                 return

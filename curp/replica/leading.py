@@ -87,8 +87,8 @@ class Leading:
     def start(self, end: Callable[[Exception], None]) -> None:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
         self._end = end
-        self._store.lead(self._leader, self._keeper.read_lease)
-        self._appender = Appender(self._engine, self._store, end, self._fault)
+        appending = self._store.lead(self._leader, self._keeper.read_lease)
+        self._appender = Appender(self._engine, self._store, appending, end, self._fault)
         self._appender.start()
         storage = LogLeaseStorage(self._store, self._state)
         self._store.leases = storage

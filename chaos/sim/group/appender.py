@@ -6,14 +6,13 @@ from collections.abc import Callable
 from random import Random
 
 from chaos.sim.loop import Process, Timer
-from curp.core.leader import Batch
+from curp.core.appending import AppendBatch, Appending, Job
+from curp.core.rest import Rest
 from curp.log.engine import LogEngine, NewEntry
-from curp.log.errors import EngineUnavailable, LogError
+from curp.log.errors import LogError
 from curp.replica.group_store import GroupStore
 
 __all__ = ["Appender"]
-
-_RETRY_S = 0.05
 
 
 class Appender:
@@ -25,7 +24,6 @@ class Appender:
         random: Random,
         log: LogEngine,
         store: GroupStore,
-        configuration: int,
         refused: Callable[[Exception], None],
     ) -> None:
         self._process = process
@@ -33,82 +31,83 @@ class Appender:
         self._log = log
         self._store = store
         self._refused = refused
-        self.configuration = configuration
-        self._appending: tuple[Batch, bytes] | None = None
         self._timer: Timer | None = None
         self._stopped = False
 
     def stop(self) -> None:
         """Append nothing more."""
         self._stopped = True
-        self._appending = None
 
     def crash(self) -> None:
         """Let the append under way arrive at the engine, though nobody hears of it."""
-        if self._appending is not None:
+        appending = self._appending
+        if appending is not None and appending.under_way is not None:
             try:
-                self._append(*self._appending)
+                self._append(appending.under_way)
             except LogError:
                 return
 
     def look(self) -> None:
         """Something may be due: the product's appender would be woken."""
-        leader = self._store.leader
-        if leader is None or self._stopped or self._appending is not None:
-            return
-        due_in_s = leader.due_in(self._process.clock())
-        self._store.appender_rests(due_in_s)
-        if due_in_s is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._process.after(due_in_s, self._take)
+        if self._appending is not None:
+            self._look_in(0.0)
 
     def flush(self) -> None:
         """Append everything that waits, now, if the engine answers."""
-        while not self._stopped and (leader := self._store.leader) is not None:
-            if self._appending is None:
-                if leader.due_in(self._process.clock()) is None:
-                    self.look()
-                    return
-                self._appending = leader.take(), self._random.randbytes(16)
-            if not self._carry_on(*self._appending):
+        while (appending := self._appending) is not None:
+            step = appending.under_way or appending.next(self._process.clock())
+            if not isinstance(step, AppendBatch):
+                self.look()
                 return
+            if not self._carry_on(appending, step):
+                return
+
+    @property
+    def _appending(self) -> Appending | None:
+        return None if self._stopped else self._store.appending
+
+    def _look_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._process.after(seconds, self._take)
 
     def _take(self) -> None:
         self._timer = None
-        leader = self._store.leader
-        if self._stopped or leader is None or self._appending is not None:
-            return
-        if leader.due_in(self._process.clock()) is None:
+        appending = self._appending
+        step = None if appending is None else appending.next(self._process.clock())
+        if isinstance(step, AppendBatch):
+            self._process.after(0.0003 + 0.001 * self._random.random(), self._send, step)
+        elif appending is not None and isinstance(step, Job):
+            step.what()
+            appending.done()
             self.look()
-            return
-        self._appending = leader.take(), self._random.randbytes(16)
-        self._store.appender_looks()
-        self._process.after(0.0003 + 0.001 * self._random.random(), self._send)
+        elif isinstance(step, Rest) and step.seconds is not None:
+            self._look_in(step.seconds)
 
-    def _send(self) -> None:
-        if not self._stopped and self._appending is not None and self._carry_on(*self._appending):
+    def _send(self, step: AppendBatch) -> None:
+        appending = self._appending
+        # It may be in the log already, by a flush.
+        if appending is not None and appending.under_way is step:
+            self._carry_on(appending, step)
             self.look()
 
-    def _carry_on(self, batch: Batch, append_id: bytes) -> bool:
+    def _carry_on(self, appending: Appending, step: AppendBatch) -> bool:
         """Try the append under way; whether it is in the log."""
         try:
-            tail = self._append(batch, append_id)
-        except EngineUnavailable:
-            self._process.after(_RETRY_S, self._send)
-            return False
+            tail = self._append(step)
         except LogError as error:
-            self._refused(error)
+            if appending.failed(error, self._process.clock()):
+                self.look()
+            else:
+                self._refused(error)
             return False
-        self._appending = None
-        self._store.committed_batch(batch, tail)
+        self._store.committed_batch(step.batch, tail)
         return True
 
-    def _append(self, batch: Batch, append_id: bytes) -> int:
+    def _append(self, step: AppendBatch) -> int:
         return self._log.append(
-            [NewEntry(placed.what.body) for placed in batch.placed],
-            configuration=self.configuration,
-            expected_tail=batch.expected_tail,
-            append_id=append_id,
+            [NewEntry(placed.what.body) for placed in step.batch.placed],
+            configuration=step.configuration,
+            expected_tail=step.batch.expected_tail,
+            append_id=step.append_id,
         )

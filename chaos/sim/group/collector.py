@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from chaos.sim.loop import Process
+from chaos.sim.loop import Process, Timer
 from chaos.sim.machine import Machine
 from chaos.sim.witness import GROUP, Witness
 from chaos.sim.world import World
-from curp.core.collection import Collectable, Collection
+from curp.core.collecting import Collecting, Tell
+from curp.core.collection import Collectable
 from curp.core.recovery import WitnessedCall, WitnessList
-from curp.core.state import GroupState, Witnessed
-from curp.core.witness_table import WitnessVerdict
+from curp.core.rest import Rest
+from curp.core.state import GroupState
 from curp.replica.group_store import Arrival, GroupStore
 from curp.replica.witnesses import read_held
 from rifl.core.client_table import Attempt
@@ -23,9 +24,6 @@ from rifl.core.serving import HandlerResult, execute
 
 __all__ = ["Collector"]
 
-_ROUND_S = 0.02
-_RETRY_S = 0.2
-_MAX_TOLD = 1000
 _POLICY = MethodPolicy()
 
 
@@ -48,9 +46,9 @@ class Collector:
         self._state = state
         self._machine = machine
         self._witness = witness
-        self._configuration = listed.configuration
-        self._collection = Collection(listed.witnesses)
-        self._pending = False
+        self._collecting = Collecting()
+        self._collecting.serve(listed.configuration, listed.witnesses)
+        self._timer: Timer | None = None
         self._stopped = False
 
     def stop(self) -> None:
@@ -59,55 +57,46 @@ class Collector:
 
     def synced(self, collectable: list[Collectable]) -> None:
         """Take requests that are in the log."""
-        for each in collectable:
-            self._collection.synced(each)
-        self._soon(_ROUND_S)
+        self._collecting.synced(collectable, self._process.clock())
+        self._look()
 
-    def _soon(self, delay_s: float) -> None:
-        if not self._pending:
-            self._pending = True
-            self._process.after(delay_s, self._round)
-
-    def _round(self) -> None:
-        self._pending = False
+    def _look(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._stopped:
             return
-        for name in self._collection.witnesses:
-            taken = self._collection.take(name, _MAX_TOLD)
-            if taken:
-                self._witness(name).collect(
-                    self._process,
-                    GROUP,
-                    self._configuration,
-                    taken,
-                    lambda reply, name=name, taken=taken: self._told(  # type: ignore[misc]
-                        name, taken, reply
-                    ),
-                )
+        while not isinstance(step := self._collecting.next(self._process.clock()), Rest):
+            if isinstance(step, Tell):
+                self._tell(step)
+        if step.seconds is not None:
+            self._timer = self._process.after(step.seconds, self._look)
 
-    def _told(self, name: str, taken: list[Collectable], reply: Any) -> None:
+    def _tell(self, tell: Tell) -> None:
+        self._witness(tell.witness).collect(
+            self._process,
+            GROUP,
+            tell.configuration,
+            tell.requests,
+            lambda reply: self._told(tell, reply),
+        )
+
+    def _told(self, tell: Tell, reply: Any) -> None:
         if self._stopped:
             return
-        if reply is None:
-            self._collection.not_told(name, taken)
-            self._soon(_RETRY_S)
-            return
-        verdict, stuck = reply
-        if verdict is not WitnessVerdict.ACCEPTED:
-            return
+        verdict, stuck = (None, []) if reply is None else reply
+        self._collecting.told(tell, verdict, self._process.clock())
         for witnessed in read_held(stuck, self._machine):  # type: ignore[arg-type]  # as services
             self._stuck(witnessed)
+        self._look()
 
     def _stuck(self, witnessed: WitnessedCall) -> None:
         call = witnessed.call
         found = self._state.witnessed(call)
         self._world.trace(self._process.name, f"{call.rpc_id} is stuck: {found.value}")
-        if found is Witnessed.RUNNING:
+        if not self._collecting.stuck(witnessed, found, self._process.clock()):
             return
-        if found is not Witnessed.FRESH:
-            self.synced([Collectable(call.client_id, call.seq, call.key, witnessed.keys)])
-            return
-        call.configuration = self._configuration
+        call.configuration = self._collecting.configuration
         call.extra = Arrival(witnessed.request, witnessed.keys, call.configuration, 1, ())
         try:
             decision = self._store.claim(call, _POLICY)

@@ -65,6 +65,8 @@ class Leadership:
     def __init__(self, replica: Led, number: int, sent_at: float) -> None:
         self._replica = replica
         self._process = replica.process
+        # The number in force.
+        self.configuration = number
         self.over = False
         # None until it serves.
         self.listed: WitnessList | None = None
@@ -72,14 +74,9 @@ class Leadership:
         self.read_lease = ReadLease(TERM_S, drift=DRIFT)
         self.read_lease.renewed(sent_at)
         self.appender = Appender(
-            self._process, replica.random, replica.log, replica.store, number, replica.step_down
+            self._process, replica.random, replica.log, replica.store, replica.step_down
         )
         self._process.after(TERM_S / 4, self._renew)
-
-    @property
-    def configuration(self) -> int:
-        """The configuration number in force."""
-        return self.appender.configuration
 
     def begin(self) -> None:
         """Recover, and serve."""

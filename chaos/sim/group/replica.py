@@ -69,7 +69,7 @@ class Replica:
         self.log: LogEngine = group.log.engine(self._strike)
         self.machine = Machine()
         self.authority = GroupAuthority(setting.term_s)
-        self.store = GroupStore(boottime=process.clock)
+        self.store = GroupStore(boottime=process.clock, append_id=lambda: self.random.randbytes(16))
         self.store.bind(
             self.authority,
             POLICIES,
