@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from chaos.sim.pool import Tally, quiet, run_many
+from chaos.sim.reach import reach
 from chaos.sim.report import lines, unhit
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import KINDS, REQUIRED, draw
@@ -40,7 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
             if len(tally.failed) >= options.stop_after:
                 break
     for line in lines(tally, time.perf_counter() - began):
-        print(line)
+        print(line, flush=True)
+    if options.coverage and not tally.failed:
+        for line in reach(kinds, options.coverage, options.seed):
+            print(line)
     if tally.failed:
         print(f"{len(tally.failed)} schedules broke a promise")
         _shrink(tally.failed[0])
@@ -104,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, help="processes; as many as processors")
     parser.add_argument("--stop-after", type=int, default=3, help="stop after so many failures")
     parser.add_argument("--require-coverage", action="store_true")
+    parser.add_argument(
+        "--coverage",
+        type=int,
+        metavar="N",
+        help="measure how much of the cores' code N schedules of each kind reach",
+    )
     parser.add_argument("--trace", action="store_true", help="show the events of one seed")
     parser.add_argument("--history", type=Path, help="write what chaos.check reads, of one seed")
     parser.add_argument("--calls", type=_numbers, help="these calls only, as in 3,7-9")
