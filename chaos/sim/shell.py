@@ -137,7 +137,7 @@ class Task:
                 value, error = None, raised
                 continue
             value = error = None
-            if type(step) is Pending:
+            if isinstance(step, Pending):
                 self._await()
                 if not step.done:
                     step.add_callback(self._pended)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,17 @@ from tests.helpers.waiting import until
 
 
 class _Steps(sqlite3.Connection):
-    """Notes every statement that is executed."""
+    """Notes every statement that is executed, and in whose thread; fails if told to."""
 
     seen: list[str]
+    threads: list[int]
+    error: sqlite3.Error | None = None
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         self.seen.append(sql.split()[0])
+        self.threads.append(threading.get_ident())
+        if self.error is not None:
+            raise self.error
         return super().execute(sql, parameters)
 
 
@@ -33,10 +41,10 @@ class _Bench:
     def __init__(self, folder: Path) -> None:
         connection, _, incarnation = open_database(folder / "s.db", None)
         connection.close()
-        self.connection = sqlite3.connect(
+        self.connection: _Steps = sqlite3.connect(
             folder / "s.db", isolation_level=None, check_same_thread=False, factory=_Steps
         )
-        self.connection.seen = []  # type: ignore[attr-defined]  # the factory's
+        self.connection.seen, self.connection.threads = [], []
         self.commits: list[int] = []
         self.errors: list[Exception | None] = []
         self.journal = Journal(
@@ -51,14 +59,14 @@ class _Bench:
     @property
     def steps(self) -> list[str]:
         """What was executed since the last time."""
-        seen: list[str] = self.connection.seen  # type: ignore[attr-defined]  # the factory's
+        seen = self.connection.seen
         steps, seen[:] = list(seen), []
         return steps
 
-    def record(self, *seqs: int, record: bytes = b"r") -> Entry:
+    def record(self, *seqs: int, record: bytes = b"r", patient: bool = False) -> Entry:
         """An entry of so many records."""
         rows = [(7, seq, b"f", "/m", record) for seq in seqs]
-        return Entry(Journal.RECORD, *rows, patient=False, failure=RuntimeError)
+        return Entry(Journal.RECORD, *rows, patient=patient, failure=RuntimeError)
 
     def records(self) -> dict[int, bytes]:
         """What is durable."""
@@ -185,3 +193,92 @@ def test_a_caller_left_alone_is_not_held_up_for_good(bench: _Bench) -> None:
         bench.journal.submit(bench.record(seq)).wait()
     assert len(bench.records()) == 8
     assert bench.commits[-4:] == [1, 1, 1, 1]
+
+
+# -- who commits -----------------------------------------------------------------------------
+
+
+def test_a_lone_caller_commits_in_its_own_thread(bench: _Bench) -> None:
+    """Who blocks for its entry, and finds nobody at work, changes no thread (§6)."""
+    for seq in range(3):
+        bench.journal.submit(bench.record(seq), awaited=True).wait()
+    assert bench.commits == [1, 1, 1]
+    assert set(bench.connection.threads) == {threading.get_ident()}
+
+
+def test_what_comes_during_a_callers_commit_is_committed_after_it(bench: _Bench) -> None:
+    """One commit at a time; those who came meanwhile share the next one (§6)."""
+    bench.reader.execute("BEGIN IMMEDIATE")  # holds every commit
+
+    def record(seq: int) -> None:
+        bench.journal.submit(bench.record(seq), awaited=True).wait()
+
+    with ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(record, 0)]
+        until(lambda: bench.steps == ["INSERT"], "the first is under way")
+        calls += [pool.submit(record, seq) for seq in range(1, 8)]
+        until(lambda: len(bench.journal._queue) == 7, "the others wait")
+        bench.reader.execute("COMMIT")
+        for call in calls:
+            call.result()
+    assert bench.commits == [1, 7]
+    assert sorted(bench.records()) == list(range(8))
+
+
+def test_what_nobody_blocks_for_is_committed_all_the_same(bench: _Bench) -> None:
+    """The journal's own thread commits what is only submitted, or awaited on a loop (§6)."""
+    pending = bench.journal.submit(bench.record(1))
+    until(lambda: pending.done, "it is durable")
+
+    async def record() -> None:
+        await bench.journal.submit(bench.record(2), awaited=True)
+
+    asyncio.run(record())
+    assert sorted(bench.records()) == [1, 2]
+    assert threading.get_ident() not in bench.connection.threads
+
+
+def test_what_a_caller_could_not_commit_is_tried_again_for_it(bench: _Bench) -> None:
+    """A caller is told at once; its patient entry and the acknowledgements stay queued (§6)."""
+    bench.connection.error = sqlite3.OperationalError("disk is full")
+    bench.journal.register(7, 1, b"")
+    with pytest.raises(RuntimeError, match="full"):
+        bench.journal.submit(bench.record(1, patient=True), awaited=True).wait()
+    with pytest.raises(RuntimeError, match="full"):
+        bench.journal.submit(bench.record(2), awaited=True).wait()
+    bench.connection.error = None
+    until(lambda: bench.errors[-1] is None, "writes work again")
+    assert bench.records() == {1: b"r"}
+    assert bench.reader.execute("SELECT client_id FROM rifl_client").fetchall() == [(7,)]
+    bench.journal.submit(bench.record(3), awaited=True).wait()
+    assert bench.connection.threads[-1] == threading.get_ident()
+
+
+def test_a_failed_fsync_in_a_callers_thread_stops_the_journal(bench: _Bench) -> None:
+    """It is never retried, whoever met it (§6)."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+    bench.connection.error = error
+    with pytest.raises(RuntimeError, match="I/O"):
+        bench.journal.submit(bench.record(1, patient=True), awaited=True).wait()
+    bench.connection.error = None
+    with pytest.raises(RuntimeError, match="I/O"):
+        bench.journal.submit(bench.record(2), awaited=True).wait()
+    bench.journal.close()
+    assert bench.records() == {}
+
+
+def test_the_journal_closes_after_a_callers_commit(bench: _Bench) -> None:
+    """What a caller is committing, and what waits behind it, is durable before the end (§4)."""
+    bench.reader.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: bench.journal.submit(bench.record(1), awaited=True).wait())
+        until(lambda: bench.steps == ["INSERT"], "it is under way")
+        second = bench.journal.submit(bench.record(2), awaited=True)
+        closing = pool.submit(bench.journal.close)
+        until(lambda: bench.journal._closing, "it is closing")
+        bench.reader.execute("COMMIT")
+        first.result()
+        closing.result()
+    assert second.done
+    assert sorted(bench.records()) == [1, 2]

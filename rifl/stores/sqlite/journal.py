@@ -73,6 +73,7 @@ class Entry:
     must not be forgotten; the others fail at once. ``durable`` is called, in the
     committer's thread and outside any lock, when it is durable; ``pending``
     succeeds after that, or fails with ``failure(error)`` at the first failed try.
+    Whoever blocks for it may become the committer.
     """
 
     __slots__ = ("durable", "failure", "patient", "pending", "rows", "statement")
@@ -90,7 +91,28 @@ class Entry:
         self.patient = patient
         self.failure = failure
         self.durable = durable
-        self.pending = Pending()
+        self.pending = _Awaited()
+
+
+class _Awaited(Pending):
+    """An entry's end. Who waits for it sees to it that somebody commits."""
+
+    __slots__ = ("journal",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Set where its journal has yet to be told that somebody waits.
+        self.journal: Journal | None = None
+
+    def wait(self) -> Any:
+        if self.journal is not None and not self._done:
+            self.journal.lead()
+        return super().wait()
+
+    def add_callback(self, callback: Callable[[Pending], object]) -> None:
+        super().add_callback(callback)
+        if self.journal is not None and not self._done:
+            self.journal.call()
 
 
 @dataclass(slots=True)
@@ -133,7 +155,10 @@ class Journal:
     so does another owner of the file: what it recovered stands.
     ``on_health`` hears the error when writes begin to fail and None when they
     work again, ``on_commit`` the number of entries of each commit, its seconds and
-    its error; both in the committer's thread. Thread-safe; one thread of its own.
+    its error; both in the committer's thread.
+
+    The committer is a thread of the journal's own, or a caller on its own who blocks
+    for its entry: that one has no change of thread to wait for. Thread-safe.
     """
 
     INTENT, RECORD, DELETE = _INTENT, _RECORD, _DELETE
@@ -153,6 +178,8 @@ class Journal:
         self._queue: list[Entry] = []
         self._acknowledged = _Acknowledged()
         self._wake = threading.Condition()
+        # Whether there is a committer.
+        self._led = False
         self._closing = False
         self._stopped: Exception | None = None
         self._retry: list[Entry] = []
@@ -167,12 +194,19 @@ class Journal:
         """Have rounds driven, by a thread of its own."""
         self._thread.start()
 
-    def submit(self, entry: Entry) -> Pending:
-        """Queue an entry; what it returns is done when it is durable."""
+    def submit(self, entry: Entry, *, awaited: bool = False) -> Pending:
+        """Queue an entry; what it returns is done when it is durable.
+
+        ``awaited``: the caller waits for that, in whichever way, and does so at once:
+        until then it may be that nobody commits.
+        """
         with self._wake:
             if self._stopped is None and not self._closing:
                 self._queue.append(entry)
-                if not self._gathers or len(self._queue) >= self._gathering.expected:
+                if awaited and not self._led and self._gathering.expected == 1:
+                    # Told when somebody waits, and in which way.
+                    entry.pending.journal = self
+                elif not self._gathers or len(self._queue) >= self._gathering.expected:
                     self._wake.notify()
                 return entry.pending
             error = self._stopped or sqlite3.ProgrammingError("the store is closed")
@@ -225,16 +259,50 @@ class Journal:
             or len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS
         )
 
+    def lead(self) -> None:
+        """Commit what is queued, in the thread of one who blocks for it, if nobody does."""
+        with self._wake:
+            if self._failing:
+                self._wake.notify()
+                return
+            if self._led or not self._queue:
+                # Whoever has the lead looks for more before leaving it.
+                return
+            self._led = True
+        self._carry_out()
+
+    def call(self) -> None:
+        """Have the journal's own thread see to what is queued."""
+        with self._wake:
+            self._wake.notify()
+
     def _run(self) -> None:
         while True:
             with self._wake:
+                self._wake.wait_for(self._is_called)
+                if self._stopped is not None:
+                    return
+                self._led = True
                 if self._failing:
                     self._wake.wait_for(lambda: self._closing, self._delay_s)
                 else:
-                    self._wake.wait_for(self._due)
                     self._gather()
-            if not self._write(self._take()):
+            if not self._carry_out():
                 return
+
+    def _is_called(self) -> bool:
+        return not self._led and (self._failing or self._due())
+
+    def _carry_out(self) -> bool:
+        """Commit, for one who has taken the lead, and leave it; False if that was the last."""
+        try:
+            return self._write(self._take())
+        finally:
+            with self._wake:
+                self._led = False
+                if self._is_called():
+                    # What came meanwhile waits for somebody.
+                    self._wake.notify()
 
     def _gather(self) -> None:
         """Wait for the entries that are expected, as long as some come."""

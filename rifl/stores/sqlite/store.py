@@ -299,7 +299,7 @@ class SqliteStore(GroupCommits):
         if database.name not in client.registered:
             # In this batch or an earlier one, never in a later.
             database.journal.register(*self._client_row(client))
-        return database.journal.submit(entry)
+        return database.journal.submit(entry, awaited=True)
 
     def _delete(self, attempt: Attempt, database: Database) -> None:
         """Have a row deleted that came after its own acknowledgement."""
