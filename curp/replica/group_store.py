@@ -595,20 +595,30 @@ class GroupStore(EmbeddedStore):
 
         None if that took too long, or this replica does not lead any more.
         """
-        turn = Turn(frozenset())
-        pending = Pending()
-        with self._lock:
-            if self.leader is None:
-                return None
-            if self._turns.ask(turn):
-                return turn
-            self._waiting_turns[turn] = pending
+        asked = self.ask_exclusively()
+        if asked is None:
+            return None
+        turn, pending = asked
+        if pending is None:
+            return turn
         event = threading.Event()
         pending.add_callback(lambda _: event.set())
         if event.wait(timeout_s) and pending.error is None:
             return turn
         self.give_back(turn)
         return None
+
+    def ask_exclusively(self) -> tuple[Turn, Pending | None] | None:
+        """Ask for the turn on everything, and for what is done when it has come.
+
+        None in its place if it has; nothing at all if this replica does not lead. It is
+        given back, whether it has come or not.
+        """
+        turn = Turn(frozenset())
+        with self._lock:
+            if self.leader is None:
+                return None
+            return turn, self._stand_in_line(turn)
 
     def give_back(self, turn: Turn) -> None:
         """Let others run again."""

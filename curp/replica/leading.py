@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from typing import Any, TypeVar
 
+from curp.core.handover import CountRunning, EndLease, RefuseCalls, StepDown, hand_over
 from curp.core.leader import Leader
-from curp.core.recovery import WitnessList
+from curp.core.recovery import Publish, StartWitness, Wait, WitnessList
 from curp.core.state import GroupState
+from curp.core.steps import Sync
+from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses, left_out
 from curp.log.engine import LogEngine
 from curp.log.errors import Deposed, LogError
 from curp.replica.appender import Appender
@@ -20,8 +25,9 @@ from curp.replica.keeper import LeaseKeeper
 from curp.replica.lease_storage import LogLeaseStorage
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings, StateHooks
+from curp.replica.snapshots import Snapshots
 from curp.replica.witnesses import Witnesses
-from curp.wire import secrets_to_message, snapshot_to_chunks, witness_list_to_bytes
+from curp.wire import secrets_to_message, witness_list_to_bytes
 from lease_server.authority import LeaseAuthority
 from lease_server.log import get_logger
 from rifl.core.errors import NotLeader, RiflError
@@ -34,12 +40,9 @@ _log = get_logger("curp.replica")
 LIST_KEY = "curp-witnesses"
 _SWEEPS_PER_TERM = 20
 _LOOK_S = 0.25
-_DRAIN_S = 5.0
-_SNAPSHOT_TURN_S = 5.0
 _LOOK_FOR_WITNESSES_S = 1.0
 _STATUS_S = 0.5
-# Entries that stay behind a snapshot: for standbys that are not far behind.
-_KEPT_BEHIND = 1000
+_T = TypeVar("_T")
 
 
 class Leading:
@@ -66,7 +69,6 @@ class Leading:
         self._authority = authority
         self._witnesses = witnesses
         self._settings = settings
-        self._hooks = hooks
         self._fault = fault
         self._state = state
         self._leader = leader
@@ -81,7 +83,7 @@ class Leading:
             target=self._keep_house, name="curp-housekeeper", daemon=True
         )
         self._look_again_at = time.monotonic() + _LOOK_FOR_WITNESSES_S
-        self._snapshot_at = state.applied
+        self._snapshots = Snapshots(engine, store, state, leader, settings, hooks)
         self._secrets = state.secrets
 
     def start(self, end: Callable[[Exception], None]) -> None:
@@ -103,20 +105,11 @@ class Leading:
         self._store.open(authority)
         self._housekeeper.start()
 
-    def drain(self) -> None:
-        """Let what runs end, within bounds, and have it synced (for a hand-over)."""
-        with self._store.work:
-            self._store.serving = False
-            self._leader.begin_change()
-        until = time.monotonic() + _DRAIN_S
-        while self._store.count_running() and time.monotonic() < until:
-            self._stopping.wait(0.01)
-        try:
-            if (pending := self._store.synced()) is not None:
-                pending.wait()
-        except RiflError:
-            # Deposed meanwhile: others lead already.
-            pass
+    def hand_over(self) -> None:
+        """Let what runs end, within bounds, have it synced, and let the leadership go."""
+        # Deposed meanwhile: others lead already, or will when the lease is over.
+        with contextlib.suppress(LogError, RiflError):
+            self._drive(hand_over(time.monotonic))
 
     def stop(self) -> None:
         """End all threads; the store has stepped down."""
@@ -159,7 +152,7 @@ class Leading:
                 f"configuration {self._leader.configuration} is in force, not {configuration}"
             )
         try:
-            serving = self._change(configuration, wanted)
+            serving: WitnessList = self._drive(change_witnesses(configuration, wanted))
         except Exception as error:
             # Whether the number was taken may not be known. Answering first under the
             # old one again could be in nobody's log, and on no witness that is asked.
@@ -175,38 +168,14 @@ class Leading:
         )
         return serving
 
-    def _change(self, configuration: int, wanted: tuple[str, ...]) -> WitnessList:
-        with self._store.work:
-            before = self._leader.begin_change()
-        if (pending := self._store.synced(before)) is not None:
-            pending.wait()
-        listed = self._next_number(configuration, wanted)
-        started = tuple(
-            address
-            for address in listed.wanted
-            if self._witnesses.start(
-                address, listed.configuration, secrets_to_message(self._state.secrets)
-            )
-        )
-        serving = listed._replace(witnesses=started, serving=True)
-        self._engine.put_metadata(
-            {LIST_KEY: witness_list_to_bytes(serving)}, configuration=serving.configuration
-        )
-        self.listed = serving
-        if self._collector is not None:
-            self._collector.serve(serving.configuration, started)
-        self._store.changed(serving.configuration, witnessed=bool(started))
-        return serving
-
-    def _next_number(self, configuration: int, wanted: tuple[str, ...]) -> WitnessList:
+    def _next_number(self, step: NextNumber) -> int:
         """Take the next number between two appends and two renewals."""
-        listed = WitnessList(configuration + 1, wanted, False, wanted)
 
         def take() -> int:
             with self._keeper.renewing:
                 number = self._engine.next_configuration(
-                    configuration,
-                    {LIST_KEY: witness_list_to_bytes(listed)},
+                    step.configuration,
+                    {LIST_KEY: witness_list_to_bytes(step.witnesses)},
                     term_s=self._settings.term_s,
                 )
                 self._keeper.configuration = number
@@ -217,15 +186,17 @@ class Leading:
         if self._appender is None:
             raise NotLeader("the leadership is over")
         taken: Future[int] = self._appender.between(take)
-        number = taken.result()
-        if number != listed.configuration:
-            # Engines count by one; a list under another number would be nobody's.
-            raise NotLeader(f"the engine gave number {number}, not {listed.configuration}")
-        return listed
+        return taken.result()
+
+    def _serve(self, listed: WitnessList) -> None:
+        self.listed = listed
+        if self._collector is not None:
+            self._collector.serve(listed.configuration, listed.witnesses)
+        self._store.changed(listed.configuration, witnessed=bool(listed.witnesses))
 
     def _look_for_witnesses(self) -> None:
         """List those anew that were wanted, could not be started, and answer by now."""
-        missing = [one for one in self.listed.wanted if one not in self.listed.witnesses]
+        missing = left_out(self.listed)
         if not missing or time.monotonic() < self._look_again_at:
             return
         self._look_again_at = time.monotonic() + _LOOK_FOR_WITNESSES_S
@@ -257,11 +228,8 @@ class Leading:
                 self._store.expire_keys()
                 self._refresh_secrets()
                 self._look_for_witnesses()
-                if (
-                    self._hooks.snapshot is not None
-                    and self._state.applied - self._snapshot_at >= self._settings.snapshot_entries
-                ):
-                    self.snapshot()
+                if self._snapshots.due():
+                    self._snapshots.take()
             except (LogError, RiflError) as error:
                 _log.warning("housekeeping_failed", error=str(error))
             except Exception:  # noqa: BLE001 - logged with its traceback; the next round may work
@@ -276,34 +244,61 @@ class Leading:
         self._secrets = secrets
 
     def snapshot(self) -> int | None:
-        """Save a snapshot at the log's tail and trim behind it; its LSN (invariant 8).
+        """Save a snapshot at the log's tail and trim behind it; see ``Snapshots.take``."""
+        return self._snapshots.take()
 
-        Nothing runs while the state is written into memory: that is the pause it
-        costs. None if it could not be taken now.
-        """
-        if self._hooks.snapshot is None:
-            return None
-        turn = self._store.exclusively(_SNAPSHOT_TURN_S)
-        if turn is None:
-            return None
-        try:
-            # Nothing runs: once all is synced, the services' state is the log's.
-            if (pending := self._store.synced()) is not None:
+    # -- driving the core's rules ---------------------------------------------------------
+
+    def _drive(self, rule: Generator[Any, Any, _T]) -> _T:
+        """Do what a rule asks for, in this thread; what it returns."""
+        answer: Any = None
+        while True:
+            try:
+                step = rule.send(answer)
+            except StopIteration as stop:
+                found: _T = stop.value
+                return found
+            answer = self._step(step)
+
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, Sync):
+            if (pending := self._store.synced(step.lsn)) is not None:
                 pending.wait()
-            services = self._hooks.snapshot()
+            return None
+        if isinstance(step, HoldBack):
             with self._store.work:
-                if self._store.leader is not self._leader:
-                    return None
-                lsn = self._state.applied
-                items = list(self._state.dump())
-        finally:
-            self._store.give_back(turn)
-        configuration = self._leader.configuration
-        self._engine.save_snapshot(
-            lsn, snapshot_to_chunks(items, services), configuration=configuration
-        )
-        self._snapshot_at = lsn
-        if lsn > _KEPT_BEHIND:
-            self._engine.trim(lsn - _KEPT_BEHIND, configuration=configuration)
-        _log.info("snapshot_saved", replica=self._settings.name, lsn=lsn)
-        return lsn
+                return self._leader.begin_change()
+        if isinstance(step, NextNumber):
+            return self._next_number(step)
+        if isinstance(step, StartWitness):
+            secrets = secrets_to_message(self._state.secrets)
+            return self._witnesses.start(step.address, step.configuration, secrets)
+        if isinstance(step, Publish):
+            self._engine.put_metadata(
+                {LIST_KEY: witness_list_to_bytes(step.witnesses)},
+                configuration=step.witnesses.configuration,
+            )
+            return None
+        if isinstance(step, Serve):
+            self._serve(step.witnesses)
+            return None
+        return self._step_of_hand_over(step)
+
+    def _step_of_hand_over(self, step: Any) -> Any:
+        if isinstance(step, RefuseCalls):
+            with self._store.work:
+                self._store.serving = False
+                self._leader.begin_change()
+        elif isinstance(step, CountRunning):
+            return self._store.count_running()
+        elif isinstance(step, Wait):
+            self._stopping.wait(step.seconds)
+        elif isinstance(step, StepDown):
+            self._store.step_down()
+        elif isinstance(step, EndLease):
+            # Renewed once more, it would not have ended.
+            self._keeper.stop()
+            self._engine.end_leadership(self._keeper.configuration)
+        else:
+            raise RuntimeError(f"no such step: {step!r}")
+        return None

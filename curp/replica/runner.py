@@ -322,7 +322,7 @@ class Runner:
             while not (self._over.wait(_LOOK_S) or self._closing.is_set()):
                 pass
             if self._error is None:
-                leading.drain()
+                leading.hand_over()
         except (StorageUnavailable, RiflError) as error:
             # The leadership ended under what was being done.
             raise self._error or Deposed(str(error)) from error

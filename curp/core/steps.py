@@ -1,0 +1,13 @@
+"""What more than one rule of a leadership asks of its shell (DESIGN §7)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Sync"]
+
+
+class Sync(NamedTuple):
+    """Wait until the log has everything up to ``lsn``; None: all that has a place by now."""
+
+    lsn: int | None = None
