@@ -121,8 +121,7 @@ def unary_behavior(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
     ) -> HandlerResult:
         inner = HandlerContext(context, attempt, serving)
-        # Reset only where gRPC does not run every call in a context of its own.
-        CURRENT.set(inner)
+        outer = CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
         except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
@@ -140,8 +139,9 @@ def unary_behavior(
                 raised.append(error)
             return raised_result(inner, error, aio=aio)
         finally:
-            if aio:
-                CURRENT.set(None)
+            # gRPC's own state of the call holds the context it ran in, and ``inner`` that
+            # state: left there, every call were garbage for the collector.
+            CURRENT.reset(outer)
         return returned_result(inner, response, serialize, aio=aio)
 
     batched = batched_behavior(shell, method, policy, run, send)

@@ -166,8 +166,8 @@ def stream_unary_behavior(
             result = raised_result(inner, error, aio=aio)
             return result._replace(broken=requests.broken and result.raised)
         finally:
-            if aio:
-                CURRENT.set(None)
+            # As in ``sync``: it were a cycle.
+            CURRENT.set(None)
         return returned_result(inner, response, serialize, aio=aio)
 
     def deduplicated(source: Iterator[bytes], context: Any) -> Any:
@@ -268,8 +268,8 @@ def unary_stream_behavior(
         else:
             live = returned_result(inner, b"", None, aio=aio)
         finally:
-            if aio:
-                CURRENT.set(None)
+            # As in ``sync``: it were a cycle.
+            CURRENT.set(None)
         try:
             answer = shell.drive(steps, context, value=responses.result(live))
         except RiflError as error:
