@@ -125,10 +125,15 @@ def _postgres(url: str, recorded: bool) -> Behavior:
         if connection is None or connection.closed:
             connection = connect()
         answer = _answer(request)
-        with connection.transaction():
+        try:
             connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
             if recorded:
-                rifl.record(context, answer, connection)
+                rifl.commit(context, answer, connection)
+            else:
+                connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
         return answer
 
     return reply
@@ -156,7 +161,7 @@ class _PostgresAioEffects:
         async with self._pool.connection() as connection:
             await connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
             if self._recorded:
-                await rifl.aio.record(context, answer, connection)
+                await rifl.aio.commit(context, answer, connection)
         return answer
 
 

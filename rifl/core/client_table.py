@@ -53,13 +53,15 @@ class Attempt:
     attempt token: unique within this incarnation of the server. ``intended``:
     its intent is durable. ``record``: what it ended with, None where that made the
     call new again. ``recorded``: what the handler put into a transaction
-    of its own, whether or not that committed.
+    of its own, whether or not that committed. ``committed``: the same, once that is
+    known to have committed; None says nothing.
     """
 
     ended = False
     intended = False
     record: CompletionRecord | None = None
     recorded: CompletionRecord | None = None
+    committed: CompletionRecord | None = None
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:

@@ -78,6 +78,17 @@ class Store(Records, Protocol):
     ) -> None:
         """The same for an asynchronous connection."""
 
+    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Do what ``record_in`` does, then commit the transaction.
+
+        Where the commit's own answer shows that it committed, the attempt says so.
+        """
+
+    async def commit_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
 

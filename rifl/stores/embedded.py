@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from rifl.core.observer import Observer
 from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
+from rifl.stores.transactions import committer
 
 __all__ = ["EmbeddedStore"]
 
@@ -161,6 +163,21 @@ class EmbeddedStore:
     ) -> None:
         """Refused, like ``record_in``."""
         self.record_in(attempt, record, transaction)
+
+    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, then commit that."""
+        commit = committer(transaction)
+        self.record_in(attempt, record, transaction)
+        commit()
+
+    async def commit_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        commit = committer(transaction)
+        await self.record_in_async(attempt, record, transaction)
+        if inspect.isawaitable(done := commit()):
+            await done
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from rifl.stores.errors import WrongDatabase
 
-__all__ = ["DbApiTransaction", "driver_connection", "driver_connection_async"]
+__all__ = ["DbApiTransaction", "committer", "driver_connection", "driver_connection_async"]
 
 _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda number: "?",
@@ -69,6 +69,23 @@ class DbApiTransaction:
         details = error.args[0] if error.args else None
         code = details.get("C") if isinstance(details, dict) else None
         return code if isinstance(code, str) else None
+
+
+def committer(transaction: Any) -> Callable[[], Any]:
+    """Return what commits a transaction: the ``commit`` of what holds it.
+
+    Raises ``WrongDatabase`` where that is nothing's, or would do nothing.
+    """
+    held = transaction
+    if not callable(getattr(held, "commit", None)):
+        # A cursor's, or that of a named one.
+        held = getattr(transaction, "connection", None)
+    commit = getattr(held, "commit", None)
+    if not callable(commit):
+        raise WrongDatabase(f"a {type(transaction)!r} has no commit of its own: use rifl.record")
+    if getattr(held, "autocommit", None) is True:
+        raise WrongDatabase("in autocommit mode a connection's commit does nothing")
+    return commit
 
 
 def driver_connection(transaction: Any) -> Any:

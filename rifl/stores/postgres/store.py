@@ -12,7 +12,12 @@ from rifl.stores.errors import WrongDatabase
 from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl.stores.postgres.opening import open_backend, store_id_at
-from rifl.stores.postgres.transaction import write_record, write_record_async
+from rifl.stores.postgres.transaction import (
+    commit_record,
+    commit_record_async,
+    write_record,
+    write_record_async,
+)
 from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.requests import Finish
 from rifl.stores.shared.store import SharedStore
@@ -67,6 +72,27 @@ class PostgresStore(SharedStore):
         finish = self._finish_of(attempt, record)
         attempt.recorded = record
         await write_record_async(transaction, self._postgres, finish)
+
+    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record and commit: one round trip on a psycopg connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        if commit_record(transaction, self._postgres, finish):
+            # Only now: an error leaves it to be read back.
+            attempt.committed = record
+        else:
+            super().commit_in(attempt, record, transaction)
+
+    async def commit_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        if await commit_record_async(transaction, self._postgres, finish):
+            attempt.committed = record
+        else:
+            await super().commit_in_async(attempt, record, transaction)
 
     def _is_own(self, url: str) -> bool:
         """Whether a URL leads to the store's own tables: its id is asked for there."""

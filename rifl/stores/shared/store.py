@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets as randomness
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -51,6 +52,7 @@ from rifl.stores.shared.requests import (
     TakeBack,
 )
 from rifl.stores.shared.together import AllSteps
+from rifl.stores.transactions import committer
 
 __all__ = ["SharedStore"]
 
@@ -195,8 +197,10 @@ class SharedStore:
         """Nothing to do: the claim is the intent."""
         return None
 
-    def committed(self, attempt: Attempt) -> Later | None:
-        """Read what the handler's own transaction left."""
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        """Return what the handler's own transaction left: read, if nobody saw it commit."""
+        if attempt.committed is not None:
+            return attempt.committed
         if attempt.recorded is None:
             return None
         return self._steps(self._committed(attempt))
@@ -252,6 +256,21 @@ class SharedStore:
     ) -> None:
         """The same for an asynchronous connection."""
         raise NotImplementedError
+
+    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, then commit that."""
+        commit = committer(transaction)
+        self.record_in(attempt, record, transaction)
+        commit()
+
+    async def commit_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        commit = committer(transaction)
+        await self.record_in_async(attempt, record, transaction)
+        if inspect.isawaitable(done := commit()):
+            await done
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

@@ -126,6 +126,19 @@ BEGIN
     RETURN 'done';
 END $$;
 
+-- The same for one who commits in the same breath: whatever has to roll back is an error,
+-- and the server does not carry out the COMMIT that follows it.
+CREATE OR REPLACE FUNCTION @schema@.record_or_fail_1(
+    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
+    p_fingerprint bytea, p_durable boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    result text := @schema@.record_1(
+        p_store, p_client, p_seq, p_key, p_token, p_record, p_fingerprint, p_durable);
+BEGIN
+    IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
+END $$;
+
 -- Count a replica's beat, take out those that stand still, and return all. p_known: the
 -- beats this replica knows to be durable; a store with fewer has lost something.
 -- p_leaving: take it out instead.

@@ -487,6 +487,19 @@ BEGIN
     RETURN 'done';
 END $$;
 
+-- The same for one who commits in the same breath: whatever has to roll back is an error,
+-- and the server does not carry out the COMMIT that follows it.
+CREATE OR REPLACE FUNCTION rifl.record_or_fail_1(
+    p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
+    p_fingerprint bytea, p_durable boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    result text := rifl.record_1(
+        p_store, p_client, p_seq, p_key, p_token, p_record, p_fingerprint, p_durable);
+BEGIN
+    IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
+END $$;
+
 -- Count a replica's beat, take out those that stand still, and return all. p_known: the
 -- beats this replica knows to be durable; a store with fewer has lost something.
 -- p_leaving: take it out instead.
@@ -801,36 +814,36 @@ BEGIN
 END $$;
 
 
-INSERT INTO rifl.meta VALUES ('functions', '7')
+INSERT INTO rifl.meta VALUES ('functions', '8')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'e5745e97-2043-4008-be97-ed9575ae0a38');
+VALUES ('store', 'd915e726-3ebf-49d9-848f-8f15dba083e4');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('functions', '7');
+VALUES ('functions', '8');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-22 22:07:30.891138+00');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 00:07:27.908568+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-21 22:08:45.877984+00');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 00:08:42.897571+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '3054fb47c3d4c2dd272e63c939612db0', 'e42ec18e0e574fb9', '{}', NULL, '2026-11-21 22:07:30.920777+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7e3b590d73a75652504b167b4443ed3c', 'eb6c656a7b2e84c0', '{}', NULL, '2026-11-22 00:07:27.981379+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ab7996fe09c1e8ea344135132f68bb92', 'e42ec18e0e574fb9', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 22:07:30.925315+00', '2026-11-21 22:07:30.933865+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a4757237ac537e50977e887c5935f0a6', 'eb6c656a7b2e84c0', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 00:07:28.018628+00', '2026-11-22 00:07:28.023961+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'bcc9b836da8755374018cc4a24b76781', 'e42ec18e0e574fb9', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-21 22:07:30.935032+00', '2026-11-21 22:07:30.935484+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '73991bc6ef42170f16a4f095531fb411', 'eb6c656a7b2e84c0', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 00:07:28.082892+00', '2026-11-22 00:07:28.084287+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '27b6e8fc8264d1225132cf7f7811a70f', 'e42ec18e0e574fb9', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 22:07:30.937939+00', '2026-11-21 22:07:30.941441+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '2f31da26450af54d97d90332917e6e67', 'eb6c656a7b2e84c0', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 00:07:28.086816+00', '2026-11-22 00:07:28.092516+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a532341b861fd137fbcefc047aeeb911', 'e42ec18e0e574fb9', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-21 22:07:30.949108+00', '2026-11-21 22:07:30.957542+00', '876000:00:00', '2126-10-28 22:07:30.957542+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6f7f7b09a3239f6057898c46fe69d94e', 'eb6c656a7b2e84c0', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 00:07:28.100484+00', '2026-11-22 00:07:28.102945+00', '876000:00:00', '2126-10-29 00:07:28.102945+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -842,4 +855,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\xa33b6c74dda7370f69c1186527e82fd2a0857c3ae416782f94d46501dcd93024');
+VALUES ('1', '0', E'\\x9267c7edc5cb795d21bac5db180926da141177bf65e4865cabed15f7f9e6c2c0');

@@ -1,0 +1,334 @@
+"""``rifl.commit`` into transactions of psycopg, SQLAlchemy and DB-API (DESIGN §6)."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+import sqlalchemy
+import sqlalchemy.ext.asyncio
+import sqlalchemy.orm
+
+import rifl
+from rifl.core.errors import LeaseExpired, StaleRpc
+from rifl.core.later import Later
+from rifl.core.outcome import Outcome
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import HandlerResult, serve
+from rifl.core.verdict import Verdict
+from rifl.stores import WrongDatabase
+from tests.helpers.raw import RawClient
+from tests.helpers.servers import generic
+from tests.helpers.servers import serve as serve_service
+from tests.helpers.waiting import until
+from tests.stores.conformance import drive
+from tests.stores.postgres.servers import DroppingProxy
+from tests.stores.redis.replica import ATOMIC, FIRST, OTHER, call
+
+INSERT = "INSERT INTO effects VALUES ('x')"
+# Too large to travel as text.
+LARGE = CompletionRecord(response=b"\x00'\\%s" * 5000)
+
+
+@pytest.fixture
+def proxy(shared_server):
+    """A way to the run's server on which connections can be dropped."""
+    proxy = DroppingProxy(shared_server.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def effects(database):
+    """Tell how many effects are committed, seen by another connection."""
+
+    def count():
+        database.rollback()
+        return database.execute("SELECT count(*) FROM effects").fetchone()[0]
+
+    return count
+
+
+@pytest.fixture
+def begun(replicas):
+    """A replica with an attempt at an atomic call."""
+    one = replicas()
+    return one, one.begin(call(one.client(), 1, payload=b"\x00'\\%"), ATOMIC)
+
+
+def by_connection(server, commit):
+    """A psycopg connection."""
+    with server.connect() as connection:
+        connection.execute(INSERT)
+        commit(connection)
+
+
+def by_cursor(server, commit):
+    """A psycopg cursor, on a connection whose cursors are of another kind."""
+    with server.connect(cursor_factory=psycopg.RawCursor) as connection:
+        cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
+        cursor.execute(INSERT)
+        commit(cursor)
+
+
+def by_explicit_begin(server, commit):
+    """A transaction begun by hand on a connection in autocommit."""
+    with server.connect(autocommit=True) as connection:
+        connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        connection.execute(INSERT)
+        commit(connection)
+        assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def with_old_strings(server, commit):
+    """A session in which a backslash in a text means something."""
+    with server.connect(options="-c standard_conforming_strings=off") as connection:
+        connection.execute(INSERT)
+        commit(connection)
+
+
+def in_pipeline(server, commit):
+    """A connection in pipeline mode: its own commit, and read back."""
+    with server.connect() as connection, connection.pipeline():
+        connection.execute(INSERT)
+        commit(connection)
+
+
+def by_name(server, commit):
+    """A DB-API connection that is named so."""
+    with server.connect() as connection:
+        connection.execute(INSERT)
+        commit(rifl.DbApiTransaction(connection, "pyformat"))
+
+
+def by_session(server, commit):
+    """A SQLAlchemy session, whose objects are flushed by its own commit."""
+    engine = sqlalchemy.create_engine(
+        server.url().replace("postgresql://", "postgresql+psycopg://")
+    )
+    with sqlalchemy.orm.Session(engine) as session:
+        session.execute(sqlalchemy.text(INSERT))
+        commit(session)
+    engine.dispose()
+
+
+SEEN = [by_connection, by_cursor, by_explicit_begin, with_old_strings]
+READ_BACK = [in_pipeline, by_name, by_session]
+
+
+@pytest.mark.parametrize("record", [FIRST, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("way", [*SEEN, *READ_BACK])
+def test_record_and_effect_are_committed(replicas, begun, shared_server, effects, way, record):
+    """One commit holds both; where its answer was seen, nothing is read back (DESIGN §1, §6)."""
+    one, attempt = begun
+    way(shared_server, lambda transaction: one.store.commit_in(attempt, record, transaction))
+    standing = one.store.committed(attempt)
+    assert isinstance(standing, Later) == (way in READ_BACK)
+    assert (standing.wait() if isinstance(standing, Later) else standing) == record
+    one.store.adopt(attempt, record)
+    assert replicas().claim(attempt.call, ATOMIC).record == record
+    assert effects() == 1
+
+
+@pytest.mark.parametrize("record", [FIRST, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("way", [*SEEN, *READ_BACK])
+def test_an_attempt_that_may_not_record_commits_nothing(begun, shared_server, effects, way, record):
+    """A COMMIT that follows a refused record is not carried out (DESIGN §6)."""
+    one, attempt = begun
+    with shared_server.connect() as connection:
+        one.store.record_in(attempt, OTHER, connection)
+    with pytest.raises(StaleRpc):
+        way(shared_server, lambda transaction: one.store.commit_in(attempt, record, transaction))
+    assert effects() == 0
+    assert attempt.committed is None
+    assert one.store.committed(attempt).wait() == OTHER
+
+
+def test_a_client_that_is_gone_commits_nothing(begun, shared_server, effects):
+    """The client has to be known when the record is written, or all rolls back (DESIGN §6)."""
+    one, attempt = begun
+    one.store.leases.drop_client(attempt.call.client_id)
+    # Dropped once its last call has ended: an administrator's doing, or a store's that was lost.
+    with shared_server.connect() as connection:
+        connection.execute(
+            f"DELETE FROM {one.store._postgres.schema}.clients WHERE client_id = %s",
+            (attempt.call.client_id,),
+        )
+    with shared_server.connect() as connection:
+        connection.execute(INSERT)
+        with pytest.raises(LeaseExpired):
+            one.store.commit_in(attempt, FIRST, connection)
+        connection.rollback()
+    assert effects() == 0
+
+
+def test_the_first_commit_stands_whatever_follows(begun, shared_server, effects):
+    """A second record is refused with its effects, and does not replace the answer (§4, §6)."""
+    one, attempt = begun
+    by_connection(shared_server, lambda held: one.store.commit_in(attempt, FIRST, held))
+    for again in (one.store.commit_in, one.store.record_in):
+        with pytest.raises(StaleRpc):
+            by_connection(shared_server, lambda held, again=again: again(attempt, OTHER, held))
+    assert one.store.committed(attempt) == FIRST
+    assert effects() == 1
+
+
+def test_a_commit_that_fails_is_not_told_as_done(begun, shared_server, effects):
+    """What is checked at the commit only, and a transaction that has failed before (§6)."""
+    one, attempt = begun
+    with shared_server.connect() as connection:
+        connection.execute(
+            "CREATE TEMPORARY TABLE late (x int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)"
+        )
+        connection.commit()
+        connection.execute(INSERT)
+        connection.execute("INSERT INTO late VALUES (1), (1)")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            one.store.commit_in(attempt, FIRST, connection)
+        assert attempt.committed is None
+        assert one.store.committed(attempt).wait() is None
+        connection.rollback()
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1 / 0")
+        for record in (FIRST, LARGE):
+            with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+                one.store.commit_in(attempt, record, connection)
+        connection.rollback()
+    assert attempt.committed is None
+    assert one.store.committed(attempt).wait() is None
+    one.store.abandon(attempt).wait()
+    assert one.claim(attempt.call, ATOMIC).verdict is Verdict.NEW
+    assert effects() == 0
+
+
+@pytest.mark.parametrize("record", [FIRST, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("reached", [True, False], ids=["committed", "not committed"])
+def test_a_connection_dropped_at_the_commit_is_read_back(
+    replicas, shared_server, effects, proxy, reached, record
+):
+    """Without the commit's answer nobody knows but the store, and that is asked (DESIGN §6)."""
+    one = replicas()
+    arriving = call(one.client(), 1)
+    url = shared_server.url(proxy.address)
+    attempts = []
+
+    def run(attempt):
+        attempts.append(attempt)
+        with psycopg.connect(url) as connection:
+            connection.execute(INSERT)
+            proxy.drop_at(b"COMMIT", forward=reached)
+            with pytest.raises(psycopg.OperationalError):
+                one.store.commit_in(attempt, record, connection)
+        if reached:
+            until(lambda: effects() == 1, "it is committed")
+        return HandlerResult(CompletionRecord(2, "lost"), raised=True)
+
+    answer = drive(serve(one.store, arriving, ATOMIC), one.store, run)
+    assert attempts[0].committed is None
+    if reached:
+        assert (answer.record, answer.outcome, effects()) == (record, Outcome.EXECUTED, 1)
+        assert one.claim(arriving, ATOMIC).record == record
+    else:
+        assert (answer.outcome, effects()) == (Outcome.NOT_EXECUTED, 0)
+        # It may arrive all the same, when nobody waits for it any more.
+        late = attempts[0]
+        with pytest.raises(StaleRpc):
+            by_connection(shared_server, lambda held: one.store.commit_in(late, record, held))
+        assert effects() == 0
+        assert one.claim(arriving, ATOMIC).verdict is Verdict.NEW
+
+
+def test_what_others_commit_is_not_committed_here(begun, shared_server, effects):
+    """Within a block, in autocommit, in another database, in something else (DESIGN §6)."""
+    one, attempt = begun
+    with shared_server.connect() as connection:
+        with connection.transaction(force_rollback=True):
+            connection.execute(INSERT)
+            with pytest.raises(WrongDatabase, match=r"rifl\.record there"):
+                one.store.commit_in(attempt, FIRST, connection)
+        connection.tpc_begin("one")
+        with pytest.raises(WrongDatabase, match=r"rifl\.record there"):
+            one.store.commit_in(attempt, FIRST, connection)
+        connection.tpc_rollback()
+    with shared_server.connect(autocommit=True) as connection:
+        with pytest.raises(WrongDatabase, match="autocommit"):
+            one.store.commit_in(attempt, FIRST, connection)
+        connection.execute("DROP DATABASE IF EXISTS another")
+        connection.execute("CREATE DATABASE another")
+    for record in (FIRST, LARGE):
+        with (
+            psycopg.connect(shared_server.url().replace("/postgres", "/another")) as elsewhere,
+            pytest.raises(WrongDatabase, match="recovery could not find"),
+        ):
+            one.store.commit_in(attempt, record, elsewhere)
+    with pytest.raises(WrongDatabase, match="no commit"):
+        one.store.commit_in(attempt, FIRST, object())
+    assert attempt.committed is None
+    assert effects() == 0
+
+
+async def test_asynchronous_transactions_are_committed_too(replicas, shared_server, effects):
+    """psycopg's and SQLAlchemy's asynchronous forms, with ``await`` (DESIGN §6)."""
+    one = replicas()
+    client = one.client()
+    engine = sqlalchemy.ext.asyncio.create_async_engine(
+        shared_server.url().replace("postgresql://", "postgresql+psycopg://")
+    )
+
+    async def of_connection(commit):
+        async with await psycopg.AsyncConnection.connect(shared_server.url()) as connection:
+            await connection.execute(INSERT)
+            await commit(connection)
+
+    async def of_cursor(commit):
+        async with await psycopg.AsyncConnection.connect(shared_server.url()) as connection:
+            cursor = connection.cursor()
+            await cursor.execute(INSERT)
+            await commit(cursor)
+
+    async def of_session(commit):
+        async with sqlalchemy.ext.asyncio.AsyncSession(engine) as session:
+            await session.execute(sqlalchemy.text(INSERT))
+            await commit(session)
+
+    async def of_alchemy(commit):
+        async with engine.connect() as connection:
+            await connection.execute(sqlalchemy.text(INSERT))
+            await commit(connection)
+
+    ways = [of_connection, of_cursor, of_session, of_alchemy]
+    for seq, way in enumerate(ways, 1):
+        attempt = one.begin(call(client, seq), ATOMIC)
+
+        async def commit(transaction, attempt=attempt):
+            await one.store.commit_in_async(attempt, FIRST, transaction)
+
+        await way(commit)
+        standing = one.store.committed(attempt)
+        assert isinstance(standing, Later) == (seq > 2)
+        assert (await standing if isinstance(standing, Later) else standing) == FIRST
+        with pytest.raises(StaleRpc):
+            await way(commit)
+    await engine.dispose()
+    assert effects() == len(ways)
+
+
+def test_a_handler_that_commits_is_answered_and_replayed(url, shared_server, effects):
+    """Once, with the first answer to every attempt; without an identity, too (DESIGN §4, §6)."""
+
+    def move(request, context):
+        with shared_server.connect() as connection:
+            connection.execute(INSERT)
+            rifl.commit(context, b"moved", connection)
+        return b"something else"
+
+    with (
+        rifl.Deduplicator(url, default="atomic") as dedup,
+        serve_service("sync", [generic("s.S", {"Move": move})], dedup=dedup) as served,
+        RawClient(served.address) as client,
+    ):
+        replies = [client.call("/s.S/Move", b"x", 1, attempt=attempt) for attempt in (1, 2)]
+        assert [reply.response for reply in replies] == [b"moved", b"moved"]
+        assert replies[1].outcome == "replayed"
+        assert effects() == 1
+        assert client.call("/s.S/Move", b"x", bare=True).response == b"something else"
+        assert effects() == 2
