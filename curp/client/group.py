@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from curp.core.suspects import Suspects
@@ -109,6 +110,11 @@ class GroupKnowledge:
         if view is None or not view.witnesses or method not in view.recorded:
             return None
         return view
+
+    def unlisted(self, addresses: Iterable[str]) -> list[str]:
+        """Return those that are no witnesses any more; none while no view is known."""
+        view = self.view
+        return [] if view is None else [at for at in addresses if at not in view.witnesses]
 
     def patience_s(self, elapsed_s: float) -> float:
         """How long to wait for witnesses after a leader that took ``elapsed_s``."""

@@ -17,7 +17,7 @@ _RETRY_S = 0.05
 
 
 class AppendBatch(NamedTuple):
-    """AppendBatch a batch; the same again, as often as it is given, until it is known.
+    """Append a batch; the same again, as often as it is given, until it is known.
 
     ``append_id`` names it to the engine, which recognises it. ``configuration``: the
     number that it is conditional on.

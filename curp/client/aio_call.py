@@ -1,0 +1,190 @@
+"""One attempt on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from curp.client.attempt import GroupAttempt
+from curp.client.errors import AttemptError
+from curp.core.group_call import Step
+from rifl.client.aio_status import at_hand, finished_status
+from rifl.client.answers import FinalStatus
+
+__all__ = ["AioCall", "SendingPath"]
+
+
+class SendingPath(Protocol):
+    """The path: its ways to the witnesses and for a sync request, and its loop's tasks."""
+
+    sync: Any
+
+    def recorder(self, address: str) -> Any:
+        """Return a witness's Record, on raw bytes."""
+
+    def start(self, coroutine: Any) -> asyncio.Task[None]:
+        """Run a coroutine in the background."""
+
+
+class AioCall:
+    """What gRPC's call is to a rifl channel, which is all that uses it."""
+
+    def __init__(self, path: SendingPath, attempt: GroupAttempt, leader: Any) -> None:
+        """Record the call on all witnesses; ``leader``: as it was sent there."""
+        self._path = path
+        self._attempt = attempt
+        self._leader = leader
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        # The leader's, once it answered.
+        self._status: FinalStatus | None = None
+        self._error: AttemptError | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._unheard = set(attempt.view.witnesses)
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._records = [path.start(self._record(address)) for address in attempt.view.witnesses]
+        leader.add_done_callback(self._leader_done)
+
+    # Events.
+
+    async def _record(self, address: str) -> None:
+        attempt = self._attempt
+        reply = failed = None
+        try:
+            record = self._path.recorder(address)
+            reply = await record(attempt.record, timeout=attempt.record_timeout_s)
+        except grpc.RpcError as error:
+            failed = error
+        except (grpc.aio.UsageError, ValueError):
+            pass
+        self._unheard.discard(address)
+        if self._over.done():
+            return
+        if reply is not None:
+            self._take(attempt.witness_answered(address, reply))
+        elif failed is not None:
+            self._take(attempt.witness_failed(address))
+        else:
+            # The channel is closed.
+            self._take(attempt.not_recorded())
+
+    def _leader_done(self, leader: Any) -> None:
+        if self._over.done():
+            return
+        self._status = finished_status(leader)
+        step = self._attempt.leader_answered(self._status)
+        if step is Step.WAIT:
+            self._patience = self._loop.call_later(self._attempt.patience_s(), self._patience_over)
+        self._take(step)
+
+    def _patience_over(self) -> None:
+        if not self._over.done():
+            self._take(self._attempt.patience_over(self._unheard))
+
+    async def _sync(self) -> None:
+        request, left_s = self._attempt.ask()
+        try:
+            reply = await self._path.sync(request, timeout=left_s)
+        except (grpc.RpcError, grpc.aio.UsageError, ValueError):
+            reply = None
+        if not self._over.done():
+            self._take(self._attempt.sync_answered(reply))
+
+    def _take(self, step: Step) -> None:
+        if step is Step.SYNC:
+            self._path.start(self._sync())
+        elif step is not Step.WAIT:
+            self._error = self._attempt.error(step, self._status)
+            self._end(step)
+
+    def _end(self, step: Step) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        for record in self._records:
+            if record is not asyncio.current_task(self._loop):
+                record.cancel()
+        self._attempt.end(step)
+        self._over.set_result(None)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    # What the rifl channel asks of a call.
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._over.done():
+            try:
+                yield from asyncio.shield(self._over).__await__()
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        if self._error is not None:
+            error = self._error
+            raise grpc.aio.AioRpcError(
+                error.code(),
+                grpc.aio.Metadata(),
+                grpc.aio.Metadata(*error.trailing_metadata()),
+                error.details(),
+            )
+        return (yield from self._leader.__await__())
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call back at the end; now if it is over."""
+        if self._over.done():
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def cancel(self) -> bool:
+        """Let go of it: its outcome is unknown."""
+        if self._over.done():
+            return False
+        if not self._leader.cancel():
+            # Its answer is here, but nothing else is any more.
+            self._take(Step.AGAIN)
+        return True
+
+    def done(self) -> bool:
+        """Whether it is over."""
+        return self._over.done()
+
+    async def wait_for_connection(self) -> None:
+        """Wait until the leader is reached."""
+        await self._leader.wait_for_connection()
+
+    async def code(self) -> Any:
+        """Return its code, at the end."""
+        await self._finished()
+        return at_hand(self._leader.code()) if self._error is None else self._error.code()
+
+    async def details(self) -> Any:
+        """Return its text."""
+        await self._finished()
+        return at_hand(self._leader.details()) if self._error is None else self._error.details()
+
+    async def initial_metadata(self) -> Any:
+        """Return what came in front of the answer."""
+        await self._finished()
+        return at_hand(self._leader.initial_metadata()) if self._error is None else ()
+
+    async def trailing_metadata(self) -> Any:
+        """Return what came behind it."""
+        await self._finished()
+        if self._error is not None:
+            return self._error.trailing_metadata()
+        return at_hand(self._leader.trailing_metadata())
+
+    async def debug_error_string(self) -> Any:
+        """Return gRPC's text."""
+        await self._finished()
+        if self._error is not None:
+            return self._error.debug_error_string()
+        return at_hand(self._leader.debug_error_string())
+
+    async def _finished(self) -> None:
+        if not self._over.done():
+            await asyncio.shield(self._over)

@@ -1,0 +1,37 @@
+"""The calls of ``curp.v1`` that a group path makes, over a sync or an aio channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curp.v1 import curp_pb2
+
+__all__ = ["ASK_TIMEOUT_S", "configuration_stub", "record_stub", "sync_stub"]
+
+# For the configuration.
+ASK_TIMEOUT_S = 2.0
+
+
+def configuration_stub(channel: Any) -> Any:
+    """Return what asks for the group's configuration."""
+    return channel.unary_unary(
+        "/curp.v1.Group/Configuration",
+        request_serializer=curp_pb2.ConfigurationRequest.SerializeToString,
+        response_deserializer=curp_pb2.GroupConfiguration.FromString,
+    )
+
+
+def sync_stub(channel: Any) -> Any:
+    """Return what asks the leader that a call be in the log."""
+    return channel.unary_unary(
+        "/curp.v1.Group/Sync",
+        request_serializer=curp_pb2.SyncRequest.SerializeToString,
+        response_deserializer=curp_pb2.SyncReply.FromString,
+    )
+
+
+def record_stub(channel: Any) -> Any:
+    """Return a witness's Record, which takes raw bytes."""
+    return channel.unary_unary(
+        "/curp.v1.Witness/Record", response_deserializer=curp_pb2.RecordReply.FromString
+    )
