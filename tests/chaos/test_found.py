@@ -1,0 +1,109 @@
+"""Every defect of the product that the simulator found is found again once it is put back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+
+from chaos.sim.run import Result, simulate
+from chaos.sim.schedule import draw
+from curp.replica.group_store import GroupStore
+from rifl.core import attempt
+from rifl.core.client_table import ClientTable
+from rifl.stores.embedded import EmbeddedStore
+from rifl.stores.shared.requests import Ending
+from rifl.stores.shared.store import SharedStore
+from rifl.stores.sqlite.store import SqliteStore
+
+CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
+# Where a change of what seeds draw has moved the one of the table, so many are searched.
+WITHIN = 400
+
+
+def _breaks_a_promise(held: Result, broken: Result) -> bool:
+    del held
+    return bool(broken.problems)
+
+
+def _asks_far_more(held: Result, broken: Result) -> bool:
+    return broken.events > 1.2 * held.events
+
+
+class Found(NamedTuple):
+    """A defect by its name in the CHANGELOG, and a seed of today's that shows it."""
+
+    name: str
+    kind: str
+    seed: int
+    put_back: Callable[[], AbstractContextManager[Any]]
+    shown: Callable[[Result, Result], bool] = _breaks_a_promise
+
+
+def _retries_that_do_not_back_off() -> AbstractContextManager[Any]:
+    def pause_s(backoff_s: float, told_s: float | None) -> float:
+        return backoff_s if told_s is None else told_s
+
+    return patch.object(attempt, "pause_s", pause_s)
+
+
+def _first_calls_without_a_trace() -> AbstractContextManager[Any]:
+    return patch.object(SqliteStore, "_recover_sessions", lambda self: None)
+
+
+def _lost_replicas_calls() -> AbstractContextManager[Any]:
+    return patch.object(SharedStore, "may_have_run", return_value=False)
+
+
+def _late_answers() -> AbstractContextManager[Any]:
+    original = SharedStore._standing
+
+    def standing(self: SharedStore, attempt: Any, reply: Any) -> Any:
+        return None if reply.ending is Ending.ACKNOWLEDGED else original(self, attempt, reply)
+
+    return patch.object(SharedStore, "_standing", standing)
+
+
+@contextmanager
+def _idle_clients_forgotten() -> Iterator[None]:
+    with (
+        patch.object(ClientTable, "find", ClientTable.get),
+        patch.object(GroupStore, "_rest", EmbeddedStore._rest),
+    ):
+        yield
+
+
+FOUND = (
+    Found("hasty retries", "sqlite", 41, _retries_that_do_not_back_off, _asks_far_more),
+    Found("a session's first calls", "spark", 205, _first_calls_without_a_trace),
+    Found("a lost replica's calls", "replicas", 115, _lost_replicas_calls),
+    Found("late answers", "replicas", 8, _late_answers),
+    Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
+def test_a_defect_is_found_again(found: Found) -> None:
+    """A seed shows the defect when it is put back, and keeps every promise as things are."""
+    for seed in (found.seed, *range(1, WITHIN + 1)):
+        schedule = draw(found.kind, seed)
+        with found.put_back():
+            broken = simulate(schedule)
+        held = simulate(schedule)
+        assert held.problems == []
+        if found.shown(held, broken):
+            return
+    pytest.fail(f"{WITHIN} seeds of {found.kind} do not show it")
+
+
+def test_what_was_found_is_told() -> None:
+    """The CHANGELOG names each of them, and none that is not kept here."""
+    told = re.findall(r"`chaos\.sim`: \*([^*]+)\*", CHANGELOG.read_text().replace("\n  ", " "))
+    assert sorted(told) == sorted(found.name for found in FOUND)
