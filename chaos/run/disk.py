@@ -11,7 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["SmallDisk"]
+from chaos.run.scenario import Scenario
+
+__all__ = ["SmallDisk", "disks_to_fill"]
 
 _SIZE = "16m"
 _BLOCK = 1 << 16
@@ -67,3 +69,8 @@ class SmallDisk:
         """Make room again."""
         with contextlib.suppress(FileNotFoundError):
             self._filler.unlink()
+
+
+def disks_to_fill(scenario: Scenario) -> set[str]:
+    """Return whose disks will be full."""
+    return {target for fault in scenario.faults if fault.kind == "fill" for target in fault.targets}

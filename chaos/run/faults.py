@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chaos.run.deployment import Deployment
+from chaos.run.disk import SmallDisk
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import KINDS
@@ -44,7 +45,9 @@ def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], N
         return link.mend
     if fault.kind in CLOCK_KINDS:
         return _set_clock(deployment.clocks[target], fault)
-    return _hit(deployment, target, fault.kind)
+    if fault.kind == "fill":
+        return _fill(deployment.disks[target], deployment.members.get(target))
+    return _hit(deployment.members[target], fault.kind)
 
 
 def _poison(link: Link, fault: Strike) -> Callable[[], None]:
@@ -77,8 +80,26 @@ def _set_clock(clock: WallClock, fault: Strike) -> Callable[[], None]:
     return put_right
 
 
-def _hit(deployment: Deployment, target: str, kind: str) -> Callable[[], None]:
-    member: Member = deployment.members[target]
+def _fill(disk: SmallDisk, member: Member | None) -> Callable[[], None]:
+    if disk.mounted:
+        disk.fill()
+    elif isinstance(member, Process):
+        member.limit_files(_said(member) + _ROOM_BYTES)
+    else:
+        raise RuntimeError("a disk of several processes is a small tmpfs, which needs root")
+
+    def make_room() -> None:
+        disk.free()
+        # Redis ends when it cannot write to its file.
+        if member is not None and not member.runs:
+            _start_again(member)
+        elif isinstance(member, Process):
+            member.limit_files(-1)
+
+    return make_room
+
+
+def _hit(member: Member, kind: str) -> Callable[[], None]:
     match kind:
         case "stop":
             member.stop()
@@ -90,15 +111,8 @@ def _hit(deployment: Deployment, target: str, kind: str) -> Callable[[], None]:
             member.kill()
             member.wipe()
             return lambda: _start_again(member)
-        case "fill" if isinstance(member, Process):
-            disk = deployment.disks[target]
-            if disk.mounted:
-                disk.fill()
-                return disk.free
-            member.limit_files(_said(member) + _ROOM_BYTES)
-            return lambda: member.limit_files(-1)
         case _:
-            raise ValueError(f"{kind} cannot strike {target}")
+            raise ValueError(f"{kind} cannot strike {type(member).__name__}")
 
 
 def _start_again(member: Member) -> None:

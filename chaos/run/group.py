@@ -12,7 +12,7 @@ from typing import Self
 
 from chaos.check import History
 from chaos.group_processes import GroupProcesses
-from chaos.run.disk import SmallDisk
+from chaos.run.disk import SmallDisk, disks_to_fill
 from chaos.run.process import DidNotStart, Member
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
@@ -65,9 +65,13 @@ class Group:
         self.links: dict[str, Link] = {}
         self._accounts = scenario.load.accounts
         self._stands_still = scenario.expect.stands_still
+        for target in disks_to_fill(scenario):
+            self.disks[target] = SmallDisk(directory / target)
         self._redis = RedisProcess(directory) if deployed.store == "redis" else None
         if self._redis is None:
-            logs = [f"sqlite:///{directory / 'log'}?group=bank"] * deployed.servers
+            home = directory / "log"
+            home.mkdir()
+            logs = [f"sqlite:///{home / 'entries.db'}?group=bank"] * deployed.servers
         else:
             logs = []
             for number in range(1, deployed.servers + 1):
@@ -105,6 +109,8 @@ class Group:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
+            for disk in self.disks.values():
+                stack.enter_context(disk)
             if self._redis is not None:
                 stack.callback(self._redis.kill)
                 self._redis.start()

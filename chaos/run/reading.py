@@ -114,6 +114,8 @@ def _targets(scenario: Scenario) -> set[str]:
         found |= {f"server-{each}" for each in count}
     if scenario.topology == "spark":
         found = {each for each in found if not each.startswith("client")} | {"driver"}
+    if scenario.topology == "group" and deployment.store == "sqlite":
+        found.add("log")
     if deployment.store != "sqlite":
         stem = "log" if scenario.topology == "group" else "store"
         found |= {f"{stem}-{each}" for each in count}

@@ -79,8 +79,9 @@ KINDS: Mapping[str, Kind] = {
     "drift": Kind(targets=_CLOCKS, attributes=("percent",), signed=True),
     # Redis loses its files, and comes back empty.
     "wipe": Kind(targets=("redis",)),
-    # The target's disk is full.
-    "fill": Kind(targets=("server",)),
+    # The target's disk is full: a server's, Redis's, that of a group's log in a file. Who
+    # ended because of that is started again when there is room.
+    "fill": Kind(targets=("server", "redis", "log")),
 }
 
 

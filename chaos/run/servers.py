@@ -10,7 +10,7 @@ from typing import Self
 
 from chaos.check import History
 from chaos.group_processes import free_ports
-from chaos.run.disk import SmallDisk
+from chaos.run.disk import SmallDisk, disks_to_fill
 from chaos.run.ledger import read_ledger
 from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
@@ -45,8 +45,8 @@ class Servers:
         self._processes: list[Process] = []
         home = directory / "server-1"
         home.mkdir()
-        if any(fault.kind == "fill" for fault in scenario.faults):
-            self.disks["server-1"] = SmallDisk(home)
+        for target in disks_to_fill(scenario):
+            self.disks[target] = SmallDisk(directory / target)
         self.ledger = home / "ledger.db"
         shared: RedisProcess | PostgresqlProcess | None = None
         if deployed.store == "redis":

@@ -60,6 +60,19 @@ def test_the_scenarios_break_everything_there_is() -> None:
     """Every file can be read; each kind of fault and each topology is in one of them."""
     found = read_all().values()
     assert {fault.kind for each in found for fault in each.faults} == set(KINDS)
+    struck = {
+        (fault.kind, target.partition("-")[0])
+        for each in found
+        for fault in each.faults
+        for target in fault.targets
+    }
+    for kind, targets in {
+        "kill": ("server", "leader", "witness", "redis", "postgresql", "client", "driver"),
+        "stop": ("server", "leader", "witness", "redis", "client"),
+        "fill": ("server", "redis", "log"),
+        "clock": ("server", "client", "redis", "leader", "standby", "witness"),
+    }.items():
+        assert struck >= {(kind, target) for target in targets}
     assert {each.topology for each in found} == {"server", "group", "spark"}
     assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql"}
     assert sum(each.short for each in found) >= 5
