@@ -125,15 +125,11 @@ def _postgres(url: str, recorded: bool) -> Behavior:
         if connection is None or connection.closed:
             connection = connect()
         answer = _answer(request)
-        try:
+        block: Any = rifl.transaction(context, connection) if recorded else connection.transaction()
+        with block:
             connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
             if recorded:
-                rifl.commit(context, answer, connection)
-            else:
-                connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
+                rifl.record(context, answer, connection)
         return answer
 
     return reply
@@ -159,9 +155,15 @@ class _PostgresAioEffects:
             await self._pool.open()
         answer = _answer(request)
         async with self._pool.connection() as connection:
-            await connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
-            if self._recorded:
-                await rifl.aio.commit(context, answer, connection)
+            block: Any = (
+                rifl.aio.transaction(context, connection)
+                if self._recorded
+                else connection.transaction()
+            )
+            async with block:
+                await connection.execute("INSERT INTO effect VALUES (%s)", (request.value,))
+                if self._recorded:
+                    await rifl.aio.record(context, answer, connection)
         return answer
 
 

@@ -32,7 +32,7 @@ from rifl.core.identity import RpcId
 from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy, PolicyError
-from rifl.server import Deduplicator, commit, record, serve_until_signal
+from rifl.server import Deduplicator, record, serve_until_signal, transaction
 from rifl.stores import DbApiTransaction
 
 __all__ = [
@@ -54,9 +54,9 @@ __all__ = [
     "Session",
     "aio",
     "client_interceptor",
-    "commit",
     "connect",
     "key",
     "record",
     "serve_until_signal",
+    "transaction",
 ]

@@ -2,14 +2,15 @@
 
 from rifl.server.deduplicator import Deduplicator
 from rifl.server.operations import serve_until_signal, serve_until_signal_async
-from rifl.server.recording import commit, commit_async, record, record_async
+from rifl.server.recording import record, record_async
+from rifl.server.transactions import transaction, transaction_async
 
 __all__ = [
     "Deduplicator",
-    "commit",
-    "commit_async",
     "record",
     "record_async",
     "serve_until_signal",
     "serve_until_signal_async",
+    "transaction",
+    "transaction_async",
 ]

@@ -17,7 +17,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.record import Metadata
 from rifl.stores.base import Store
 
-__all__ = ["CURRENT", "AioHandlerContext", "HandlerContext", "Noted", "Serving"]
+__all__ = ["CURRENT", "AioHandlerContext", "HandlerContext", "Noted", "Serving", "noted_of"]
 
 
 class Serving:
@@ -41,6 +41,8 @@ class Noted:
     noted_initial: Metadata = ()
     noted_trailing: Metadata = ()
     aborted = False
+    # The rifl.transaction that is open, which keeps what is recorded until its end.
+    rifl_held: Any = None
 
     def __init__(self, inner: Any, attempt: Attempt, serving: Serving) -> None:
         self._inner = inner
@@ -228,3 +230,9 @@ def _metadata(entries: Iterable[Any] | None) -> Metadata:
 
 # For handlers whose context another interceptor has wrapped again.
 CURRENT: contextvars.ContextVar[Noted | None] = contextvars.ContextVar("rifl", default=None)
+
+
+def noted_of(context: Any) -> Noted | None:
+    """Return what a deduplicated call's handler was given, None for any other call."""
+    # Another interceptor may have wrapped the context once more.
+    return context if isinstance(context, Noted) else CURRENT.get()

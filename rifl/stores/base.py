@@ -78,6 +78,12 @@ class Store(Records, Protocol):
     ) -> None:
         """The same for an asynchronous connection."""
 
+    def begin_in(self, transaction: Any) -> None:
+        """Begin the handler's transaction; raises ``WrongDatabase`` if one is open already."""
+
+    async def begin_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+
     def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Do what ``record_in`` does, then commit the transaction.
 

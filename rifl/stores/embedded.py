@@ -16,7 +16,7 @@ from rifl.core.observer import Observer
 from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
-from rifl.stores.transactions import committer
+from rifl.stores.transactions import check_begins, committer
 
 __all__ = ["EmbeddedStore"]
 
@@ -163,6 +163,14 @@ class EmbeddedStore:
     ) -> None:
         """Refused, like ``record_in``."""
         self.record_in(attempt, record, transaction)
+
+    def begin_in(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit_in`` ends: drivers do so by themselves."""
+        check_begins(transaction)
+
+    async def begin_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        check_begins(transaction)
 
     def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's own transaction, then commit that."""

@@ -8,7 +8,14 @@ from typing import Any
 
 from rifl.stores.errors import WrongDatabase
 
-__all__ = ["DbApiTransaction", "committer", "driver_connection", "driver_connection_async"]
+__all__ = [
+    "DbApiTransaction",
+    "check_begins",
+    "committer",
+    "driver_connection",
+    "driver_connection_async",
+    "holder",
+]
 
 _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda number: "?",
@@ -71,21 +78,33 @@ class DbApiTransaction:
         return code if isinstance(code, str) else None
 
 
-def committer(transaction: Any) -> Callable[[], Any]:
-    """Return what commits a transaction: the ``commit`` of what holds it.
+def holder(transaction: Any) -> Any:
+    """Return what commits and rolls back a transaction: its connection or session."""
+    if callable(getattr(transaction, "commit", None)):
+        return transaction
+    # A cursor's, or that of a named one.
+    return getattr(transaction, "connection", None)
 
-    Raises ``WrongDatabase`` where that is nothing's, or would do nothing.
+
+def check_begins(transaction: Any) -> None:
+    """Raise ``WrongDatabase`` for what would not begin a transaction by itself."""
+    held = holder(transaction)
+    # sqlite3's old way to say it; psycopg's isolation level is None where nobody set one.
+    if getattr(held, "in_transaction", None) is False and held.isolation_level is None:
+        raise WrongDatabase("the connection is in autocommit mode: begin a transaction on it")
+    if getattr(held, "autocommit", None) is True:
+        raise WrongDatabase("the connection is in autocommit mode: its commit would do nothing")
+
+
+def committer(transaction: Any) -> Callable[[], Any]:
+    """Return what commits a transaction.
+
+    Raises ``WrongDatabase`` where nothing of its own does.
     """
-    held = transaction
-    if not callable(getattr(held, "commit", None)):
-        # A cursor's, or that of a named one.
-        held = getattr(transaction, "connection", None)
-    commit = getattr(held, "commit", None)
+    commit = getattr(holder(transaction), "commit", None)
     if not callable(commit):
         raise WrongDatabase(f"a {type(transaction)!r} has no commit of its own: use rifl.record")
-    if getattr(held, "autocommit", None) is True:
-        raise WrongDatabase("in autocommit mode a connection's commit does nothing")
-    return commit
+    return commit  # type: ignore[no-any-return]
 
 
 def driver_connection(transaction: Any) -> Any:

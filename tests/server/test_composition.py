@@ -192,21 +192,16 @@ def test_what_another_interceptor_adds_to_the_context_arrives(order):
             assert client.call("/s.S/Who", b"", 1).response == b"alice"
 
 
-def _transfer(database, runs, commits):
+def _transfer(database, runs, block):
     def transfer(request, context):
         runs.append(request)
         connection = sqlite3.connect(database, timeout=10)
         reply = b"moved " + request
         try:
-            connection.execute("CREATE TABLE IF NOT EXISTS moved (what)")
-            connection.execute("INSERT INTO moved VALUES (?)", (request,))
-            if commits:
-                rifl.commit(context, reply, connection.cursor())
-                # What would be lost, and its record, if it were not the commit.
-                connection.rollback()
-            else:
+            with rifl.transaction(context, connection) if block else connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS moved (what)")
+                connection.execute("INSERT INTO moved VALUES (?)", (request,))
                 rifl.record(context, reply, connection)
-                connection.commit()
         finally:
             connection.close()
         return reply
@@ -217,16 +212,16 @@ def _transfer(database, runs, commits):
 @pytest.mark.parametrize(
     ("kind", "wrapped_again"), [*((kind, False) for kind in KINDS), ("sync", True)]
 )
-@pytest.mark.parametrize("commits", [False, True], ids=["record", "commit"])
-def test_a_record_in_a_handlers_transaction(tmp_path, kind, wrapped_again, commits):
-    """``rifl.record`` and ``commit`` find their call, also by another's context or none (§6).
+@pytest.mark.parametrize("block", [False, True], ids=["own commit", "rifl.transaction"])
+def test_a_record_in_a_handlers_transaction(tmp_path, kind, wrapped_again, block):
+    """``rifl.record`` and its block find their call, also by another's context or none (§6).
 
     Calls with and without identity alternate on one pool thread: nothing of one may
     be left for the next.
     """
     runs = []
     database = tmp_path / "s.db"
-    transfer = _transfer(database, runs, commits)
+    transfer = _transfer(database, runs, block)
     if kind == "aio":
 
         async def handler(request, context):

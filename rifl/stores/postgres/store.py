@@ -10,14 +10,15 @@ from rifl.core.record import CompletionRecord
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import WrongDatabase
 from rifl.stores.postgres.address import PostgresAddress
-from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
-from rifl.stores.postgres.opening import open_backend, store_id_at
-from rifl.stores.postgres.transaction import (
+from rifl.stores.postgres.commits import (
+    begin,
+    begin_async,
     commit_record,
     commit_record_async,
-    write_record,
-    write_record_async,
 )
+from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
+from rifl.stores.postgres.opening import open_backend, store_id_at
+from rifl.stores.postgres.transaction import write_record, write_record_async
 from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.requests import Finish
 from rifl.stores.shared.store import SharedStore
@@ -72,6 +73,16 @@ class PostgresStore(SharedStore):
         finish = self._finish_of(attempt, record)
         attempt.recorded = record
         await write_record_async(transaction, self._postgres, finish)
+
+    def begin_in(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit_in`` ends."""
+        if not begin(transaction):
+            super().begin_in(transaction)
+
+    async def begin_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        if not await begin_async(transaction):
+            await super().begin_in_async(transaction)
 
     def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""

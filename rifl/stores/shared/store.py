@@ -52,7 +52,7 @@ from rifl.stores.shared.requests import (
     TakeBack,
 )
 from rifl.stores.shared.together import AllSteps
-from rifl.stores.transactions import committer
+from rifl.stores.transactions import check_begins, committer
 
 __all__ = ["SharedStore"]
 
@@ -256,6 +256,14 @@ class SharedStore:
     ) -> None:
         """The same for an asynchronous connection."""
         raise NotImplementedError
+
+    def begin_in(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit_in`` ends: drivers do so by themselves."""
+        check_begins(transaction)
+
+    async def begin_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        check_begins(transaction)
 
     def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's own transaction, then commit that."""

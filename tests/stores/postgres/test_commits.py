@@ -1,20 +1,24 @@
-"""``rifl.commit`` into transactions of psycopg, SQLAlchemy and DB-API (DESIGN §6)."""
+"""``rifl.transaction`` over psycopg, SQLAlchemy and DB-API (DESIGN §6)."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import psycopg
 import pytest
 import sqlalchemy
 import sqlalchemy.ext.asyncio
 import sqlalchemy.orm
+from psycopg.pq import TransactionStatus
 
 import rifl
-from rifl.core.errors import LeaseExpired, StaleRpc
+from rifl.core.errors import LeaseExpired, NotRecorded, StaleRpc
 from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import HandlerResult, serve
 from rifl.core.verdict import Verdict
+from rifl.server.context import AioHandlerContext, HandlerContext, Serving
 from rifl.stores import WrongDatabase
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic
@@ -76,19 +80,12 @@ def by_explicit_begin(server, commit):
         connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
         connection.execute(INSERT)
         commit(connection)
-        assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        assert connection.info.transaction_status == TransactionStatus.IDLE
 
 
 def with_old_strings(server, commit):
     """A session in which a backslash in a text means something."""
     with server.connect(options="-c standard_conforming_strings=off") as connection:
-        connection.execute(INSERT)
-        commit(connection)
-
-
-def in_pipeline(server, commit):
-    """A connection in pipeline mode: its own commit, and read back."""
-    with server.connect() as connection, connection.pipeline():
         connection.execute(INSERT)
         commit(connection)
 
@@ -112,7 +109,7 @@ def by_session(server, commit):
 
 
 SEEN = [by_connection, by_cursor, by_explicit_begin, with_old_strings]
-READ_BACK = [in_pipeline, by_name, by_session]
+READ_BACK = [by_name, by_session]
 
 
 @pytest.mark.parametrize("record", [FIRST, LARGE], ids=["small", "large"])
@@ -238,32 +235,191 @@ def test_a_connection_dropped_at_the_commit_is_read_back(
 
 
 def test_what_others_commit_is_not_committed_here(begun, shared_server, effects):
-    """Within a block, in autocommit, in another database, in something else (DESIGN §6)."""
+    """Within psycopg's blocks, in autocommit, in a pipeline, in another database (DESIGN §6)."""
     one, attempt = begun
     with shared_server.connect() as connection:
         with connection.transaction(force_rollback=True):
             connection.execute(INSERT)
-            with pytest.raises(WrongDatabase, match=r"rifl\.record there"):
+            with pytest.raises(WrongDatabase, match="block of psycopg's"):
                 one.store.commit_in(attempt, FIRST, connection)
         connection.tpc_begin("one")
-        with pytest.raises(WrongDatabase, match=r"rifl\.record there"):
+        connection.execute(INSERT)
+        with pytest.raises(WrongDatabase, match="block of psycopg's"):
             one.store.commit_in(attempt, FIRST, connection)
         connection.tpc_rollback()
+        with connection.pipeline():
+            for refused in (one.store.begin_in, partial(one.store.commit_in, attempt, FIRST)):
+                with pytest.raises(WrongDatabase, match="pipeline"):
+                    refused(connection)
     with shared_server.connect(autocommit=True) as connection:
         with pytest.raises(WrongDatabase, match="autocommit"):
             one.store.commit_in(attempt, FIRST, connection)
+        with pytest.raises(WrongDatabase, match="autocommit"):
+            one.store.begin_in(rifl.DbApiTransaction(connection, "pyformat"))
         connection.execute("DROP DATABASE IF EXISTS another")
         connection.execute("CREATE DATABASE another")
     for record in (FIRST, LARGE):
-        with (
-            psycopg.connect(shared_server.url().replace("/postgres", "/another")) as elsewhere,
-            pytest.raises(WrongDatabase, match="recovery could not find"),
-        ):
-            one.store.commit_in(attempt, record, elsewhere)
+        with psycopg.connect(shared_server.url().replace("/postgres", "/another")) as elsewhere:
+            elsewhere.execute("SELECT 1")
+            with pytest.raises(WrongDatabase, match="recovery could not find"):
+                one.store.commit_in(attempt, record, elsewhere)
+            elsewhere.rollback()
     with pytest.raises(WrongDatabase, match="no commit"):
         one.store.commit_in(attempt, FIRST, object())
     assert attempt.committed is None
     assert effects() == 0
+
+
+@pytest.fixture
+def context(begun):
+    """The context that the handler of the attempt is given."""
+    one, attempt = begun
+    return HandlerContext(None, attempt, Serving(one.store, None))
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_block_is_the_transaction(begun, context, shared_server, effects, autocommit):
+    """It begins as the connection says, holds the record back, and commits both (DESIGN §6)."""
+    _, attempt = begun
+    with shared_server.connect(autocommit=autocommit) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with rifl.transaction(context, connection) as given:
+            assert given is connection
+            isolation = given.execute("SHOW transaction_isolation").fetchone()[0]
+            rifl.record(context, FIRST.response, given.cursor())
+            given.execute(INSERT)
+            assert (effects(), attempt.committed) == (0, None)
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+    assert isolation == "repeatable read"
+    assert attempt.committed == FIRST
+    assert effects() == 1
+
+
+def forgets(context, connection, other):
+    """Leave the block without a record."""
+
+
+def raises(context, connection, other):
+    """Leave it by an exception, with a record."""
+    rifl.record(context, b"x", connection)
+    raise KeyError
+
+
+def records_elsewhere(context, connection, other):
+    """Give the record another connection."""
+    rifl.record(context, b"x", other)
+
+
+def records_twice(context, connection, other):
+    """Give two answers."""
+    rifl.record(context, b"x", connection)
+    rifl.record(context, b"x", connection)
+
+
+def nests(context, connection, other):
+    """Open another block within."""
+    with rifl.transaction(context, other):
+        rifl.record(context, b"x", other)
+
+
+LEFT = [
+    (forgets, NotRecorded),
+    (raises, KeyError),
+    (records_elsewhere, WrongDatabase),
+    (records_twice, WrongDatabase),
+    (nests, WrongDatabase),
+]
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+@pytest.mark.parametrize(("leave", "error"), LEFT, ids=lambda value: value.__name__)
+def test_a_block_that_is_left_otherwise_leaves_nothing(
+    begun, context, shared_server, effects, leave, error, autocommit
+):
+    """It is rolled back, and the call was not executed (DESIGN §4, §6)."""
+    one, attempt = begun
+    with (
+        shared_server.connect(autocommit=autocommit) as connection,
+        shared_server.connect() as other,
+    ):
+        with pytest.raises(error), rifl.transaction(context, connection):  # noqa: PT012 - its body
+            connection.execute(INSERT)
+            leave(context, connection, other)
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+        assert (effects(), attempt.committed, attempt.recorded) == (0, None, None)
+        with rifl.transaction(context, connection):
+            rifl.record(context, FIRST.response, connection)
+    assert one.store.committed(attempt) == FIRST, "and there can be another one"
+
+
+def test_a_block_of_an_attempt_that_may_not_record_is_rolled_back(
+    begun, context, shared_server, effects
+):
+    """What is refused at the end is rolled back there (DESIGN §6)."""
+    one, attempt = begun
+    by_connection(shared_server, lambda held: one.store.commit_in(attempt, OTHER, held))
+    with shared_server.connect() as connection:
+        with pytest.raises(StaleRpc), rifl.transaction(context, connection):  # noqa: PT012 - its body
+            connection.execute(INSERT)
+            rifl.record(context, FIRST.response, connection)
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+    assert one.store.committed(attempt) == OTHER
+    assert effects() == 1
+
+
+def test_a_block_is_the_only_one_that_begins_and_commits(begun, context, shared_server, effects):
+    """A transaction that is open already, or was ended within, is not the block's (DESIGN §6)."""
+    _, attempt = begun
+    with shared_server.connect() as connection:
+        connection.execute(INSERT)
+        with pytest.raises(WrongDatabase, match="open"), rifl.transaction(context, connection):
+            pytest.fail("it has begun")
+        connection.rollback()
+        with pytest.raises(WrongDatabase, match="ended"), rifl.transaction(context, connection):  # noqa: PT012 - its body
+            rifl.record(context, FIRST.response, connection)
+            connection.rollback()
+    assert (effects(), attempt.committed) == (0, None)
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_block_without_an_identity_is_a_plain_transaction(shared_server, effects, autocommit):
+    """Effects are committed together, or rolled back together; nothing is recorded (§6)."""
+    with shared_server.connect(autocommit=autocommit) as connection:
+        with pytest.raises(KeyError), rifl.transaction(None, connection):  # noqa: PT012 - its body
+            connection.execute(INSERT)
+            raise KeyError
+        assert effects() == 0
+        with rifl.transaction(None, connection):
+            connection.execute(INSERT)
+            rifl.record(None, b"x", connection)
+        assert effects() == 1
+
+
+async def test_blocks_of_asynchronous_transactions(begun, shared_server, effects):
+    """``async with``: as ``with`` (DESIGN §6)."""
+    one, attempt = begun
+    context = AioHandlerContext(None, attempt, Serving(one.store, None))
+    async with await psycopg.AsyncConnection.connect(
+        shared_server.url(), autocommit=True
+    ) as connection:
+        with pytest.raises(NotRecorded):
+            async with rifl.aio.transaction(context, connection):
+                await connection.execute(INSERT)
+        with pytest.raises(KeyError):  # noqa: PT012 - its body
+            async with rifl.aio.transaction(None, connection):
+                await connection.execute(INSERT)
+                raise KeyError
+        assert effects() == 0
+        async with rifl.aio.transaction(context, connection) as given:
+            await given.execute(INSERT)
+            await rifl.aio.record(context, FIRST.response, given)
+            assert effects() == 0
+        with pytest.raises(StaleRpc):  # noqa: PT012 - its body
+            async with rifl.aio.transaction(context, connection):
+                await connection.execute(INSERT)
+                await rifl.aio.record(context, b"x", connection)
+    assert one.store.committed(attempt) == FIRST
+    assert effects() == 1
 
 
 async def test_asynchronous_transactions_are_committed_too(replicas, shared_server, effects):
@@ -312,13 +468,13 @@ async def test_asynchronous_transactions_are_committed_too(replicas, shared_serv
     assert effects() == len(ways)
 
 
-def test_a_handler_that_commits_is_answered_and_replayed(url, shared_server, effects):
+def test_a_handler_with_a_block_is_answered_and_replayed(url, shared_server, effects):
     """Once, with the first answer to every attempt; without an identity, too (DESIGN §4, §6)."""
 
     def move(request, context):
-        with shared_server.connect() as connection:
+        with shared_server.connect() as connection, rifl.transaction(context, connection):
             connection.execute(INSERT)
-            rifl.commit(context, b"moved", connection)
+            rifl.record(context, b"moved", connection)
         return b"something else"
 
     with (

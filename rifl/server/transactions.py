@@ -1,0 +1,138 @@
+"""``rifl.transaction``: the handler's transaction, the call's record and the commit (DESIGN §6)."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from rifl.core.errors import NotRecorded
+from rifl.core.record import CompletionRecord
+from rifl.server.context import Noted, noted_of
+from rifl.stores.errors import WrongDatabase
+from rifl.stores.transactions import committer, holder
+
+__all__ = ["Held", "transaction", "transaction_async"]
+
+
+@contextlib.contextmanager
+def transaction(context: Any, connection: Any) -> Iterator[Any]:
+    """Have a block be the handler's transaction, for methods declared ``atomic``.
+
+    ::
+
+        with rifl.transaction(context, connection):
+            connection.execute(...)
+            rifl.record(context, reply, connection)
+
+    The transaction begins where the block does, on a connection that has none open
+    (psycopg's, in autocommit or not; SQLAlchemy's ``Session`` or ``Connection``; sqlite3's; a
+    ``DbApiTransaction``), and ends with it: within it nobody else commits or rolls back.
+    ``rifl.record`` gives the answer, once; it is written at the end, with the commit. Over
+    psycopg both take one round trip, and as the commit's own answer is seen, nothing is read
+    back; elsewhere they are what they are without the block. Yields the connection. For
+    a call without an identity it is a plain transaction.
+
+    Left by an exception, or without ``rifl.record`` (``NotRecorded``), it is rolled back:
+    nothing happened. At its end it raises what ``rifl.record`` does, rolled back, too; or an
+    error of the driver's, which may leave open what became of the commit: the store finds
+    that out before the call is answered. Not thread-safe, like the connection.
+    """
+    commit = committer(connection)
+    noted = noted_of(context)
+    if noted is None and hasattr(connection, "pgconn"):
+        # psycopg's own, which begins on a connection in autocommit, too.
+        with connection.transaction():
+            yield connection
+        return
+    held = Held(noted, connection)
+    if held.store is not None:
+        held.store.begin_in(connection)
+    try:
+        with held:
+            yield connection
+        if held.store is None:
+            commit()
+        else:
+            held.store.commit_in(held.attempt, held.completion(), connection)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            holder(connection).rollback()
+        raise
+
+
+@contextlib.asynccontextmanager
+async def transaction_async(context: Any, connection: Any) -> AsyncIterator[Any]:
+    """``transaction`` for asynchronous connections, with ``async with``."""
+    commit = committer(connection)
+    noted = noted_of(context)
+    if noted is None and hasattr(connection, "pgconn"):
+        async with connection.transaction():
+            yield connection
+        return
+    held = Held(noted, connection)
+    if held.store is not None:
+        await held.store.begin_in_async(connection)
+    try:
+        with held:
+            yield connection
+        if held.store is None:
+            await _done(commit())
+        else:
+            await held.store.commit_in_async(held.attempt, held.completion(), connection)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await _done(holder(connection).rollback())
+        raise
+
+
+class Held:
+    """What ``rifl.record`` is given within a block, until the transaction's end.
+
+    ``store`` is None for a call without an identity, of which nothing is recorded.
+    """
+
+    def __init__(self, noted: Noted | None, connection: Any) -> None:
+        if noted is not None and noted.rifl_held is not None:
+            raise WrongDatabase("a rifl.transaction within another one")
+        self.store: Any = None if noted is None else noted.rifl_serving.store
+        self._noted = noted
+        self._connection = connection
+        self._completion: CompletionRecord | None = None
+
+    @property
+    def attempt(self) -> Any:
+        """The attempt that the transaction is of."""
+        return self._noted and self._noted.rifl_attempt
+
+    def __enter__(self) -> None:
+        if self._noted is not None:
+            self._noted.rifl_held = self
+
+    def __exit__(self, *_: object) -> None:
+        if self._noted is not None:
+            self._noted.rifl_held = None
+
+    def hold(self, completion: CompletionRecord, transaction: Any) -> None:
+        """Keep the answer for the end of the block."""
+        if holder(transaction) is not holder(self._connection):
+            raise WrongDatabase("rifl.record is given another connection than rifl.transaction")
+        if self._completion is not None:
+            raise WrongDatabase("rifl.record is called once in a transaction")
+        self._completion = completion
+
+    def completion(self) -> CompletionRecord:
+        """Return the answer; raises ``NotRecorded`` if there is none."""
+        if self._completion is None:
+            raise NotRecorded(
+                f"{self.attempt.call.method} left its rifl.transaction without rifl.record: it was "
+                "rolled back"
+            )
+        return self._completion
+
+
+async def _done(pending: Any) -> None:
+    # A blocking connection is fine on an event loop, too, if its owner thinks so.
+    if inspect.isawaitable(pending):
+        await pending

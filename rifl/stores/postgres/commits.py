@@ -1,0 +1,187 @@
+"""A transaction of the handler's that begins, records and commits by us (DESIGN §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import psycopg
+from psycopg import generators
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from rifl.stores.errors import WrongDatabase
+from rifl.stores.postgres.backend import PostgresBackend
+from rifl.stores.postgres.transaction import (
+    NOT_OURS,
+    TYPES,
+    arguments_of,
+    elsewhere,
+    judge,
+    placeholders,
+)
+from rifl.stores.shared.requests import Finish
+
+__all__ = ["begin", "begin_async", "commit_record", "commit_record_async"]
+
+_Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+# What our function says by an error, which keeps the COMMIT behind it from being done.
+_REFUSED = "RIFL1"
+# A larger record is sent on its own, in binary.
+_IN_TEXT = 16 * 1024
+_COMMIT = b"COMMIT"
+
+
+def begin(transaction: Any) -> bool:
+    """Begin a transaction on a psycopg connection or cursor; false: it is none.
+
+    One round trip, as psycopg's own first statement has it. Raises ``WrongDatabase`` if a
+    transaction is open already, or in pipeline mode, where no answer is waited for.
+    """
+    connection = _connection(transaction)
+    if not isinstance(connection, psycopg.Connection):
+        return False
+    _check_idle(connection)
+    with connection.lock:
+        connection.wait(_beginning(connection))
+    return True
+
+
+async def begin_async(transaction: Any) -> bool:
+    """The same for psycopg's asynchronous ones."""
+    connection = _connection(transaction)
+    if not isinstance(connection, psycopg.AsyncConnection):
+        return False
+    _check_idle(connection)
+    async with connection.lock:
+        await connection.wait(_beginning(connection))
+    return True
+
+
+def commit_record(transaction: Any, backend: PostgresBackend, finish: Finish) -> bool:
+    """Write the record and commit, in one round trip; false: it is none of psycopg's.
+
+    True: the commit was answered. Raises as ``write_record`` does, and then nothing is
+    committed; or psycopg's error where nobody can tell.
+    """
+    connection = _connection(transaction)
+    if not isinstance(connection, psycopg.Connection):
+        return False
+    _check_open(connection)
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        try:
+            for statement, arguments in _committing(backend, finish):
+                cursor.execute(statement, arguments)
+        except psycopg.Error as error:
+            _refuse(error, backend, finish)
+            raise
+        _check_committed(cursor)
+    return True
+
+
+async def commit_record_async(transaction: Any, backend: PostgresBackend, finish: Finish) -> bool:
+    """The same for psycopg's asynchronous ones."""
+    connection = _connection(transaction)
+    if not isinstance(connection, psycopg.AsyncConnection):
+        return False
+    _check_open(connection)
+    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        try:
+            for statement, arguments in _committing(backend, finish):
+                await cursor.execute(statement, arguments)
+        except psycopg.Error as error:
+            _refuse(error, backend, finish)
+            raise
+        _check_committed(cursor)
+    return True
+
+
+def _connection(transaction: Any) -> Any:
+    if isinstance(transaction, psycopg.Cursor | psycopg.AsyncCursor):
+        return transaction.connection
+    return transaction
+
+
+def _beginning(connection: _Any) -> Generator[Any, Any, None]:
+    parts = ["BEGIN"]
+    if connection.isolation_level is not None:
+        parts.append(f"ISOLATION LEVEL {connection.isolation_level.name.replace('_', ' ')}")
+    if connection.read_only is not None:
+        parts.append("READ ONLY" if connection.read_only else "READ WRITE")
+    if connection.deferrable is not None:
+        parts.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
+    connection.pgconn.send_query(" ".join(parts).encode())
+    result = (yield from generators.execute(connection.pgconn))[-1]
+    if result.status != ExecStatus.COMMAND_OK:
+        raise psycopg.errors.error_from_result(result)
+
+
+def _committing(
+    backend: PostgresBackend, finish: Finish
+) -> list[tuple[bytes, tuple[Any, ...] | None]]:
+    """Return the statements that record and commit: as a rule a single message.
+
+    All in one text, since what has no parameters goes by the simple protocol: there an
+    error ends the message, and what follows is not done.
+    """
+    arguments = arguments_of(backend, finish)
+    function = f"SELECT {backend.schema}.record_or_fail_1"
+    if len(finish.record) > _IN_TEXT:
+        text = f"{function}({placeholders(lambda _: '%s')})"
+        return [(text.encode(), arguments), (_COMMIT, None)]
+    literals = ", ".join(
+        f"CAST({_literal(value)} AS {name})" for value, name in zip(arguments, TYPES, strict=True)
+    )
+    return [(f"{function}({literals}); COMMIT".encode(), None)]
+
+
+def _literal(value: str | bytes | int) -> str:
+    """Return a value as SQL has it, whatever the session's settings for text are.
+
+    The texts are digits of ours; what a peer chose is bytes.
+    """
+    if isinstance(value, bytes):
+        return f"decode('{value.hex()}', 'hex')"
+    return f"'{value}'"
+
+
+def _check_committed(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+    while cursor.nextset():
+        pass
+    # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
+    if cursor.statusmessage != "COMMIT":
+        raise psycopg.InternalError(f"COMMIT was answered with {cursor.statusmessage}")
+
+
+def _check_idle(connection: _Any) -> None:
+    _check_mode(connection)
+    if connection.info.transaction_status not in (
+        TransactionStatus.IDLE,
+        TransactionStatus.UNKNOWN,
+    ):
+        raise WrongDatabase("a transaction is open on the connection already")
+
+
+def _check_open(connection: _Any) -> None:
+    """Raise ``WrongDatabase`` unless there is a transaction, and it is ours to commit."""
+    _check_mode(connection)
+    if connection.info.transaction_status == TransactionStatus.IDLE:
+        raise WrongDatabase(
+            "the connection is in autocommit mode, or its transaction was ended before its block"
+        )
+    # What psycopg's own commit() looks at; nothing says so in public.
+    if connection._num_transactions or connection._tpc:
+        raise WrongDatabase("the transaction is within a block of psycopg's, which commits it")
+
+
+def _check_mode(connection: _Any) -> None:
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise WrongDatabase("in pipeline mode there is rifl.record only")
+
+
+def _refuse(error: psycopg.Error, backend: PostgresBackend, finish: Finish) -> None:
+    """Raise what an error of the record means, if it means something of ours."""
+    if error.sqlstate == _REFUSED:
+        judge((error.diag.message_primary,), backend, finish)
+    if error.sqlstate in NOT_OURS:
+        raise WrongDatabase(elsewhere(backend)) from error
