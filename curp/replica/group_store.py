@@ -2,116 +2,35 @@
 
 from __future__ import annotations
 
-import heapq
-import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
-from curp.core.appending import Appending
-from curp.core.collection import Collectable
 from curp.core.conflict_keys import keys_of_all
-from curp.core.entries import ClientRegistered, ClientRemoved, Entry, Operation
-from curp.core.leader import Batch, Leader, Speed, Wish
-from curp.core.read_lease import ReadLease
+from curp.core.leader import Speed
 from curp.core.recovery import operation_of
-from curp.core.state import GroupState
-from curp.core.turns import Turn, Turns
+from curp.core.turns import Turn
 from curp.observer import GroupObservers
+from curp.replica.arrival import Arrival, SharedTurn, arrival_of, arrived
 from curp.replica.clock import boottime
-from curp.wire import SYNCED_KEY, entry_to_bytes
-from lease_server.storage import LeaseStorage
+from curp.replica.places import LogWrite, Places
+from curp.replica.role_store import RoleStore, random_append_id, wake_all
+from curp.wire import entry_to_bytes
 from rifl.core.call import Call
-from rifl.core.client_table import Attempt, Decision, Leases
-from rifl.core.errors import (
-    BadHeader,
-    Deposed,
-    InProgress,
-    LeaseExpired,
-    NotLeader,
-    RiflError,
-    SessionClosed,
-)
+from rifl.core.client_table import Attempt, Decision
+from rifl.core.errors import Deposed, InProgress, LeaseExpired, RiflError, SessionClosed
 from rifl.core.groups import Replies, Together
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
-from rifl.core.namespace import is_namespace
 from rifl.core.outcome import Outcome
-from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
+from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
-from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
 
 __all__ = ["Arrival", "GroupStore", "LogWrite", "not_by_log"]
 
 
-def _append_id() -> bytes:
-    return os.urandom(16)
-
-
-class Arrival:
-    """What a group needs of a call beside the call: its bytes, keys and acknowledgements."""
-
-    __slots__ = (
-        "completed",
-        "configuration",
-        "covered",
-        "deterministic",
-        "first_incomplete",
-        "keys",
-        "reads",
-        "request",
-        "shared",
-        "turn",
-    )
-
-    def __init__(
-        self,
-        request: bytes,
-        keys: frozenset[int],
-        configuration: int,
-        first_incomplete: int,
-        completed: Any,
-        *,
-        reads: bool = False,
-        deterministic: bool = True,
-        covered: bool = True,
-    ) -> None:
-        self.request = request
-        self.keys = keys
-        self.configuration = configuration
-        self.first_incomplete = first_incomplete
-        self.completed = completed
-        self.reads = reads
-        self.deterministic = deterministic
-        self.covered = covered
-        self.turn: Turn | None = None
-        # Where the turn is a whole batch's.
-        self.shared: _Shared | None = None
-
-
-class _Shared:
-    """Those of a batch that have one turn, which the last of them gives back."""
-
-    __slots__ = ("attempts",)
-
-    def __init__(self, attempts: set[Attempt]) -> None:
-        self.attempts = attempts
-
-
-class LogWrite(NamedTuple):
-    """An entry on its way into the log, with what hangs on it."""
-
-    entry: Entry
-    body: bytes
-    attempt: Attempt | None
-    # The header's number, where a witness may hold the request.
-    configuration: int
-
-
-class GroupStore(EmbeddedStore):
+class GroupStore(RoleStore):
     """Decides while this replica leads, and refuses everything else.
 
     Invariants (the numbers are those of DESIGN §7):
@@ -134,153 +53,15 @@ class GroupStore(EmbeddedStore):
         self,
         *,
         boottime: Callable[[], float] = boottime,
-        append_id: Callable[[], bytes] = _append_id,
+        append_id: Callable[[], bytes] = random_append_id,
     ) -> None:
-        """``boottime``: the seconds that read leases are counted by.
-
-        ``append_id``: draws what an append is named by (``Appending``).
-        """
-        super().__init__()
-        self._boottime = boottime
-        self._append_id = append_id
-        self.leases: LeaseStorage
-        # For the appender, and everyone who looks whether there is something to do.
-        self.work = threading.Condition(self._lock)
-        self.state = GroupState()
-        self._use(self.state)
-        self.leader: Leader | None = None
-        # What the leader's entries are appended by; under ``work``.
-        self.appending: Appending | None = None
-        self.read_lease: ReadLease | None = None
-        self.serving = False
-        # Counts leaderships, so that a call of an earlier one is told apart.
-        self._term = 0
-        self._turns = Turns()
-        self._waiting_turns: dict[Turn, Pending] = {}
-        self._order = count()
-        self._synced_waiters: list[tuple[int, int, Pending]] = []
-        self._registering: set[int] = set()
-        # Attempts whose handler may run now, with their leadership.
-        self._executing: dict[Attempt, int] = {}
-        self._marks: tuple[tuple[str, str], ...] = ()
-        self._leader_address = ""
-        self._policies: MethodPolicies
+        """As ``RoleStore``."""
+        super().__init__(boottime=boottime, append_id=append_id)
         # Gives a batch's call its arrival, which single calls bring along.
         self.arrive: Callable[[Call], None] = lambda call: None
-        # Told of requests that are in the log, outside any lock.
-        self.on_synced: Callable[[list[Collectable]], None] | None = None
-        # Where a test lets the process die.
-        self.fault: Callable[[str], None] | None = None
         # Told of reads that waited.
         self.watcher: GroupObservers | None = None
         self.speeds: dict[Speed, int] = dict.fromkeys(Speed, 0)
-
-    def bind(
-        self,
-        leases: Leases,
-        policies: MethodPolicies,
-        *,
-        clock: Callable[[], float],
-        window: int,
-        key_bounds: KeyBounds | None = None,
-    ) -> None:
-        """Keep what new states are made with; ``leases`` come with a leadership."""
-        self._clock = clock
-        self._policies = policies
-        self._window = window
-        self._key_bounds = key_bounds
-        self._use(self.new_state())
-
-    def now(self) -> float:
-        """Return the seconds that places are timed by."""
-        return self._clock()
-
-    def new_state(self) -> GroupState:
-        """Return a state as it is before the first entry."""
-        return GroupState(window=self._window, key_bounds=self._key_bounds)
-
-    # -- roles (called by the replica's thread) ------------------------------------------
-
-    def follow(self, state: GroupState) -> None:
-        """Let ``state`` be what the replica knows; nothing is served."""
-        with self._lock:
-            self._use(state)
-
-    def name_leader(self, address: str) -> None:
-        """Let refusals name the leader; empty: nobody knows it."""
-        self._leader_address = address
-
-    def apply(self, lsn: int, entry: Entry) -> None:
-        """Take an entry of another leader's, whose effect is there already."""
-        with self._lock:
-            self.state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
-
-    def lead(self, leader: Leader, read_lease: ReadLease) -> Appending:
-        """Begin a leadership: entries may be placed, calls are not taken yet.
-
-        Returns what its entries are to be appended by, until it is over.
-        """
-        with self._lock:
-            self._term += 1
-            self.leader = leader
-            self.appending = Appending(leader, self._append_id)
-            self.read_lease = read_lease
-            self._mark(leader)
-            return self.appending
-
-    def open(self, leases: Leases) -> None:
-        """Take calls from now on."""
-        with self._lock:
-            self.state.lead(leases)
-            self.serving = True
-            self._leader_address = ""
-
-    def changed(self, configuration: int, *, witnessed: bool) -> None:
-        """Go on under that number."""
-        with self._lock:
-            if self.leader is not None:
-                self.leader.end_change(configuration, witnessed=witnessed)
-                self._mark(self.leader)
-
-    def step_down(self) -> None:
-        """Drop every waiting answer, and the state with it (invariant 4).
-
-        The state may hold what never reached the log: it is not used again.
-        """
-        with self._lock:
-            self.serving = False
-            self.leader = None
-            if self.appending is not None:
-                self.appending.stop()
-                self.appending = None
-            self._term += 1
-            state, self.state = self.state, self.new_state()
-            state.lead(None)
-            ended = state.table.running()
-            waiters = []
-            for attempt in ended:
-                attempt.ended = True
-                waiters += list(attempt.waiters)
-                attempt.waiters = ()
-            pendings = [pending for _, _, pending in self._synced_waiters]
-            pendings += self._waiting_turns.values()
-            self._synced_waiters = []
-            self._waiting_turns = {}
-            self._turns = Turns()
-            self._registering = set()
-            self._use(self.state)
-            self.work.notify_all()
-        for pending in pendings:
-            pending.fail(Deposed("the leader was deposed with the call under way"))
-        for wake in waiters:
-            wake()
-
-    def executing(self) -> int:
-        """How many handlers of earlier leaderships may still run."""
-        with self._lock:
-            return sum(
-                term != self._term or self.leader is None for term in self._executing.values()
-            )
 
     # -- what the serving rules ask (rifl.core.serving.Records) ------------------------
 
@@ -294,14 +75,15 @@ class GroupStore(EmbeddedStore):
     def _claim(self, call: Call, policy: MethodPolicy) -> Decision:
         now = self._clock()
         with self._lock:
-            if not self.serving:
+            places = self._places
+            if not self.serving or places is None:
                 raise self.not_leader()
             try:
                 decision = self._table.decide(call, policy, now)
             except (LeaseExpired, SessionClosed) as error:
                 # Until its removal is in the log a later leader may run the request from
                 # a witness: the client must not take it for one that never ran (13).
-                if call.configuration and self._known_to_log(call.client_id):
+                if call.configuration and places.known(call.client_id):
                     raise InProgress("the client's removal is not in the log yet") from error
                 raise
             except InvariantViolated as violation:
@@ -309,7 +91,7 @@ class GroupStore(EmbeddedStore):
                 raise
             if call.configuration and decision.verdict is not Verdict.NEW:
                 # It is in the log, or will be before it is answered (invariant 9).
-                call.marks = self._marks
+                call.marks = places.marks
             return decision
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> list[Any]:
@@ -326,13 +108,13 @@ class GroupStore(EmbeddedStore):
 
     def start(self, attempt: Attempt) -> Pending | None:
         """Wait for the turn on the call's conflict keys."""
-        arrival = _arrived(attempt)
+        arrival = arrived(attempt)
         turn = arrival.turn = Turn(arrival.keys, reads=arrival.reads)
         with self._lock:
             self._own(attempt)
             # Counted from now: it may run as soon as it is woken.
             self._executing[attempt] = self._term
-            return self._stand_in_line(turn)
+            return self._line.stand(turn)
 
     def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
         """Wait for one turn on the keys of all.
@@ -341,12 +123,12 @@ class GroupStore(EmbeddedStore):
         together.
         """
         replies: list[Any] = [None] * len(attempts)
-        arrivals = [_arrived(attempt) for attempt in attempts]
+        arrivals = [arrived(attempt) for attempt in attempts]
         turn = Turn(
             keys_of_all(arrival.keys for arrival in arrivals),
             reads=all(arrival.reads for arrival in arrivals),
         )
-        shared = _Shared(set())
+        shared = SharedTurn()
         with self._lock:
             for at, attempt in enumerate(attempts):
                 try:
@@ -359,27 +141,21 @@ class GroupStore(EmbeddedStore):
                 arrivals[at].turn, arrivals[at].shared = turn, shared
             if not shared.attempts:
                 return replies
-            pending = self._stand_in_line(turn)
+            pending = self._line.stand(turn)
         if pending is None:
             return replies
         return Together([pending if reply is None else reply for reply in replies])
 
-    def _stand_in_line(self, turn: Turn) -> Pending | None:
-        if self._turns.ask(turn):
-            return None
-        pending = self._waiting_turns[turn] = Pending()
-        return pending
-
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Give the operation its place; return at once if it may be answered first."""
-        arrival = _arrival(attempt.call)
+        arrival = arrival_of(attempt.call)
         if arrival.reads:
             return self._finish_read(attempt, arrival)
         self._strike("executed")
         write = self._write(attempt, record)
         with self._lock:
             pending, come = self._place(attempt, write)
-        _wake(come)
+        wake_all(come)
         if pending is None:
             self._strike("answered")
         return pending
@@ -397,7 +173,7 @@ class GroupStore(EmbeddedStore):
         self._strike("executed")
         for at, (attempt, record) in enumerate(zip(attempts, records, strict=True)):
             try:
-                arrival = _arrival(attempt.call)
+                arrival = arrival_of(attempt.call)
                 if arrival.reads:
                     replies[at] = self._finish_read(attempt, arrival)
                 else:
@@ -413,13 +189,13 @@ class GroupStore(EmbeddedStore):
                     replies[at] = error
                 else:
                     come += ready
-        _wake(come)
+        wake_all(come)
         return Together(replies)
 
     def _write(self, attempt: Attempt, record: CompletionRecord) -> LogWrite:
         """Return the entry; made here, where what cannot be written is recorded as such."""
         call = attempt.call
-        arrival = _arrival(call)
+        arrival = arrival_of(call)
         entry = operation_of(
             call,
             arrival.request,
@@ -437,37 +213,21 @@ class GroupStore(EmbeddedStore):
         What it waits for, None if it is answered first; and whose turn has come.
         """
         call = attempt.call
-        arrival = _arrival(call)
-        refusal = arrival.turn is None
-        leader = self._own(attempt)
-        now = self._clock()
-        registered = self._register(call.client_id, leader, now)
-        wish = Wish(
-            call.configuration,
-            # A plain key's record has its time: a later leader may still have the
-            # one before, and would take the request on a witness for known.
-            registered and (call.key is None or attempt.entry.keyed_only),
-            arrival.deterministic and not refusal,
-            arrival.covered,
-        )
-        size = len(write.body)
+        places = self._own(attempt)
         try:
-            if refusal:
-                # It has no effect, and so no place among those that have.
-                lsn, speed = leader.place_event(write, size, now), Speed.NONDETERMINISTIC
-            else:
-                lsn, speed = leader.place(write, size, now, arrival.keys, wish)
-                self.speeds[speed] += 1
+            lsn, speed = places.operation(write, attempt)
             come = self._give_back(attempt)
         except InvariantViolated as violation:
             self._broken(violation)
             raise
+        if arrival_of(call).turn is not None:
+            self.speeds[speed] += 1
         pending: Pending | None = None
         if speed is not Speed.FAST:
-            pending = self._wait_for(lsn)
+            pending = places.wait_for(lsn)
             if call.configuration:
-                call.marks = self._marks
-        if self.appending is not None and self.appending.wakes(now):
+                call.marks = places.marks
+        if places.due():
             self.work.notify_all()
         return pending, come
 
@@ -475,51 +235,22 @@ class GroupStore(EmbeddedStore):
         """Make the call new again, which nothing but a failed start does."""
         with self._lock:
             come = self._give_back(attempt)
-        _wake(come)
+        wake_all(come)
         self._settle(attempt, None)
         return None
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Log the removal of clients behind their last operation (invariant 7)."""
         with self._lock:
-            if self.leader is None:
+            if self._places is None:
                 return
-            self._remove(self._table.drop(client_ids))
+            self._places.remove(self._table.drop(client_ids))
             self.work.notify_all()
 
     def close(self) -> None:
         """Nothing to let go of: the replica closes the engine."""
 
-    # -- the log --------------------------------------------------------------------------
-
-    def log(self, entry: Entry) -> Pending:
-        """Have an entry that is no operation appended; done when it is in the log.
-
-        Raises ``Deposed`` if this replica does not lead.
-        """
-        body = entry_to_bytes(entry)
-        with self._lock:
-            if self.leader is None:
-                raise Deposed("another replica leads")
-            lsn = self.leader.place_event(LogWrite(entry, body, None, 0), len(body), self._clock())
-            pending = self._wait_for(lsn)
-            self.work.notify_all()
-        return pending
-
-    def synced(self, lsn: int | None = None) -> Pending | None:
-        """Return what is done when the log has everything placed so far; None if it has.
-
-        With ``lsn``, everything up to that one. Raises ``Deposed``.
-        """
-        with self._lock:
-            if self.leader is None:
-                raise Deposed("another replica leads")
-            upto = self.leader.placed if lsn is None else lsn
-            if not self.leader.demand(upto):
-                return None
-            pending = self._wait_for(upto)
-            self.work.notify_all()
-        return pending
+    # -- sync requests --------------------------------------------------------------------
 
     def call_synced(self, call: Call) -> Pending | bool:
         """Find a call for a sync request (invariant 9).
@@ -528,7 +259,8 @@ class GroupStore(EmbeddedStore):
         done when its attempt ended: then ask again.
         """
         with self._lock:
-            if not self.serving or self.leader is None:
+            places = self._places
+            if not self.serving or places is None:
                 raise self.not_leader()
             entry = self._table.find(call.client_id)
             if entry is None:
@@ -538,115 +270,9 @@ class GroupStore(EmbeddedStore):
                 return entry.kept(call) is not None
             pending = Pending()
             attempt.waiters = [*attempt.waiters, pending.succeed]
-            self.leader.demand(self.leader.placed)
+            places.leader.demand(places.leader.placed)
             self.work.notify_all()
         return pending
-
-    def committed_batch(self, batch: Batch, tail: int) -> None:
-        """Take that a batch is in the log: settle its attempts, and answer who waits."""
-        collectable: list[Collectable] = []
-        waiters: list[Callable[[], None]] = []
-        done: list[Pending] = []
-        with self._lock:
-            appending = self.appending
-            under_way = None if appending is None else appending.under_way
-            if appending is None or under_way is None or under_way.batch is not batch:
-                # It is of a leadership that is over.
-                return
-            appending.appended(tail)
-            now = self._clock()
-            gone: list[int] = []
-            for placed in batch.placed:
-                write: LogWrite = placed.what
-                attempt = write.attempt
-                if self.state.commit(
-                    placed.lsn,
-                    write.entry,
-                    now,
-                    attempt=attempt,
-                    retention_s=None if attempt is None else attempt.policy.retention_s,
-                ):
-                    gone.append(write.entry.client_id)  # type: ignore[union-attr]
-                if attempt is not None:
-                    waiters += attempt.waiters
-                    attempt.waiters = ()
-                if isinstance(write.entry, ClientRegistered):
-                    self._registering.discard(write.entry.client_id)
-                elif isinstance(write.entry, Operation) and write.configuration:
-                    entry = write.entry
-                    collectable.append(
-                        Collectable(entry.client_id, entry.seq, entry.key, entry.keys)
-                    )
-            self._remove(gone)
-            while self._synced_waiters and self._synced_waiters[0][0] <= tail:
-                done.append(heapq.heappop(self._synced_waiters)[2])
-            if self._draining:
-                self._idle.notify_all()
-        self._strike("reply")
-        for pending in done:
-            pending.succeed()
-        for wake in waiters:
-            wake()
-        if collectable and self.on_synced is not None:
-            self.on_synced(collectable)
-
-    def exclusively(self, timeout_s: float) -> Turn | None:
-        """Wait until nothing runs, and let nothing run, until the turn is given back.
-
-        None if that took too long, or this replica does not lead any more.
-        """
-        asked = self.ask_exclusively()
-        if asked is None:
-            return None
-        turn, pending = asked
-        if pending is None:
-            return turn
-        event = threading.Event()
-        pending.add_callback(lambda _: event.set())
-        if event.wait(timeout_s) and pending.error is None:
-            return turn
-        self.give_back(turn)
-        return None
-
-    def ask_exclusively(self) -> tuple[Turn, Pending | None] | None:
-        """Ask for the turn on everything, and for what is done when it has come.
-
-        None in its place if it has; nothing at all if this replica does not lead. It is
-        given back, whether it has come or not.
-        """
-        turn = Turn(frozenset())
-        with self._lock:
-            if self.leader is None:
-                return None
-            return turn, self._stand_in_line(turn)
-
-    def give_back(self, turn: Turn) -> None:
-        """Let others run again."""
-        with self._lock:
-            self._waiting_turns.pop(turn, None)
-            come = self._come(self._turns.give_back(turn)) if turn in self._turns else []
-        _wake(come)
-
-    def takes_calls(self) -> bool:
-        """Whether calls are taken: of a leader, until its lease is over.
-
-        One that is cut off from the engine would keep them waiting, while another leads
-        by now: so its clients look for that one.
-        """
-        lease = self.read_lease
-        return self.serving and lease is not None and not lease.over(self._boottime())
-
-    def not_leader(self) -> NotLeader:
-        """Return the refusal of a replica that does not lead, or cannot tell."""
-        if self.serving:
-            return NotLeader("the lease is over, and was not renewed: another may lead")
-        known = self._leader_address
-        return NotLeader("another replica leads" if known else "no leader is known", known)
-
-    def count_running(self) -> int:
-        """How many calls have a turn, or wait for one."""
-        with self._lock:
-            return len(self._turns)
 
     def _rest(self) -> None:
         """Let nobody rest: recovery and sync requests look at entries (6, 9, 12)."""
@@ -657,7 +283,8 @@ class GroupStore(EmbeddedStore):
             if attempt.ended:
                 return
             if self._table.settle(attempt, record, keep=True, now=self._clock()):
-                self._remove([attempt.call.client_id])
+                if self._places is not None:
+                    self._places.remove([attempt.call.client_id])
                 self.work.notify_all()
             if self._draining:
                 self._idle.notify_all()
@@ -667,57 +294,19 @@ class GroupStore(EmbeddedStore):
 
     # -- under the lock -------------------------------------------------------------------
 
-    def _use(self, state: GroupState) -> None:
-        self.state = state
-        self._table = state.table
-        self._update_refusal()
-
-    def _mark(self, leader: Leader) -> None:
-        self._marks = ((SYNCED_KEY, str(leader.configuration)),)
-
-    def _own(self, attempt: Attempt) -> Leader:
-        """Return the leadership, if the attempt is of this one."""
-        leader = self.leader
+    def _own(self, attempt: Attempt) -> Places:
+        """Return what its leadership places, if the attempt is of this one."""
+        places = self._places
         # One of an earlier leadership is ended, and its state is gone.
-        if attempt.ended or leader is None:
+        if attempt.ended or places is None:
             self._executing.pop(attempt, None)
             raise Deposed("the leader was deposed with the call under way")
-        return leader
-
-    def _known_to_log(self, client_id: int) -> bool:
-        return client_id in self.state.clients or client_id in self._registering
-
-    def _register(self, client_id: int, leader: Leader, now: float) -> bool:
-        """Have the client's registration in front of its first operation (invariant 3)."""
-        if client_id in self.state.clients:
-            return True
-        if client_id not in self._registering and not is_namespace(client_id):
-            self._registering.add(client_id)
-            entry = ClientRegistered(client_id)
-            body = entry_to_bytes(entry)
-            leader.place_event(LogWrite(entry, body, None, 0), len(body), now)
-        return False
-
-    def _remove(self, client_ids: list[int]) -> None:
-        """Place the removal of clients of which nothing runs any more."""
-        leader = self.leader
-        if leader is None:
-            return
-        for client_id in client_ids:
-            if self._known_to_log(client_id):
-                entry = ClientRemoved(client_id)
-                body = entry_to_bytes(entry)
-                leader.place_event(LogWrite(entry, body, None, 0), len(body), self._clock())
-
-    def _wait_for(self, lsn: int) -> Pending:
-        pending = Pending()
-        self.leader.demand(lsn)  # type: ignore[union-attr]  # the caller looked
-        heapq.heappush(self._synced_waiters, (lsn, next(self._order), pending))
-        return pending
+        return places
 
     def _give_back(self, attempt: Attempt) -> list[Pending]:
+        """End an attempt's turn, where it is its own; who is to be woken."""
         self._executing.pop(attempt, None)
-        arrival = _arrival(attempt.call)
+        arrival = arrival_of(attempt.call)
         turn, shared = arrival.turn, arrival.shared
         if turn is None or attempt.ended:
             return []
@@ -725,21 +314,7 @@ class GroupStore(EmbeddedStore):
             shared.attempts.discard(attempt)
             if shared.attempts:
                 return []
-        self._waiting_turns.pop(turn, None)
-        return self._come(self._turns.give_back(turn))
-
-    def _come(self, turns: list[Turn]) -> list[Pending]:
-        return [
-            pending
-            for turn in turns
-            if (pending := self._waiting_turns.pop(turn, None)) is not None
-        ]
-
-    def _retention(self, entry: Entry) -> float | None:
-        if not isinstance(entry, Operation) or entry.key is None:
-            return None
-        policy = self._policies.find(entry.method)
-        return None if policy is None else policy.retention_s
+        return self._line.leave(turn)
 
     # -- reads ----------------------------------------------------------------------------
 
@@ -747,74 +322,29 @@ class GroupStore(EmbeddedStore):
         """Answer a read that is on top of synced operations only (invariant 10)."""
         call = attempt.call
         with self._lock:
-            lsn = self._own(attempt).conflict(arrival.keys)
-            pending = self._wait_for(lsn) if lsn else None
+            places = self._own(attempt)
+            lsn = places.leader.conflict(arrival.keys)
+            pending = places.wait_for(lsn) if lsn else None
             come = self._give_back(attempt)
             if call.configuration:
-                call.marks = self._marks
+                call.marks = places.marks
             if pending is not None:
                 self.work.notify_all()
-        _wake(come)
+        wake_all(come)
         if pending is None:
             try:
-                self._check_read_lease(attempt)
+                self._reads.check(attempt)
             finally:
                 self._end_read(attempt)
             return None
-        answered = Pending()
-        began = self._clock()
-
-        def synced(done: Pending) -> None:
-            if self.watcher is not None:
-                self.watcher.read_waited(call.method, self._clock() - began)
-            try:
-                if done.error is not None:
-                    raise done.error
-                self._check_read_lease(attempt)
-            except Exception as error:  # noqa: BLE001 - passed on
-                self._end_read(attempt)
-                answered.fail(error)
-            else:
-                self._end_read(attempt)
-                answered.succeed()
-
-        pending.add_callback(synced)
-        return answered
-
-    def _check_read_lease(self, attempt: Attempt) -> None:
-        # The clock is asked after the state was read: a lease that ends in between
-        # would let a later leader's write be missed.
-        lease = self.read_lease
-        if attempt.ended or lease is None or not lease.valid(self._boottime()):
-            raise Deposed("the leader cannot tell whether it still leads: ask again")
+        if (watcher := self.watcher) is not None:
+            began = self._clock()
+            pending.add_callback(lambda _: watcher.read_waited(call.method, self._clock() - began))
+        return self._reads.answered(attempt, pending, self._end_read)
 
     def _end_read(self, attempt: Attempt) -> None:
         # Nothing is kept of it: asked again, it is run again.
         self._settle(attempt, None)
-
-    def _strike(self, point: str) -> None:
-        if self.fault is not None:
-            self.fault(point)
-
-
-def _arrival(call: Call) -> Arrival:
-    found: Arrival | None = call.extra
-    if found is None:
-        # A resolution: nothing runs, and it conflicts with nothing that does.
-        found = call.extra = Arrival(b"", frozenset(), 0, 1, (), deterministic=False)
-    return found
-
-
-def _arrived(attempt: Attempt) -> Arrival:
-    """Return the arrival of a call that is to run; raises ``BadHeader`` if it has none."""
-    found: Arrival | None = attempt.call.extra
-    if found is None:
-        # Its request could not be replayed: the group has not seen it.
-        raise BadHeader(
-            f"{attempt.call.method} is not the group's: its servicer was not added to the "
-            "replica's registrar"
-        )
-    return found
 
 
 def not_by_log(error: RiflError, call: Call) -> RiflError:
@@ -826,8 +356,3 @@ def not_by_log(error: RiflError, call: Call) -> RiflError:
         # Of this refusal, not of its class.
         error.__dict__["outcome"] = Outcome.UNKNOWN
     return error
-
-
-def _wake(pendings: list[Pending]) -> None:
-    for pending in pendings:
-        pending.succeed()
