@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.list:
             for scenario in known.values():
                 short = "short" if scenario.short else ""
-                print(f"{scenario.name:<26}{short:<7}{scenario.title}")
+                print(f"{scenario.name:<28}{short:<7}{scenario.title}")
             return 0
         chosen = _choose(known, options)
         executable()
@@ -65,7 +65,7 @@ def _run(console: Console, wanted: list[tuple[Scenario, int]]) -> list[Result]:
     with (
         tempfile.TemporaryDirectory(prefix="rifl-chaos-") as directory,
         Progress(
-            TextColumn("{task.description:<28}"),
+            TextColumn("{task.description:<30}"),
             BarColumn(),
             TextColumn("{task.fields[answers]:>7}"),
             TimeElapsedColumn(),
@@ -88,7 +88,7 @@ def _run(console: Console, wanted: list[tuple[Scenario, int]]) -> list[Result]:
             progress.remove_task(task)
             word = "[green]held[/]" if results[-1].good else "[bold red]BROKEN[/]"
             progress.console.print(
-                f"{scenario.name:<26} seed {seed:<5} {results[-1].seconds:6.1f} s  {word}",
+                f"{scenario.name:<28} seed {seed:<5} {results[-1].seconds:6.1f} s  {word}",
                 highlight=False,
             )
             progress.update(overall, completed=number + 1)
