@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,7 @@ def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> R
     try:
         with Toxiproxy(directory, seed=seed) as proxy:
             deployment: Deployment = _TOPOLOGIES[scenario.topology](scenario, directory, proxy)
-            _make_clocks(scenario, deployment, directory)
-            with deployment:
+            with _clocks(scenario, deployment), deployment:
                 _Run(result, deployment, directory, progress).go()
     except Exception as error:  # noqa: BLE001 - whatever stopped the run, it did not hold
         result.problems.append(f"{type(error).__name__}: {error}")
@@ -77,13 +77,19 @@ def run(scenario: Scenario, seed: int, directory: Path, progress: Progress) -> R
     return result
 
 
-def _make_clocks(scenario: Scenario, deployment: Deployment, directory: Path) -> None:
+@contextlib.contextmanager
+def _clocks(scenario: Scenario, deployment: Deployment) -> Iterator[None]:
     """Let everybody have a wall clock of their own, if one of them will be wrong."""
     if not any(fault.kind in CLOCK_KINDS for fault in scenario.faults):
+        yield
         return
     names = [*deployment.members, *(f"client-{each + 1}" for each in range(scenario.load.clients))]
-    deployment.clocks.update(wall_clocks(names, directory))
-    _give_clocks(deployment)
+    # Where PostgreSQL's user may look, too.
+    with tempfile.TemporaryDirectory(prefix="rifl-chaos-clocks-") as directory:
+        Path(directory).chmod(0o711)
+        deployment.clocks.update(wall_clocks(names, Path(directory)))
+        _give_clocks(deployment)
+        yield
 
 
 def _give_clocks(deployment: Deployment) -> None:

@@ -44,7 +44,10 @@ _PROCESSES = (
     *("server", "replica", "witness", "leader", "standby"),
     *("redis", "postgresql", "client", "driver"),
 )
-_CLOCKS = ("server", "replica", "witness", "leader", "standby", "redis", "client")
+_CLOCKS = (
+    *("server", "replica", "witness", "leader", "standby"),
+    *("redis", "postgresql", "client"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

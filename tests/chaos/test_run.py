@@ -70,7 +70,7 @@ def test_the_scenarios_break_everything_there_is() -> None:
         "kill": ("server", "leader", "witness", "redis", "postgresql", "client", "driver"),
         "stop": ("server", "leader", "witness", "redis", "client"),
         "fill": ("server", "redis", "log"),
-        "clock": ("server", "client", "redis", "leader", "standby", "witness"),
+        "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
     }.items():
         assert struck >= {(kind, target) for target in targets}
     assert {each.topology for each in found} == {"server", "group", "spark"}
