@@ -7,334 +7,37 @@ from collections.abc import Callable, Generator
 from random import Random
 from typing import Any
 
-from chaos.sim.faults import Fault, PlannedFault, Point
+from chaos.sim.faults import Fault, PlannedFault
 from chaos.sim.loop import Process
 from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Server
-from chaos.sim.shared_data import Client, SharedData
 from chaos.sim.shell import Eventual
+from chaos.sim.store_leases import StoreLeases
+from chaos.sim.store_server import POINTS, StoreBackend, StoreServer
 from chaos.sim.world import World
-from lease_server.errors import SessionClosed, StorageUnavailable
-from lease_server.sessions import SessionPolicy, SessionRow, SessionState
-from lease_server.shared import SharedAuthority, Standing
-from lease_server.storage import MemoryLeaseStorage
-from lease_server.tokens import Secret
+from lease_server.shared import SharedAuthority
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError, StaleRpc
 from rifl.core.policy import KeyBounds, Kind
 from rifl.core.record import CompletionRecord
 from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.backend import BackendError, WentBackwards
-from rifl.stores.shared.requests import Beat, Claim, Finish
+from rifl.stores.shared.requests import Beat, Finish
 from rifl.stores.shared.store import SharedStore
-from rifl.stores.shared.watch import Watch
 
 __all__ = ["ReplicasDeployment"]
 
 _BEAT_S = 0.25
 _DEAD_AFTER_S = 1.0
 _LATE_AFTER_S = 1.0
-_TIMEOUT_S = 0.8
-_SECRET_BYTES = 32
-_POINTS = {Claim: Point.CLAIM_REQUEST, Finish: Point.FINISH_REQUEST, Beat: Point.BEAT_REQUEST}
-
-
-class _Store:
-    """The store's server: one process with its data, which restarts may lose or keep."""
-
-    def __init__(self, world: World, random: Random) -> None:
-        self.world = world
-        self.random = random
-        self.process = Process(world.loop, "store")
-        self.lossy_until = 0.0
-        self.loss = 0.0
-        # Restarts with the next request of this kind on its way.
-        self.restarts_at: Point | None = None
-        self.lives = 0
-        self.listeners: dict[str, _Backend] = {}
-        self.wipe()
-
-    def wipe(self) -> None:
-        """Be another store, empty."""
-        self.data = SharedData(self.process.clock, self._publish)
-        self.ids = MemoryLeaseStorage(self.random.randbytes)
-        self.next_id = 1
-        self.secrets = [Secret(0, self.random.randbytes(_SECRET_BYTES))]
-        self.sessions: dict[tuple[bytes, str], SessionRow] = {}
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin another life with the data of the last; who listened missed something."""
-        self.lives += 1
-        self.process.alive = False
-        self.process = Process(self.world.loop, "store")
-        listeners, self.listeners = list(self.listeners.values()), {}
-        for backend in listeners:
-            backend.process.after(0.05 + self.random.random(), backend.subscribe)
-
-    def clock(self) -> float:
-        """The store's own clock."""
-        return self.world.loop.now
-
-    def _publish(self, owner: str, token: bytes) -> None:
-        backend = self.listeners.get(owner)
-        if backend is not None:
-            backend.process.after(0.0002 + 0.001 * self.random.random(), backend.woken, token)
-
-
-class _Backend:
-    """One replica's way to the store: ``Backend``, whose requests are events."""
-
-    def __init__(self, process: Process, store: _Store) -> None:
-        self.process = process
-        self._store = store
-        self._data = store.data
-        self._owner = ""
-        self.woken: Callable[[bytes], None]
-        self._resubscribed: Callable[[], None]
-
-    def ask(self, request: Any) -> Any:
-        """Carry out a request at once, where the product blocks."""
-        self.reach(_POINTS.get(type(request), Point.OTHER_REQUEST))
-        return self._data.carry_out(request)
-
-    def ask_async(self, request: Any) -> Eventual:
-        """Send a request; the reply, or that there is none, comes later."""
-        store, loop, random = self._store, self._store.world.loop, self._store.random.random
-        eventual = Eventual()
-        point = _POINTS.get(type(request), Point.OTHER_REQUEST)
-        self.process.after(_TIMEOUT_S, eventual.finish, None, BackendError("timed out"))
-        delay = 0.0001 + 0.0003 * random()
-        if self._lost(point):
-            return eventual
-        if store.lossy_until > loop.now and random() < 0.3:
-            # In a socket's buffer for longer than anybody waits for it.
-            delay += 1.5 * random()
-        if point is store.restarts_at:
-            store.restarts_at = None
-            loop.after(delay / 2, store.restart)
-        loop.at(loop.now + delay, None, self._carry_out, store.lives, request, eventual, point)
-        return eventual
-
-    def expire_keys(self, lost: bytes, limit: int) -> int:
-        """No key is kept for a time here."""
-        return 0
-
-    def listen(
-        self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
-    ) -> None:
-        """Listen from now on."""
-        self._owner = owner
-        self.woken = wake
-        self._resubscribed = resubscribed
-        self.subscribe()
-
-    def subscribe(self) -> None:
-        """Listen to the store as it is now."""
-        self._store.listeners[self._owner] = self
-        self._resubscribed()
-
-    def close(self) -> None:
-        """Listen no more."""
-        self._store.listeners.pop(self._owner, None)
-
-    def reach(self, point: Point = Point.OTHER_REQUEST) -> None:
-        """Raise unless the store answers at once."""
-        store = self._store
-        if store.data is not self._data:
-            raise WentBackwards("the store is another one")
-        if store.process.stopped_until > store.world.loop.now:
-            store.world.coverage.hit(Fault.STORE_STALL, point)
-            raise BackendError("timed out")
-        if self._lost(point):
-            raise BackendError("connection lost")
-
-    def _lost(self, point: Point) -> bool:
-        store = self._store
-        if store.lossy_until <= store.world.loop.now or store.random.random() >= store.loss:
-            return False
-        store.world.coverage.hit(Fault.STORE_LOSS, point)
-        return True
-
-    def _carry_out(self, life: int, request: Any, eventual: Eventual, point: Point) -> None:
-        store = self._store
-        if life != store.lives:
-            # The connection broke; a request on it is lost with it.
-            store.world.coverage.hit(Fault.STORE_RESTART, point)
-            self._reply(eventual, None, BackendError("connection lost"))
-            return
-        if store.process.stopped_until > store.world.loop.now:
-            store.world.coverage.hit(Fault.STORE_STALL, point)
-            store.process.after(0.0, self._carry_out, life, request, eventual, point)
-            return
-        if store.data is not self._data:
-            self._reply(eventual, None, WentBackwards("the store is another one"))
-            return
-        reply = self._data.carry_out(request)
-        if not self._lost(point):
-            self._reply(eventual, reply, None)
-
-    def _reply(self, eventual: Eventual, reply: Any, error: Exception | None) -> None:
-        delay = 0.0001 + 0.0003 * self._store.random.random()
-        self.process.after(delay, eventual.finish, reply, error)
-
-
-class _Leases:
-    """``SharedLeaseStorage`` over the store."""
-
-    def __init__(self, process: Process, store: _Store, backend: _Backend) -> None:
-        self._store = store
-        self._backend = backend
-        self._watch = Watch(process.clock)
-        self.held = 0
-
-    def count(self) -> None:
-        """Count the clients that have a row."""
-        self.held = len(self._reach().clients)
-
-    def _reach(self) -> SharedData:
-        try:
-            self._backend.reach()
-        except BackendError as error:
-            raise StorageUnavailable(str(error)) from error
-        return self._store.data
-
-    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
-        """Make the id known on every server."""
-        data = self._reach()
-        data.clients[client_id] = Client(term_s, self._store.clock() + term_s)
-
-    def renew(self, client_id: int) -> Standing:
-        """Give the lease its full length again."""
-        data = self._reach()
-        standing = self.standing(client_id)
-        if standing in (Standing.ALIVE, Standing.SESSION):
-            data.renew(data.clients[client_id])
-        return standing
-
-    def standing(self, client_id: int) -> Standing:
-        """How the id stands."""
-        client = self._reach().clients.get(client_id)
-        if client is None or client.state == "over":
-            return Standing.UNKNOWN
-        if client.state == "closed":
-            return Standing.CLOSED
-        return Standing.SESSION if client.state == "session" else Standing.ALIVE
-
-    def identity(self) -> str:
-        """Whose ids these are: the one store's."""
-        return "simulated"
-
-    def release(self, client_id: int) -> None:
-        """Have the lease end at the next sweep."""
-        client = self._reach().clients.get(client_id)
-        if client is not None:
-            client.due = 0.0
-
-    def open_session(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
-        """Insert the session, or the row that stands."""
-        data = self._reach()
-        standing = self._store.sessions.get((row.peer, row.name))
-        if standing is None:
-            due = self._store.clock() + row.retention_s
-            data.clients[row.client_id] = Client(row.retention_s, due, "session")
-            self._store.sessions[row.peer, row.name] = row
-            return row
-        client = data.clients.get(standing.client_id)
-        if client is not None and client.state == "session":
-            data.renew(client)
-        return standing
-
-    def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
-        """Close for ever."""
-        data = self._reach()
-        row = self._store.sessions.get((peer, name))
-        if row is None:
-            raise SessionClosed(f"no session {name!r} is known here")
-        if row.state is not SessionState.OPEN:
-            return row, False
-        row = SessionRow(row.client_id, name, peer, SessionState.CLOSED, row.retention_s, unix_s)
-        self._store.sessions[peer, name] = row
-        client = data.clients.get(row.client_id)
-        if client is not None:
-            client.state, client.due = "closed", 0.0
-        return row, True
-
-    def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
-        """End what is due, if the store was watched for a full term."""
-        try:
-            data = self._reach()
-        except StorageUnavailable:
-            self._watch.lost()
-            raise
-        watched = self._watch.saw(b"%d" % self._store.lives, term_s)
-        limit = self._store.clock() if watched else 0.0
-        dropped = 0
-        for client_id, client in list(data.clients.items()):
-            if client.due > limit:
-                continue
-            session = client.state in ("session", "closed")
-            client.state = "closed" if session else "over"
-            if any(attempt.owner in data.beats for attempt in client.running.values()):
-                continue
-            for identity in list(client.running):
-                data.ended(client, identity)
-            client.done.clear()
-            if not session:
-                del data.clients[client_id]
-            dropped += 1
-        return dropped
-
-    def reserve_ids(self, count: int) -> tuple[int, int]:
-        """Reserve ids above all earlier ones."""
-        self._reach()
-        first = self._store.next_id
-        self._store.next_id += count
-        return first, first + count - 1
-
-    def secrets(self) -> list[Secret]:
-        """The secrets, newest first."""
-        self._reach()
-        return list(self._store.secrets)
-
-    def rotate_secret(self) -> list[Secret]:
-        """Add a secret and forget all but the newest two."""
-        self._reach()
-        fresh = Secret(
-            self._store.secrets[0].key_id + 1, self._store.random.randbytes(_SECRET_BYTES)
-        )
-        self._store.secrets = [fresh, self._store.secrets[0]]
-        return list(self._store.secrets)
-
-    def load_sessions(self) -> list[SessionRow]:
-        """Every session row."""
-        return list(self._store.sessions.values())
-
-    def put_session(self, row: SessionRow) -> SessionRow:
-        """Not asked for by an authority over a shared storage."""
-        raise NotImplementedError
-
-    def forget_session(self, client_id: int) -> None:
-        """Not asked for by an authority over a shared storage."""
-        raise NotImplementedError
-
-    def known_clients(self) -> list[int]:
-        """Ids with a row."""
-        return list(self._store.data.clients)
-
-    def drop_client(self, client_id: int) -> None:
-        """Not asked for by a server that hosts the lease service."""
-        raise NotImplementedError
-
-    def is_foreign(self, client_id: int) -> bool:
-        """Never: ids outlive every process."""
-        return False
 
 
 class _SimulatedStore(SharedStore):
     """The product's rules, its pulse driven by events."""
 
-    def __init__(self, process: Process, store: _Store, backend: _Backend, leases: _Leases) -> None:
+    def __init__(
+        self, process: Process, store: StoreServer, backend: StoreBackend, leases: StoreLeases
+    ) -> None:
         self._process = process
         self._sim = store
         super().__init__(
@@ -406,7 +109,7 @@ class ReplicasDeployment:
     def __init__(self, world: World, setting: Setting, random: Random) -> None:
         self._world = world
         self._setting = setting
-        self._store = _Store(world, random)
+        self._store = StoreServer(world, random)
 
     def open(self, process: Process, index: int) -> _OpenedReplica:
         """Join the store."""
@@ -418,7 +121,7 @@ class ReplicasDeployment:
         if fault is Fault.STORE_STALL:
             store.process.stop(planned.seconds)
         elif fault is Fault.STORE_RESTART:
-            points = (None, *_POINTS.values())
+            points = (None, *POINTS.values())
             store.restarts_at = points[int(planned.at * 1000) % len(points)]
             if store.restarts_at is None:
                 store.restart()
@@ -440,9 +143,9 @@ class ReplicasDeployment:
 
 
 class _OpenedReplica:
-    def __init__(self, process: Process, setting: Setting, store: _Store) -> None:
-        self._backend = _Backend(process, store)
-        leases = _Leases(process, store, self._backend)
+    def __init__(self, process: Process, setting: Setting, store: StoreServer) -> None:
+        self._backend = StoreBackend(process, store)
+        leases = StoreLeases(process, store, self._backend)
         self.store = _SimulatedStore(process, store, self._backend, leases)
         self.authority = SharedAuthority(
             leases,

@@ -1,16 +1,18 @@
 """A shared store's data and atomic steps: the contract of ``shared.requests``, in memory.
 
-This stands for Redis's scripts and PostgreSQL's statements. Acknowledgements are
-``rifl.core``'s own tracker.
+This stands for Redis's scripts and PostgreSQL's statements, and a test has all three
+answer the same requests. Acknowledgements are ``rifl.core``'s own tracker.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from rifl.core.call import Call
 from rifl.core.completed_set import CompletedSet
+from rifl.core.namespace import is_namespace
 from rifl.core.policy import Kind
 from rifl.stores.shared.requests import (
     Abandon,
@@ -28,24 +30,39 @@ from rifl.stores.shared.requests import (
 
 __all__ = ["Attempted", "Client", "SharedData"]
 
+# How old a call of a namespace has to be to be taken for lost with its replica.
+_LATE_S = 60.0
+
 
 class Attempted:
     """A call that runs on some replica."""
 
-    __slots__ = ("fingerprint", "kind", "owner", "token", "waiting")
+    __slots__ = ("claimed_at", "fingerprint", "kind", "owner", "retention_s", "token", "waiting")
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, retention_s: float | None, now: float) -> None:
         self.token = claim.token
         self.owner = claim.owner
         self.kind = claim.kind
         self.fingerprint = claim.call.fingerprint or b""
+        self.retention_s = retention_s
+        self.claimed_at = now
         self.waiting: list[str] = []
 
 
 class Client:
-    """A client's row, with its calls. ``state``: client, session, closed or over."""
+    """A client's row, with its calls. ``state``: client, session, namespace, closed or over."""
 
-    __slots__ = ("acknowledged", "bytes_kept", "done", "due", "length_s", "running", "state")
+    __slots__ = (
+        "acknowledged",
+        "bytes_kept",
+        "done",
+        "due",
+        "ends",
+        "keys",
+        "length_s",
+        "running",
+        "state",
+    )
 
     def __init__(self, length_s: float, due: float, state: str = "client") -> None:
         self.length_s = length_s
@@ -55,16 +72,25 @@ class Client:
         self.running: dict[int | bytes, Attempted] = {}
         # Fingerprint and record.
         self.done: dict[int | bytes, tuple[bytes, bytes]] = {}
+        # Keys that run or are recorded, and their bytes and their records'.
+        self.keys = 0
         self.bytes_kept = 0
+        # When the records of keyed calls may be let go.
+        self.ends: dict[bytes, float] = {}
 
     @property
     def alive(self) -> bool:
-        """Whether its lease, or its session, has not ended."""
-        return self.state in ("client", "session")
+        """Whether its lease, or its session, has not ended; a namespace has neither."""
+        return self.state in ("client", "session", "namespace")
 
-    def known(self) -> int:
-        """How many calls are in progress or recorded."""
-        return len(self.running) + len(self.done)
+    def sequenced(self) -> int:
+        """How many sequenced calls are in progress or recorded."""
+        return len(self.running) + len(self.done) - self.keys
+
+    def forget(self) -> None:
+        """Let go of all records."""
+        self.done.clear()
+        self.ends.clear()
 
 
 class SharedData:
@@ -98,6 +124,39 @@ class SharedData:
             self._wake(owner, attempt.token)
         return attempt
 
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Let go of keyed calls whose retention is over; see ``Backend``."""
+        now, gone = self._clock(), 0
+        for client_id, client in list(self.clients.items()):
+            over = [key for key, end in client.ends.items() if end <= now][: limit - gone]
+            for key in over:
+                del client.ends[key]
+                self._freed(client, key, client.done.pop(key)[1])
+            gone += len(over)
+            if client.state == "namespace":
+                self._end_lost(client, lost, now)
+                if not client.running and not client.done:
+                    del self.clients[client_id]
+        return gone
+
+    def drop(self, client_id: int) -> None:
+        """Remove a client's row and records, whoever runs a call of it."""
+        client = self.clients.pop(client_id, None)
+        if client is not None:
+            for identity in list(client.running):
+                self.ended(client, identity)
+
+    def _end_lost(self, client: Client, lost: bytes, now: float) -> None:
+        """End the calls of a namespace whose replicas are gone: no lease of it does."""
+        for key, attempt in list(client.running.items()):
+            if attempt.owner in self.beats or attempt.claimed_at >= now - _LATE_S:
+                continue
+            self.ended(client, key)
+            if attempt.kind is Kind.PLAIN:
+                self._complete(client, key, attempt, attempt.fingerprint, lost)
+            else:
+                self._freed(client, key)
+
     def _claim(self, claim: Claim) -> Claimed:
         call = claim.call
         identity = call.identity
@@ -105,7 +164,9 @@ class SharedData:
             return Claimed(Found.LATE)
         client = self.clients.get(call.client_id)
         if client is None:
-            return Claimed(Found.UNKNOWN_CLIENT)
+            if not is_namespace(call.client_id):
+                return Claimed(Found.UNKNOWN_CLIENT)
+            client = Client(0.0, math.inf, "namespace")
         attempt = client.running.get(identity)
         if attempt is not None:
             return self._running(claim, client, attempt)
@@ -115,16 +176,16 @@ class SharedData:
                 return Claimed(Found.MISMATCH)
             self._seen(client, call)
             return Claimed(Found.COMPLETED, record=kept[1], verified=bool(kept[0]))
-        if client.state == "closed":
-            return Claimed(Found.CLOSED)
-        if client.state == "over":
-            return Claimed(Found.UNKNOWN_CLIENT)
+        if not client.alive:
+            return Claimed(_refused(client))
         if call.key is not None:
             self.renew(client)
             if claim.refusing:
                 return Claimed(Found.REFUSING)
-            if client.known() >= claim.max_keys or client.bytes_kept >= claim.max_key_bytes:
+            if client.keys >= claim.max_keys or client.bytes_kept >= claim.max_key_bytes:
                 return Claimed(Found.WINDOW)
+            self.clients[call.client_id] = client
+            client.keys += 1
             client.bytes_kept += len(call.key)
             return self._begin(claim, client)
         if client.state == "session":
@@ -134,7 +195,7 @@ class SharedData:
         self._seen(client, call)
         if claim.refusing:
             return Claimed(Found.REFUSING)
-        if client.known() >= claim.window:
+        if client.sequenced() >= claim.window:
             return Claimed(Found.WINDOW)
         return self._begin(claim, client)
 
@@ -146,18 +207,24 @@ class SharedData:
         if attempt.token == claim.token:
             return Claimed(Found.NEW)
         if attempt.token == claim.take_over:
-            self.ended(client, call.identity)
             if not claim.lost:
+                if not client.alive:
+                    return Claimed(_refused(client))
+                if claim.refusing:
+                    return Claimed(Found.REFUSING)
+                self.ended(client, call.identity)
                 return self._begin(claim, client)
-            self._complete(client, call.identity, attempt.fingerprint, claim.lost)
+            self.ended(client, call.identity)
+            self._complete(client, call.identity, attempt, attempt.fingerprint, claim.lost)
             return Claimed(Found.COMPLETED, record=claim.lost, verified=bool(attempt.fingerprint))
         if attempt.owner != claim.owner and claim.owner not in attempt.waiting:
             attempt.waiting.append(claim.owner)
         return Claimed(Found.RUNNING, attempt.token, attempt.owner, attempt.kind)
 
-    @staticmethod
-    def _begin(claim: Claim, client: Client) -> Claimed:
-        client.running[claim.call.identity] = Attempted(claim)
+    def _begin(self, claim: Claim, client: Client) -> Claimed:
+        # What a session keeps, it keeps as long as it lives.
+        retention_s = None if client.state == "session" else claim.retention_s
+        client.running[claim.call.identity] = Attempted(claim, retention_s, self._clock())
         return Claimed(Found.NEW)
 
     def _seen(self, client: Client, call: Call) -> None:
@@ -176,11 +243,25 @@ class SharedData:
         for seq in [each for each in client.running if _within(each, acknowledged)]:
             self.ended(client, seq)
 
-    @staticmethod
-    def _complete(client: Client, identity: int | bytes, fingerprint: bytes, record: bytes) -> None:
+    def _complete(
+        self,
+        client: Client,
+        identity: int | bytes,
+        attempt: Attempted,
+        fingerprint: bytes,
+        record: bytes,
+    ) -> None:
         client.done[identity] = fingerprint, record
         if isinstance(identity, bytes):
             client.bytes_kept += len(record)
+            if attempt.retention_s is not None:
+                client.ends[identity] = self._clock() + attempt.retention_s
+
+    @staticmethod
+    def _freed(client: Client, identity: int | bytes, record: bytes = b"") -> None:
+        if isinstance(identity, bytes):
+            client.keys -= 1
+            client.bytes_kept -= len(identity) + len(record)
 
     def _end(self, request: Finish | Abandon | Look) -> Finished:
         call = request.call
@@ -195,11 +276,11 @@ class SharedData:
             self.ended(client, identity)
             if isinstance(request, Finish):
                 fingerprint = call.fingerprint or attempt.fingerprint
-                self._complete(client, identity, fingerprint, request.record)
-            elif isinstance(identity, bytes):
-                client.bytes_kept -= len(identity)
+                self._complete(client, identity, attempt, fingerprint, request.record)
+            else:
+                self._freed(client, identity)
             if not client.alive and not client.running:
-                client.done.clear()
+                client.forget()
                 if client.state == "over":
                     del self.clients[call.client_id]
             return Finished(Ending.DONE)
@@ -210,6 +291,8 @@ class SharedData:
             return Finished(Ending.STANDS, kept[1])
         if not isinstance(request, Finish):
             return Finished(Ending.DONE)
+        if is_namespace(call.client_id):
+            return Finished(Ending.FENCED)
         if client is None or not client.alive:
             return Finished(Ending.GONE)
         if _within(identity, client.acknowledged):
@@ -239,3 +322,8 @@ def _within(identity: int | bytes, acknowledged: CompletedSet) -> bool:
 
 def _differs(call: Call, known: bytes) -> bool:
     return bool(call.fingerprint) and bool(known) and call.fingerprint != known
+
+
+def _refused(client: Client) -> Found:
+    """Why a client that is not alive gets no new call."""
+    return Found.CLOSED if client.state == "closed" else Found.UNKNOWN_CLIENT

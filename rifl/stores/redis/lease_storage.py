@@ -92,10 +92,13 @@ class RedisLeaseStorage:
         try:
             watched = self._watch.saw(self._server_run(), term_s)
             dropped = 0
-            reply = self._leases("due", _SWEPT_AT_ONCE, 0 if watched else 1)
+            given_up = 0 if watched else 1
+            reply = self._leases("due", _SWEPT_AT_ONCE, given_up)
             living = self._replicas()
             for member in reply[2:]:
-                dropped += self._retire(int(member), int(reply[1]), living, refuse_for_s, unix_s)
+                member_id, now_ms = int(member), int(reply[1])
+                retired = self._lease(member_id, "retire", given_up, *living)
+                dropped += self._retired(member_id, retired, now_ms, refuse_for_s, unix_s)
             return dropped
         except StorageUnavailable:
             self._watch.lost()
@@ -122,7 +125,7 @@ class RedisLeaseStorage:
     def drop_client(self, client_id: int) -> None:
         """Remove a client's row and records now, whoever runs a call of it."""
         self._lease(client_id, "release")
-        self._lease(client_id, "retire")
+        self._lease(client_id, "retire", 0)
         self._leases("unfile", client_id)
 
     def is_foreign(self, client_id: int) -> bool:
@@ -271,10 +274,9 @@ class RedisLeaseStorage:
 
     # -- sweeping -------------------------------------------------------------------------
 
-    def _retire(
-        self, client_id: int, now_ms: int, living: list[bytes], refuse_for_s: float, unix_s: float
+    def _retired(
+        self, client_id: int, reply: list[Any], now_ms: int, refuse_for_s: float, unix_s: float
     ) -> int:
-        reply = self._lease(client_id, "retire", *living)
         what = reply[0]
         if what == b"alive":
             self._leases("refile", client_id, reply[1])

@@ -47,7 +47,7 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
         beats = {reply[at].decode(): int(reply[at + 1]) for at in range(2, len(reply), 2)}
         return Beats(beats, int(reply[1]) / 1000)
     if isinstance(request, TakeBack):
-        arguments = [member_of(request.call), request.token, b"", "take-back", b""]
+        arguments = [member_of(request.call), request.token, b"", "take-back", b"", 0]
         reply = yield FINISH, request.call.client_id, arguments
         return int(reply[1]) / 1000
     raise TypeError(f"not a request: {request!r}")
@@ -65,9 +65,10 @@ def finish_arguments(request: Finish | Abandon | Look) -> list[Any]:
     member = member_of(request.call)
     if isinstance(request, Finish):
         fingerprint = request.call.fingerprint or b""
-        return [member, request.token, request.record, "finish", fingerprint]
+        namespace = int(is_namespace(request.call.client_id))
+        return [member, request.token, request.record, "finish", fingerprint, namespace]
     what = "abandon" if isinstance(request, Abandon) else "look"
-    return [member, request.token, b"", what, b""]
+    return [member, request.token, b"", what, b"", 0]
 
 
 def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:

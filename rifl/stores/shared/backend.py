@@ -45,7 +45,8 @@ class Backend(Protocol):
 
         Record, identity and what counts towards bounds go in one durable step, late
         rather than early, by the store's clock. ``lost`` is the record of a plain call
-        in a namespace whose replica is gone: no lease ends it, so this does.
+        in a namespace, to be kept for a time, whose replica is gone: no lease ends it, so
+        this does.
         Blocks; raises ``BackendError``.
         """
 

@@ -30,9 +30,10 @@ class Claim(NamedTuple):
     is ``COMPLETED`` or ``RUNNING``; a seq that was acknowledged is ``STALE``; a
     client without a row is ``UNKNOWN_CLIENT``, a session's id whose session ended
     ``CLOSED``; a seq for a session is ``NEEDS_KEY``. For known and new calls of a
-    client that is alive its lease is renewed and the acknowledgements are applied,
-    their records deleted in the same step; only then ``refusing`` is looked at
-    (``REFUSING``), and the window, or the bounds on keys (``WINDOW``).
+    client that is alive its lease is renewed and the acknowledgements are applied
+    (a keyed call carries none), their records deleted in the same step; only then
+    ``refusing`` is looked at (``REFUSING``), and the window, or the bounds on keys
+    (``WINDOW``).
 
     A new call is in progress from then on under ``token``, run by ``owner``. The
     claim of a plain call is the intent, too: durable before the reply. A request that is repeated
@@ -40,7 +41,8 @@ class Claim(NamedTuple):
 
     ``take_over`` names the attempt, found ``RUNNING`` before, that may be replaced:
     if it still runs, ``lost`` says what becomes of the call. Empty: the call is
-    claimed under the new token, and every write of the old one is refused from
+    judged as if it were new (``CLOSED``, ``UNKNOWN_CLIENT``, ``REFUSING``) but for the
+    bounds, and claimed under the new token; every write of the old one is refused from
     then on. Else ``lost`` is the record it gets, and the call is ``COMPLETED``.
     ``owner`` is noted as waiting where the call is ``RUNNING``, and is woken with
     the attempt's token when that ends.
@@ -116,7 +118,8 @@ class Finish(NamedTuple):
 class Ending(enum.Enum):
     """What became of a record, or of an abandoned attempt."""
 
-    # Written now, or by the same attempt before (the reply was lost).
+    # Written now; or the same record stands already, as a rule by the same attempt, whose
+    # reply was lost.
     DONE = "done"
     # Another record stands.
     STANDS = "stands"
@@ -124,7 +127,7 @@ class Ending(enum.Enum):
     FENCED = "fenced"
     # The client acknowledged the call meanwhile: nothing is kept.
     ACKNOWLEDGED = "acknowledged"
-    # The client is gone.
+    # The client is gone. A namespace never is.
     GONE = "gone"
 
 
@@ -164,7 +167,8 @@ class Look(NamedTuple):
 class Beat(NamedTuple):
     """Count this replica's beat, remove the entries of dead ones, and read all.
 
-    ``leaving``: remove its own instead; what it still runs is lost from then on.
+    ``leaving``: remove its own instead, and no more; what it still runs is lost from then
+    on, and the reply says nothing.
 
     ``dead`` are incarnations with the beats they stood still at. The reply is
     ``Beats``.

@@ -139,7 +139,8 @@ BEGIN
                     o_found := 'running';
                 ELSIF p_lost = '' THEN
                     UPDATE @schema@.calls
-                    SET token = p_token, owner = p_owner, kind = p_kind, waiters = '{}'
+                    SET token = p_token, owner = p_owner, kind = p_kind, waiters = '{}',
+                        claimed_at = clock_timestamp()
                     WHERE client_id = p_client AND seq = p_seq AND key = p_key
                       AND token = p_take_over AND calls.record IS NULL;
                     CONTINUE WHEN NOT FOUND;

@@ -1,14 +1,24 @@
--- A client whose lease ended while it ran calls goes with the last one.
+-- A client whose lease ended while it ran calls goes with the last one. A session's row
+-- stays: it is what its calls are refused by.
 CREATE OR REPLACE FUNCTION @schema@.end_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    ended text;
 BEGIN
-    PERFORM FROM @schema@.clients WHERE client_id = p_client AND state = 'over';
+    PERFORM FROM @schema@.clients WHERE client_id = p_client AND state IN ('over', 'closed');
     IF NOT FOUND THEN RETURN; END IF;
     -- If a sweep holds it, that sweep or the next one drops it: no waiting, no deadlock.
-    PERFORM FROM @schema@.clients WHERE client_id = p_client FOR UPDATE SKIP LOCKED;
-    IF FOUND AND NOT EXISTS (
+    SELECT state INTO ended FROM @schema@.clients WHERE client_id = p_client
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR EXISTS (
         SELECT FROM @schema@.calls WHERE client_id = p_client AND record IS NULL
     ) THEN
+        RETURN;
+    END IF;
+    IF ended = 'over' THEN
         PERFORM @schema@.drop_1(p_client);
+    ELSE
+        DELETE FROM @schema@.calls WHERE client_id = p_client;
+        DELETE FROM @schema@.key_counts WHERE client_id = p_client;
     END IF;
 END $$;
 
@@ -72,8 +82,8 @@ BEGIN
     WHERE client_id = p_client AND seq = p_seq AND key = p_key FOR UPDATE;
     IF FOUND THEN
         IF known.record IS NOT NULL THEN
-            -- The same attempt's, by a request whose reply was lost?
-            IF p_what = 'finish' AND known.token = p_token AND known.record = p_record THEN
+            -- Mostly the same attempt's, by a request whose reply was lost.
+            IF p_what = 'finish' AND known.record = p_record THEN
                 ending := 'done';
             ELSE
                 ending := 'stands'; standing := known.record;
@@ -84,6 +94,8 @@ BEGIN
         RETURN;
     END IF;
     IF p_what <> 'finish' THEN ending := 'done'; RETURN; END IF;
+    -- A namespace is alive, and its row goes with its last key.
+    IF p_client < 0 THEN ending := 'fenced'; RETURN; END IF;
     SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client;
     IF NOT FOUND OR client.state IN ('over', 'closed') THEN ending := 'gone';
     ELSIF p_seq > 0 AND (p_seq < client.first_incomplete OR p_seq <@ client.acknowledged) THEN

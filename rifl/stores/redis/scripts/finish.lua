@@ -3,7 +3,7 @@
 -- abandons, too, and returns the clock.
 --
 -- ARGV: 5 member, 6 token, 7 record, 8 what to do, 9 fingerprint, empty where none is
--- known but what came with the claim
+-- known but what came with the claim, 10 whether this is a namespace
 local member, token, record, what = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 if went_backwards() then return {'backwards', '0'} end
 
@@ -39,6 +39,8 @@ if known then
   return tell('stands', standing)
 end
 if what ~= 'finish' then return tell('done') end
+-- It is alive, and its row goes with its last key.
+if ARGV[10] == '1' then return tell('fenced') end
 local row = redis.call('HMGET', ROW, 'store', 'first', 'acks', 'state')
 if not row[1] or row[4] == 'over' or row[4] == 'closed' then return tell('gone') end
 if not is_key(member) and is_stale(member, row[2], row[3]) then return tell('acknowledged') end

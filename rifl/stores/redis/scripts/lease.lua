@@ -28,16 +28,17 @@ if what == 'release' or what == 'close' then
   return reply('done')
 end
 
--- Retire what is due: refuse new calls, and drop all of it as soon as no living
--- replica (6..) runs a call of it. A session leaves its row, to be refused by.
+-- Retire what is due (6 is '1': only what was given up): refuse new calls, and drop all
+-- of it as soon as no living replica (7..) runs a call of it. A session leaves its row, to
+-- be refused by.
 if not row[1] then return tell('gone') end
 if state == 'closed' and not row[4] then return reply('tombstone', row[5]) end
-if tonumber(row[4]) > now_ms() then return tell('alive', row[4]) end
+if tonumber(row[4]) > (ARGV[6] == '1' and 0 or now_ms()) then return tell('alive', row[4]) end
 local session = state == 'session' or state == 'closed'
 redis.call('HSET', ROW, 'state', session and 'closed' or 'over')
 local attempts = redis.call('HGETALL', RUN)
 local living = {}
-for at = 6, #ARGV do living[ARGV[at]] = true end
+for at = 7, #ARGV do living[ARGV[at]] = true end
 for at = 2, #attempts, 2 do
   if living[cmsgpack.unpack(attempts[at]).o] then return reply('busy') end
 end

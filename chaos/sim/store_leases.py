@@ -1,0 +1,189 @@
+"""What the lease server needs kept, in the simulated shared store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from chaos.sim.loop import Process
+from chaos.sim.shared_data import Client, SharedData
+from chaos.sim.store_server import SECRET_BYTES, StoreBackend, StoreServer
+from lease_server.errors import SessionClosed, StorageUnavailable
+from lease_server.sessions import SessionPolicy, SessionRow, SessionState
+from lease_server.shared import Standing
+from lease_server.tokens import Secret
+from rifl.stores.shared.backend import BackendError
+from rifl.stores.shared.watch import Watch
+
+__all__ = ["StoreLeases"]
+
+# When a client whose calls still run is looked at again.
+_BUSY_S = 1.0
+
+
+class StoreLeases:
+    """``SharedLeaseStorage`` over the store."""
+
+    def __init__(self, process: Process, store: StoreServer, backend: StoreBackend) -> None:
+        self._store = store
+        self._backend = backend
+        self._watch = Watch(process.clock)
+        self.held = 0
+
+    def count(self) -> None:
+        """Count the clients that have a row."""
+        self.held = len(self._reach().clients)
+
+    def _reach(self) -> SharedData:
+        try:
+            self._backend.reach()
+        except BackendError as error:
+            raise StorageUnavailable(str(error)) from error
+        return self._store.data
+
+    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
+        """Make the id known on every server."""
+        data = self._reach()
+        data.clients[client_id] = Client(term_s, self._store.clock() + term_s)
+
+    def renew(self, client_id: int) -> Standing:
+        """Give the lease its full length again."""
+        data = self._reach()
+        standing = self.standing(client_id)
+        if standing in (Standing.ALIVE, Standing.SESSION):
+            data.renew(data.clients[client_id])
+        return standing
+
+    def standing(self, client_id: int) -> Standing:
+        """How the id stands."""
+        client = self._reach().clients.get(client_id)
+        if client is None or client.state == "over":
+            return Standing.UNKNOWN
+        if client.state == "closed":
+            return Standing.CLOSED
+        return Standing.SESSION if client.state == "session" else Standing.ALIVE
+
+    def identity(self) -> str:
+        """Whose ids these are: the one store's."""
+        return "simulated"
+
+    def release(self, client_id: int) -> None:
+        """Have the lease end at the next sweep."""
+        client = self._reach().clients.get(client_id)
+        if client is not None:
+            client.due = 0.0
+
+    def open_session(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+        """Insert the session, or the row that stands."""
+        data = self._reach()
+        standing = self._store.sessions.get((row.peer, row.name))
+        if standing is None:
+            due = self._store.clock() + row.retention_s
+            data.clients[row.client_id] = Client(row.retention_s, due, "session")
+            self._store.sessions[row.peer, row.name] = row
+            return row
+        if standing.state is not SessionState.OPEN:
+            return standing
+        if self.renew(standing.client_id) is not Standing.SESSION:
+            # Its retention ended while a call of it ran.
+            return replace(standing, state=SessionState.EXPIRED)
+        if row.retention_s > standing.retention_s:
+            standing = replace(standing, retention_s=row.retention_s)
+            self._store.sessions[row.peer, row.name] = standing
+            data.clients[standing.client_id].length_s = row.retention_s
+            data.renew(data.clients[standing.client_id])
+        return standing
+
+    def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
+        """Close for ever."""
+        data = self._reach()
+        row = self._store.sessions.get((peer, name))
+        if row is None:
+            raise SessionClosed(f"no session {name!r} is known here")
+        if row.state is not SessionState.OPEN:
+            return row, False
+        row = replace(row, state=SessionState.CLOSED, changed_at_unix_s=unix_s)
+        self._store.sessions[peer, name] = row
+        client = data.clients.get(row.client_id)
+        if client is not None:
+            client.state, client.due = "closed", 0.0
+        return row, True
+
+    def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
+        """End what is due, if the store was watched for a full term."""
+        try:
+            data = self._reach()
+        except StorageUnavailable:
+            self._watch.lost()
+            raise
+        watched = self._watch.saw(b"%d" % self._store.lives, term_s)
+        limit = self._store.clock() if watched else 0.0
+        dropped = 0
+        for client_id, client in list(data.clients.items()):
+            if client.due > limit:
+                continue
+            session = client.state in ("session", "closed")
+            client.state = "closed" if session else "over"
+            if any(attempt.owner in data.beats for attempt in client.running.values()):
+                client.due = self._store.clock() + _BUSY_S
+                continue
+            data.drop(client_id)
+            if session:
+                self._end_session(client_id, client.length_s, unix_s)
+            dropped += 1
+        return dropped
+
+    def _end_session(self, client_id: int, length_s: float, unix_s: float) -> None:
+        """Keep a session that ended as what its calls are refused by."""
+        self._store.data.clients[client_id] = Client(length_s, math.inf, "closed")
+        for place, row in self._store.sessions.items():
+            if row.client_id == client_id and row.state is SessionState.OPEN:
+                self._store.sessions[place] = replace(
+                    row, state=SessionState.EXPIRED, changed_at_unix_s=unix_s
+                )
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """Reserve ids above all earlier ones."""
+        self._reach()
+        first = self._store.next_id
+        self._store.next_id += count
+        return first, first + count - 1
+
+    def secrets(self) -> list[Secret]:
+        """The secrets, newest first."""
+        self._reach()
+        return list(self._store.secrets)
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a secret and forget all but the newest two."""
+        self._reach()
+        fresh = Secret(
+            self._store.secrets[0].key_id + 1, self._store.random.randbytes(SECRET_BYTES)
+        )
+        self._store.secrets = [fresh, self._store.secrets[0]]
+        return list(self._store.secrets)
+
+    def load_sessions(self) -> list[SessionRow]:
+        """Every session row."""
+        return list(self._store.sessions.values())
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Not asked for by an authority over a shared storage."""
+        raise NotImplementedError
+
+    def forget_session(self, client_id: int) -> None:
+        """Not asked for by an authority over a shared storage."""
+        raise NotImplementedError
+
+    def known_clients(self) -> list[int]:
+        """Ids with a row, namespaces and ended sessions left out."""
+        clients = self._store.data.clients.items()
+        return [client_id for client_id, client in clients if client.due < math.inf]
+
+    def drop_client(self, client_id: int) -> None:
+        """Remove a client's row and records now, whoever runs a call of it."""
+        self._reach().drop(client_id)
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Never: ids outlive every process."""
+        return False

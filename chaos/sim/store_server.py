@@ -1,0 +1,176 @@
+"""A shared store's server in the simulator, and a replica's way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from chaos.sim.faults import Fault, Point
+from chaos.sim.loop import Process
+from chaos.sim.shared_data import SharedData
+from chaos.sim.shell import Eventual
+from chaos.sim.world import World
+from lease_server.sessions import SessionRow
+from lease_server.storage import MemoryLeaseStorage
+from lease_server.tokens import Secret
+from rifl.stores.shared.backend import BackendError, WentBackwards
+from rifl.stores.shared.requests import Beat, Claim, Finish
+
+__all__ = ["POINTS", "SECRET_BYTES", "StoreBackend", "StoreServer"]
+
+_TIMEOUT_S = 0.8
+SECRET_BYTES = 32
+# Where each request is when a fault strikes it.
+POINTS = {Claim: Point.CLAIM_REQUEST, Finish: Point.FINISH_REQUEST, Beat: Point.BEAT_REQUEST}
+
+
+class StoreServer:
+    """The store's server: one process with its data, which restarts may lose or keep."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.world = world
+        self.random = random
+        self.process = Process(world.loop, "store")
+        self.lossy_until = 0.0
+        self.loss = 0.0
+        # Restarts with the next request of this kind on its way.
+        self.restarts_at: Point | None = None
+        self.lives = 0
+        self.listeners: dict[str, StoreBackend] = {}
+        self.wipe()
+
+    def wipe(self) -> None:
+        """Be another store, empty."""
+        self.data = SharedData(self.process.clock, self._publish)
+        self.ids = MemoryLeaseStorage(self.random.randbytes)
+        self.next_id = 1
+        self.secrets = [Secret(0, self.random.randbytes(SECRET_BYTES))]
+        self.sessions: dict[tuple[bytes, str], SessionRow] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another life with the data of the last; who listened missed something."""
+        self.lives += 1
+        self.process.alive = False
+        self.process = Process(self.world.loop, "store")
+        listeners, self.listeners = list(self.listeners.values()), {}
+        for backend in listeners:
+            backend.process.after(0.05 + self.random.random(), backend.subscribe)
+
+    def clock(self) -> float:
+        """The store's own clock."""
+        return self.world.loop.now
+
+    def _publish(self, owner: str, token: bytes) -> None:
+        backend = self.listeners.get(owner)
+        if backend is not None:
+            backend.process.after(0.0002 + 0.001 * self.random.random(), backend.woken, token)
+
+
+class StoreBackend:
+    """One replica's way to the store: ``Backend``, whose requests are events."""
+
+    def __init__(self, process: Process, store: StoreServer) -> None:
+        self.process = process
+        self._store = store
+        self._data = store.data
+        self._owner = ""
+        self.woken: Callable[[bytes], None]
+        self._resubscribed: Callable[[], None]
+
+    def ask(self, request: Any) -> Any:
+        """Carry out a request at once, where the product blocks."""
+        self.reach(POINTS.get(type(request), Point.OTHER_REQUEST))
+        return self._data.carry_out(request)
+
+    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        """Carry out requests in their order; see ``Backend``."""
+        replies: list[Any] = []
+        for request in requests:
+            try:
+                replies.append(self.ask(request))
+            except BackendError as error:
+                replies.append(error)
+        return replies
+
+    def ask_async(self, request: Any) -> Eventual:
+        """Send a request; the reply, or that there is none, comes later."""
+        store, loop, random = self._store, self._store.world.loop, self._store.random.random
+        eventual = Eventual()
+        point = POINTS.get(type(request), Point.OTHER_REQUEST)
+        self.process.after(_TIMEOUT_S, eventual.finish, None, BackendError("timed out"))
+        delay = 0.0001 + 0.0003 * random()
+        if self._lost(point):
+            return eventual
+        if store.lossy_until > loop.now and random() < 0.3:
+            # In a socket's buffer for longer than anybody waits for it.
+            delay += 1.5 * random()
+        if point is store.restarts_at:
+            store.restarts_at = None
+            loop.after(delay / 2, store.restart)
+        loop.at(loop.now + delay, None, self._carry_out, store.lives, request, eventual, point)
+        return eventual
+
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Let go of keyed calls whose retention is over; see ``Backend``."""
+        self.reach()
+        return self._data.expire_keys(lost, limit)
+
+    def listen(
+        self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
+    ) -> None:
+        """Listen from now on."""
+        self._owner = owner
+        self.woken = wake
+        self._resubscribed = resubscribed
+        self.subscribe()
+
+    def subscribe(self) -> None:
+        """Listen to the store as it is now."""
+        self._store.listeners[self._owner] = self
+        self._resubscribed()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._store.listeners.pop(self._owner, None)
+
+    def reach(self, point: Point = Point.OTHER_REQUEST) -> None:
+        """Raise unless the store answers at once."""
+        store = self._store
+        if store.data is not self._data:
+            raise WentBackwards("the store is another one")
+        if store.process.stopped_until > store.world.loop.now:
+            store.world.coverage.hit(Fault.STORE_STALL, point)
+            raise BackendError("timed out")
+        if self._lost(point):
+            raise BackendError("connection lost")
+
+    def _lost(self, point: Point) -> bool:
+        store = self._store
+        if store.lossy_until <= store.world.loop.now or store.random.random() >= store.loss:
+            return False
+        store.world.coverage.hit(Fault.STORE_LOSS, point)
+        return True
+
+    def _carry_out(self, life: int, request: Any, eventual: Eventual, point: Point) -> None:
+        store = self._store
+        if life != store.lives:
+            # The connection broke; a request on it is lost with it.
+            store.world.coverage.hit(Fault.STORE_RESTART, point)
+            self._reply(eventual, None, BackendError("connection lost"))
+            return
+        if store.process.stopped_until > store.world.loop.now:
+            store.world.coverage.hit(Fault.STORE_STALL, point)
+            store.process.after(0.0, self._carry_out, life, request, eventual, point)
+            return
+        if store.data is not self._data:
+            self._reply(eventual, None, WentBackwards("the store is another one"))
+            return
+        reply = self._data.carry_out(request)
+        if not self._lost(point):
+            self._reply(eventual, reply, None)
+
+    def _reply(self, eventual: Eventual, reply: Any, error: Exception | None) -> None:
+        delay = 0.0001 + 0.0003 * self._store.random.random()
+        self.process.after(delay, eventual.finish, reply, error)
