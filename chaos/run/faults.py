@@ -16,7 +16,7 @@ from chaos.run.strikes import Strike
 from chaos.run.toxiproxy import Link
 from chaos.run.wall_clock import WallClock
 
-__all__ = ["CLOCK_KINDS", "KILLING", "strike"]
+__all__ = ["CLOCK_KINDS", "KILLING", "Unread", "strike"]
 
 # After these a process is started again.
 KILLING = ("kill", "wipe")
