@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from curp.core.conflict_keys import keys_of_all
+from curp.core.group_call import SyncVerdict
 from curp.core.leader import Speed
 from curp.core.recovery import operation_of
 from curp.core.turns import Turn
@@ -252,22 +253,26 @@ class GroupStore(RoleStore):
 
     # -- sync requests --------------------------------------------------------------------
 
-    def call_synced(self, call: Call) -> Pending | bool:
+    def call_synced(self, configuration: int, call: Call) -> Pending | SyncVerdict:
         """Find a call for a sync request (invariant 9).
 
-        True: its entry is in the log. False: this leader does not know it. Else what is
-        done when its attempt ended: then ask again.
+        ``configuration``: under which the client sent it. The verdict, or what is done when
+        the call's attempt ended: then ask again.
         """
         with self._lock:
             places = self._places
             if not self.serving or places is None:
                 raise self.not_leader()
+            if configuration != places.leader.configuration:
+                # What a later leader knows of the call is not what this one answered.
+                return SyncVerdict.OTHER_CONFIGURATION
             entry = self._table.find(call.client_id)
             if entry is None:
-                return False
+                return SyncVerdict.NOT_KNOWN
             attempt = entry.running.get(call.identity)
             if attempt is None:
-                return entry.kept(call) is not None
+                synced = entry.kept(call) is not None
+                return SyncVerdict.SYNCED if synced else SyncVerdict.NOT_KNOWN
             pending = Pending()
             attempt.waiters = [*attempt.waiters, pending.succeed]
             places.leader.demand(places.leader.placed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from curp.core.handover import CountRunning, EndLease, RefuseCalls, StepDown, hand_over
 from curp.core.leader import Leader
@@ -20,9 +20,11 @@ from curp.log.errors import Deposed, LogError
 from curp.replica.appender import Appender
 from curp.replica.authority import GroupAuthority
 from curp.replica.collector import Collector
+from curp.replica.driving import drive
 from curp.replica.group_store import GroupStore
 from curp.replica.keeper import LeaseKeeper
 from curp.replica.lease_storage import LogLeaseStorage
+from curp.replica.metadata import LIST_KEY
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings, StateHooks
 from curp.replica.snapshots import Snapshots
@@ -36,13 +38,10 @@ __all__ = ["LIST_KEY", "Leading"]
 
 _log = get_logger("curp.replica")
 
-# Engine metadata: the witness list.
-LIST_KEY = "curp-witnesses"
 _SWEEPS_PER_TERM = 20
 _LOOK_S = 0.25
 _LOOK_FOR_WITNESSES_S = 1.0
 _STATUS_S = 0.5
-_T = TypeVar("_T")
 
 
 class Leading:
@@ -109,7 +108,7 @@ class Leading:
         """Let what runs end, within bounds, have it synced, and let the leadership go."""
         # Deposed meanwhile: others lead already, or will when the lease is over.
         with contextlib.suppress(LogError, RiflError):
-            self._drive(hand_over(time.monotonic))
+            drive(hand_over(time.monotonic), self._step)
 
     def stop(self) -> None:
         """End all threads; the store has stepped down."""
@@ -152,7 +151,7 @@ class Leading:
                 f"configuration {self._leader.configuration} is in force, not {configuration}"
             )
         try:
-            serving: WitnessList = self._drive(change_witnesses(configuration, wanted))
+            serving = drive(change_witnesses(configuration, wanted), self._step)
         except Exception as error:
             # Whether the number was taken may not be known. Answering first under the
             # old one again could be in nobody's log, and on no witness that is asked.
@@ -248,17 +247,6 @@ class Leading:
         return self._snapshots.take()
 
     # -- driving the core's rules ---------------------------------------------------------
-
-    def _drive(self, rule: Generator[Any, Any, _T]) -> _T:
-        """Do what a rule asks for, in this thread; what it returns."""
-        answer: Any = None
-        while True:
-            try:
-                step = rule.send(answer)
-            except StopIteration as stop:
-                found: _T = stop.value
-                return found
-            answer = self._step(step)
 
     def _step(self, step: Any) -> Any:
         if isinstance(step, Sync):

@@ -22,26 +22,26 @@ from curp.log.errors import LogError
 from curp.log.opening import open_engine
 from curp.observer import GroupObservers, GroupReport
 from curp.replica.authority import GroupAuthority
+from curp.replica.desk import ReplicaDesk
 from curp.replica.engine import GroupEngine
 from curp.replica.group_service import SERVICE as GROUP
 from curp.replica.group_service import add_group_service
 from curp.replica.group_store import GroupStore
 from curp.replica.keeper import LeaseKeeper
-from curp.replica.leading import LIST_KEY, Leading
-from curp.replica.runner import TRANSFER_KEY, Role, Runner
+from curp.replica.leading import Leading
+from curp.replica.metadata import read_witness_list
+from curp.replica.policies import group_policies
+from curp.replica.runner import Role, Runner
 from curp.replica.servicers import Servicers
 from curp.replica.services import Registrar, Services
 from curp.replica.settings import ReplicaSettings, StateHooks
 from curp.replica.witnesses import Witnesses
 from curp.v1 import curp_pb2 as pb
-from curp.wire import witness_list_from_bytes
 from lease_server import SERVICE_NAME as LEASES
 from lease_server import Authority, add_lease_service
 from lease_server.log import get_logger
-from rifl.core.call import Call
-from rifl.core.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
 from rifl.core.observer import Observer, Statistics
-from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy, PolicyError
+from rifl.core.policy import KeyBounds, Kind, MethodPolicy
 from rifl.server.engine import KeysFrom
 from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
@@ -54,13 +54,6 @@ __all__ = ["PATH", "Replica"]
 PATH = "curp"
 
 _log = get_logger("curp.replica")
-_NEVER = {
-    "/lease_server.v1.LeaseServer/*": None,
-    f"/{OUTCOMES}/*": None,
-    f"/{GROUP}/*": None,
-    "/grpc.health.v1.Health/*": None,
-    "/grpc.reflection.v1alpha.ServerReflection/*": None,
-}
 _MAX_WAIT_S = 30.0
 
 
@@ -161,8 +154,7 @@ class Replica:
             ),
         )
         self._hooks = StateHooks(reset=reset, snapshot=snapshot, restore=restore)
-        self._policies = MethodPolicies({**_NEVER, **(methods or {})}, MethodPolicy(required=True))
-        _check(self._policies)
+        self._policies = group_policies(methods)
         self._services = Services(
             conflict_keys,
             read_only,
@@ -214,7 +206,14 @@ class Replica:
         )
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
-        self._runner: Runner | None = None
+        self._desk = ReplicaDesk(
+            self._log_engine,
+            self._store,
+            self._services,
+            self._authority,
+            self._witnesses,
+            self.settings,
+        )
         self._closing = threading.Lock()
         self._closed = False
 
@@ -258,7 +257,7 @@ class Replica:
         )
         add_outcomes_service(server, self._engine, self._aio.shell)
         add_group_service(
-            server, self, peer_property=self._peer_property, group_token=self._group_token
+            server, self._desk, peer_property=self._peer_property, group_token=self._group_token
         )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()
@@ -284,7 +283,7 @@ class Replica:
 
     def start(self) -> None:
         """Begin to follow, and to lead when nobody else does. Returns at once."""
-        if self._runner is not None:
+        if self._desk.runner is not None:
             raise RuntimeError("a replica is started once")
         hooks = self._servicers.hooks(self._hooks)
 
@@ -306,7 +305,7 @@ class Replica:
                 listed,
             )
 
-        self._runner = Runner(
+        self._desk.runner = Runner(
             self._log_engine,
             self._store,
             self._services,
@@ -320,8 +319,8 @@ class Replica:
         if self._observer is not None:
             self._observer.attached(self.statistics)
             self._observer.group_attached(self.report)
-            self._role_changed(self._runner.role)
-        self._runner.start()
+            self._role_changed(self._desk.runner.role)
+        self._desk.runner.start()
 
     def close(self) -> None:
         """Hand the leadership over if it is here, and let go of everything. Idempotent.
@@ -333,8 +332,8 @@ class Replica:
             if self._closed:
                 return
             self._closed = True
-            if self._runner is not None:
-                self._runner.close()
+            if self._desk.runner is not None:
+                self._desk.runner.close()
                 if self._observer is not None:
                     self._observer.group_detached(self.report)
                     self._observer.detached(self.statistics)
@@ -362,15 +361,12 @@ class Replica:
     @property
     def role(self) -> str:
         """What it does: "leader", "standby", "recovering" or "stopped"."""
-        return Role.STANDBY if self._runner is None else self._runner.role
+        return self._desk.role
 
     @property
     def waiting_for(self) -> str:
         """What it waits for, or why it stopped; empty if neither."""
-        if self._runner is None:
-            return ""
-        leading = self._runner.leading
-        return self._runner.waiting_for or ("" if leading is None else leading.trouble)
+        return self._desk.waiting_for
 
     def answered(self) -> dict[str, int]:
         """Return how many operations were answered first, or why they were not, so far."""
@@ -384,13 +380,12 @@ class Replica:
 
     def report(self) -> GroupReport:
         """Look at the replica, and at the log's tail. Any thread; may wait for the engine."""
-        leading = None if self._runner is None else self._runner.leading
+        leading = self._desk.leading
         leader = self._store.leader
         listed = None if leading is None else leading.listed
         try:
             tail = self._log_engine.tail()
-            if listed is None and (data := self._log_engine.metadata(LIST_KEY)) is not None:
-                listed = witness_list_from_bytes(data)
+            listed = listed or read_witness_list(self._log_engine)
         except LogError:
             tail = None
         return GroupReport(
@@ -408,113 +403,32 @@ class Replica:
 
     def snapshot(self) -> int | None:
         """Save a snapshot now; its LSN, None where this replica does not lead."""
-        leading = None if self._runner is None else self._runner.leading
+        leading = self._desk.leading
         return None if leading is None else leading.snapshot()
 
-    # -- curp.v1.Group ----------------------------------------------------------------------
-
     def configuration(self) -> pb.GroupConfiguration:
-        """Return who makes up the group, as this replica knows it."""
-        leading = None if self._runner is None else self._runner.leading
-        found = pb.GroupConfiguration(
-            group=self.settings.group,
-            methods=self._services.conflicts(),
-            replicas=self.settings.replicas or (self.settings.address,),
-        )
-        if leading is not None and self._store.serving:
-            listed = leading.listed
-            found.configuration = listed.configuration
-            found.leader = self.settings.address
-            found.witnesses.extend(listed.witnesses)
-            return found
-        leadership = self._log_engine.leadership()
-        data = self._log_engine.metadata(LIST_KEY)
-        if leadership is not None and leadership.expires_in_s > 0:
-            found.leader = leadership.address
-        if data is not None:
-            listed = witness_list_from_bytes(data)
-            if listed.serving:
-                found.configuration = listed.configuration
-                found.witnesses.extend(listed.witnesses)
-        return found
-
-    def check(self, call: Call) -> None:
-        """Raise unless the call's token is genuine; ``NotLeading`` on a standby."""
-        self._authority.check(call.client_id, call.token, call.peer)
-
-    def sync(self, configuration: int, call: Call, timeout_s: float) -> int:
-        """Wait until a call's entry is in the log (invariant 9)."""
-        leading = None if self._runner is None else self._runner.leading
-        if leading is None or not self._store.takes_calls():
-            raise self._store.not_leader()
-        until = time.monotonic() + timeout_s
-        while True:
-            if configuration != leading.configuration:
-                # What a later leader knows of the call is not what this one answered.
-                return pb.SyncReply.OTHER_CONFIGURATION
-            found = self._store.call_synced(call)
-            if found is True:
-                return pb.SyncReply.SYNCED
-            if found is False:
-                return pb.SyncReply.NOT_KNOWN
-            ended = threading.Event()
-            found.add_callback(lambda _, ended=ended: ended.set())  # type: ignore[misc]
-            if not ended.wait(max(0.0, until - time.monotonic())):
-                raise InProgress("the call is not in the log yet")
+        """Return who makes up the group, as this replica knows it. Raises ``LogError``."""
+        return self._desk.configuration()
 
     def status(self) -> pb.GroupStatusReply:
-        """Tell what this replica does."""
-        clients, _, _ = self._store.statistics()
-        leader = self._store.leader
-        reply = pb.GroupStatusReply(
-            replica=self.settings.name,
-            role=self.role,
-            applied=self._store.state.applied,
-            unsynced=0 if leader is None else leader.unsynced,
-            clients=clients,
-            waiting_for=self.waiting_for,
-        )
-        try:
-            reply.configuration.CopyFrom(self.configuration())
-            reply.tail = self._log_engine.tail()
-        except Exception as error:  # noqa: BLE001 - a status is answered whatever is down
-            reply.waiting_for = reply.waiting_for or f"the log engine: {error}"
-        leading = None if self._runner is None else self._runner.leading
-        if leading is not None:
-            reply.wanted_witnesses.extend(leading.listed.wanted)
-        for address in reply.configuration.witnesses if self.role == Role.LEADER else ():
-            found = self._witnesses.status(address, min(1.0, self.settings.witness_timeout_s))
-            reply.witnesses.append(
-                found or pb.WitnessStatusReply(group=self.settings.group, mode="unreachable")
-            )
-        return reply
+        """Tell what it does; on the leader, what its witnesses say, too. May block."""
+        return self._desk.status()
+
+    # -- changing the group ---------------------------------------------------------------
 
     def change_witnesses(self, witnesses: list[str], configuration: int) -> pb.GroupConfiguration:
-        """Put another witness list in force (invariant 11)."""
-        leading = self._require_leading()
-        if len(set(witnesses)) != len(witnesses):
-            raise RiflError("the same witness is given twice")
-        try:
-            leading.change_witnesses(witnesses, configuration)
-        except RiflError:
-            raise
-        except Exception as error:
-            raise Deposed(f"the list may have changed: {error}") from error
-        return self.configuration()
+        """Put another witness list in force, in the place of that number's (invariant 11).
+
+        Blocks. Raises ``NotLeader``, and ``Deposed`` where it may have changed.
+        """
+        return self._desk.change_witnesses(witnesses, configuration)
 
     def transfer(self, replica: str) -> None:
-        """Hand the leadership over, to a replica by name or to any other."""
-        leading = self._require_leading()
-        runner = self._runner
-        if replica == self.settings.name or runner is None:
-            return
-        try:
-            self._log_engine.put_metadata(
-                {TRANSFER_KEY: replica.encode() or None}, configuration=leading.configuration
-            )
-        except Exception as error:
-            raise StoreUnavailable(f"the transfer was not begun: {error}") from error
-        runner.hand_over()
+        """Hand the leadership over, to a replica by name or to any other.
+
+        Raises ``NotLeader``, ``StoreUnavailable``.
+        """
+        self._desk.transfer(replica)
 
     def _role_changed(self, role: str) -> None:
         leads = role == Role.LEADER
@@ -524,30 +438,10 @@ class Replica:
             self._observer.role_changed(self.settings.name, role)
             self._observer.serving(None if leads else self._store.not_leader())
 
-    def _require_leading(self) -> Leading:
-        leading = None if self._runner is None else self._runner.leading
-        if leading is None or not self._store.serving:
-            raise NotLeader(*self._store.not_leader().args)
-        return leading
-
 
 def _group_of(engine: str | LogEngine) -> str:
     named = parse_qs(urlsplit(engine).query).get("group") if isinstance(engine, str) else None
     return named[-1] if named else "group"
-
-
-def _check(policies: MethodPolicies) -> None:
-    for policy in policies:
-        if policy.kind is Kind.ATOMIC:
-            raise PolicyError("an atomic method has a database of its own, and a group has its log")
-        if policy.unrecorded:
-            # A later leader may run what is on a witness: it must find an answer (13).
-            raise PolicyError("in a group every answer is recorded: unrecorded cannot be honoured")
-        if policy.batch_concurrency > 1:
-            raise PolicyError(
-                "in a group a batch's calls run in its order, which is the log's: "
-                "batch_concurrency cannot be honoured"
-            )
 
 
 def _watching(observer: Observer | Sequence[Observer] | None) -> GroupObservers | None:

@@ -11,6 +11,7 @@ from curp.core.state import GroupState
 from curp.core.steps import Sync
 from curp.core.turns import Turn
 from curp.log.engine import LogEngine
+from curp.replica.driving import drive
 from curp.replica.group_store import GroupStore
 from curp.replica.settings import ReplicaSettings, StateHooks
 from curp.wire import snapshot_to_chunks
@@ -61,13 +62,8 @@ class Snapshots:
         if self._hooks.snapshot is None:
             return None
         with self._taking:
-            rule = compact(_KEPT_BEHIND)
-            answer: Any = None
             try:
-                while True:
-                    answer = self._step(rule.send(answer))
-            except StopIteration as stop:
-                lsn: int | None = stop.value
+                lsn = drive(compact(_KEPT_BEHIND), self._step)
             finally:
                 self._go_on()
                 self._copied = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Protocol
 
 import grpc
@@ -12,13 +13,14 @@ from chaos.sim.network import Rpc
 from chaos.sim.server import Server
 from chaos.sim.witness import GROUP
 from chaos.sim.world import World
+from curp.core.group_call import SyncVerdict
 from curp.log.engine import LogEngine
 from curp.log.errors import EngineUnavailable
 from curp.replica.authority import GroupAuthority
+from curp.replica.desk import group_configuration
 from curp.replica.group_store import GroupStore
-from curp.replica.leading import LIST_KEY
+from curp.replica.metadata import read_witness_list
 from curp.v1 import curp_pb2 as pb
-from curp.wire import witness_list_from_bytes
 from lease_server.errors import LeaseError
 from rifl.client.answers import FinalStatus
 from rifl.core.call import Call
@@ -70,36 +72,27 @@ class GroupDesk:
         if leadership is None or leadership.listed is None or not store.serving:
             server.refuse(rpc, store.not_leader())
             return
-        verdict: int = pb.SyncReply.OTHER_CONFIGURATION
-        if configuration == leadership.configuration:
-            try:
-                found = store.call_synced(call)
-            except RiflError as error:
-                server.refuse(rpc, error)
-                return
-            if not isinstance(found, bool):
-                again = (server, rpc, configuration, call)
-                found.add_callback(lambda _: server.process.after(0.0, self._sync, *again))
-                return
-            verdict = pb.SyncReply.SYNCED if found else pb.SyncReply.NOT_KNOWN
-        reply = pb.SyncReply(verdict=verdict)  # type: ignore[arg-type]  # an enum's number
+        try:
+            found = store.call_synced(configuration, call)
+        except RiflError as error:
+            server.refuse(rpc, error)
+            return
+        if not isinstance(found, SyncVerdict):
+            again = (server, rpc, configuration, call)
+            found.add_callback(lambda _: server.process.after(0.0, self._sync, *again))
+            return
+        reply = pb.SyncReply(verdict=found)  # type: ignore[arg-type]  # an enum's number
         replica.world.network.reply(rpc, _OK, reply.SerializeToString())
 
     def _configuration(self) -> pb.GroupConfiguration:
         replica, leadership = self._replica, self._replica.leadership
-        found = pb.GroupConfiguration(group=GROUP, methods=replica.machine.conflicts())
+        leader = ""
+        listed = None
         if leadership is not None and leadership.listed is not None and replica.store.serving:
-            found.configuration = leadership.listed.configuration
-            found.leader = replica.address
-            found.witnesses.extend(leadership.listed.witnesses)
-            return found
-        try:
-            data = replica.log.metadata(LIST_KEY)
-        except EngineUnavailable:
-            return found
-        if data is not None:
-            known = witness_list_from_bytes(data)
-            if known.serving:
-                found.configuration = known.configuration
-                found.witnesses.extend(known.witnesses)
+            leader, listed = replica.address, leadership.listed
+        else:
+            with contextlib.suppress(EngineUnavailable):
+                listed = read_witness_list(replica.log)
+        found = group_configuration(GROUP, leader, listed)
+        found.methods.extend(replica.machine.conflicts())
         return found

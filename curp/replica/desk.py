@@ -1,0 +1,171 @@
+"""What a replica answers to ``curp.v1.Group`` (DESIGN §7)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from curp.core.group_call import SyncVerdict
+from curp.core.recovery import WitnessList
+from curp.log.engine import LogEngine
+from curp.replica.authority import GroupAuthority
+from curp.replica.group_store import GroupStore
+from curp.replica.leading import Leading
+from curp.replica.metadata import TRANSFER_KEY, read_witness_list
+from curp.replica.role import Role
+from curp.replica.runner import Runner
+from curp.replica.services import Services
+from curp.replica.settings import ReplicaSettings
+from curp.replica.witnesses import Witnesses
+from curp.v1 import curp_pb2 as pb
+from rifl.core.call import Call
+from rifl.core.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
+
+__all__ = ["ReplicaDesk", "group_configuration"]
+
+_MOST_STATUS_S = 1.0
+
+
+class ReplicaDesk:
+    """Answers for one replica. Any thread; may block."""
+
+    def __init__(
+        self,
+        engine: LogEngine,
+        store: GroupStore,
+        services: Services,
+        authority: GroupAuthority,
+        witnesses: Witnesses,
+        settings: ReplicaSettings,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._services = services
+        self._authority = authority
+        self._witnesses = witnesses
+        self._settings = settings
+        # None until the replica is started.
+        self.runner: Runner | None = None
+
+    @property
+    def leading(self) -> Leading | None:
+        """The leadership, None while there is none here."""
+        return None if self.runner is None else self.runner.leading
+
+    @property
+    def role(self) -> str:
+        """What the replica does, a ``Role``."""
+        return Role.STANDBY if self.runner is None else self.runner.role
+
+    @property
+    def waiting_for(self) -> str:
+        """What it waits for, or why it stopped; empty if neither."""
+        if self.runner is None:
+            return ""
+        leading = self.runner.leading
+        return self.runner.waiting_for or ("" if leading is None else leading.trouble)
+
+    def check(self, call: Call) -> None:
+        """Raise unless the call's token is genuine; ``NotLeading`` on a standby."""
+        self._authority.check(call.client_id, call.token, call.peer)
+
+    def configuration(self) -> pb.GroupConfiguration:
+        """Return who makes up the group, as this replica knows it. Raises ``LogError``."""
+        settings, leading = self._settings, self.leading
+        listed: WitnessList | None
+        if leading is not None and self._store.serving:
+            leader, listed = settings.address, leading.listed
+        else:
+            leadership = self._engine.leadership()
+            led = leadership is not None and leadership.expires_in_s > 0
+            leader = leadership.address if leadership is not None and led else ""
+            listed = read_witness_list(self._engine)
+        found = group_configuration(settings.group, leader, listed)
+        found.methods.extend(self._services.conflicts())
+        found.replicas.extend(settings.replicas or (settings.address,))
+        return found
+
+    def sync(self, configuration: int, call: Call, timeout_s: float) -> int:
+        """Wait until a call's entry is in the log (invariant 9)."""
+        if self.leading is None or not self._store.takes_calls():
+            raise self._store.not_leader()
+        until = time.monotonic() + timeout_s
+        while not isinstance(found := self._store.call_synced(configuration, call), SyncVerdict):
+            ended = threading.Event()
+            found.add_callback(lambda _, ended=ended: ended.set())  # type: ignore[misc]
+            if not ended.wait(max(0.0, until - time.monotonic())):
+                raise InProgress("the call is not in the log yet")
+        return found
+
+    def status(self) -> pb.GroupStatusReply:
+        """Tell what the replica does."""
+        settings, leader = self._settings, self._store.leader
+        clients, _, _ = self._store.statistics()
+        reply = pb.GroupStatusReply(
+            replica=settings.name,
+            role=self.role,
+            applied=self._store.state.applied,
+            unsynced=0 if leader is None else leader.unsynced,
+            clients=clients,
+            waiting_for=self.waiting_for,
+        )
+        try:
+            reply.configuration.CopyFrom(self.configuration())
+            reply.tail = self._engine.tail()
+        except Exception as error:  # noqa: BLE001 - a status is answered whatever is down
+            reply.waiting_for = reply.waiting_for or f"the log engine: {error}"
+        leading = self.leading
+        if leading is not None:
+            reply.wanted_witnesses.extend(leading.listed.wanted)
+        for address in reply.configuration.witnesses if self.role == Role.LEADER else ():
+            found = self._witnesses.status(address, min(_MOST_STATUS_S, settings.witness_timeout_s))
+            reply.witnesses.append(
+                found or pb.WitnessStatusReply(group=settings.group, mode="unreachable")
+            )
+        return reply
+
+    def change_witnesses(
+        self, witnesses: Sequence[str], configuration: int
+    ) -> pb.GroupConfiguration:
+        """Put another witness list in force (invariant 11)."""
+        leading = self._require_leading()
+        if len(set(witnesses)) != len(witnesses):
+            raise RiflError("the same witness is given twice")
+        try:
+            leading.change_witnesses(witnesses, configuration)
+        except RiflError:
+            raise
+        except Exception as error:
+            raise Deposed(f"the list may have changed: {error}") from error
+        return self.configuration()
+
+    def transfer(self, replica: str) -> None:
+        """Hand the leadership over, to a replica by name or to any other."""
+        leading = self._require_leading()
+        if replica == self._settings.name or self.runner is None:
+            return
+        try:
+            self._engine.put_metadata(
+                {TRANSFER_KEY: replica.encode() or None}, configuration=leading.configuration
+            )
+        except Exception as error:
+            raise StoreUnavailable(f"the transfer was not begun: {error}") from error
+        self.runner.hand_over()
+
+    def _require_leading(self) -> Leading:
+        leading = self.leading
+        if leading is None or not self._store.serving:
+            raise NotLeader(*self._store.not_leader().args)
+        return leading
+
+
+def group_configuration(
+    group: str, leader: str, listed: WitnessList | None
+) -> pb.GroupConfiguration:
+    """Return a configuration by which calls may be sent: its list's, if that is served."""
+    found = pb.GroupConfiguration(group=group, leader=leader)
+    if listed is not None and listed.serving:
+        found.configuration = listed.configuration
+        found.witnesses.extend(listed.witnesses)
+    return found

@@ -1,0 +1,94 @@
+"""Makes the services' state, and the group's, what the log says (DESIGN §7)."""
+
+from __future__ import annotations
+
+from curp.core.entries import Operation
+from curp.log.engine import LogEngine
+from curp.log.errors import CorruptLog
+from curp.replica.errors import ReplicaStopped
+from curp.replica.group_store import GroupStore
+from curp.replica.services import Services
+from curp.replica.settings import StateHooks
+from curp.replica.waiting import Waiting
+from curp.wire import entry_from_bytes, snapshot_from_chunks
+from lease_server.log import get_logger
+
+__all__ = ["Follower"]
+
+_log = get_logger("curp.replica")
+_READ_LIMIT = 2000
+_HANDLERS_S = 0.01
+
+
+class Follower:
+    """Applies what is in the log. In the replica's thread."""
+
+    def __init__(
+        self,
+        replica: str,
+        engine: LogEngine,
+        store: GroupStore,
+        services: Services,
+        hooks: StateHooks,
+        waiting: Waiting,
+    ) -> None:
+        self._replica = replica
+        self._engine = engine
+        self._store = store
+        self._services = services
+        self._hooks = hooks
+        self._waiting = waiting
+        self.state = store.state
+        # Whether the services' state is no longer what it was before the first entry.
+        self._begun = False
+
+    def rebuild(self) -> None:
+        """Begin over from the newest snapshot, or from nothing (invariant 4).
+
+        Raises ``ReplicaStopped`` where the services cannot, ``LogError``.
+        """
+        if self._begun:
+            self._wait_for_handlers()
+            if self._hooks.reset is None:
+                raise ReplicaStopped(
+                    "the services' state may hold what never reached the log, and there is no "
+                    "reset hook to begin over with: restart the process"
+                )
+            self._hooks.reset()
+        self._begun = False
+        state = self._store.new_state()
+        snapshot = self._engine.load_snapshot()
+        self._begun = True
+        if snapshot is not None:
+            if self._hooks.restore is None:
+                raise ReplicaStopped("the log begins with a snapshot, and there is no restore hook")
+            items, services = snapshot_from_chunks(snapshot.chunks)
+            state.load(items, self._store.now())
+            if state.applied != snapshot.lsn:
+                raise CorruptLog("the snapshot is of another position than the engine says")
+            self._hooks.restore(services)
+            _log.info("snapshot_loaded", replica=self._replica, lsn=snapshot.lsn)
+        self.state = state
+        self._store.follow(state)
+        self._waiting.reason = ""
+
+    def apply_more(self) -> bool:
+        """Apply what is in the log by now, or the beginning of it; False if there is nothing."""
+        entries = self._engine.read(self.state.applied, limit=_READ_LIMIT)
+        for found in entries:
+            entry = entry_from_bytes(found.lsn, found.body)
+            if isinstance(entry, Operation) and not entry.refusal:
+                self._services.replay(entry)
+            self._store.apply(found.lsn, entry)
+        return bool(entries)
+
+    def apply_to_end(self) -> int:
+        """Apply all that is in the log; its tail."""
+        while self.apply_more():
+            pass
+        return self.state.applied
+
+    def _wait_for_handlers(self) -> None:
+        """Let handlers of an earlier leadership end: they change the services' state."""
+        while self._store.executing() and not self._waiting.closing:
+            self._waiting.wait("handlers of an earlier leadership to end", _HANDLERS_S)

@@ -1,0 +1,117 @@
+"""Carries out a recovery, in the replica's thread (DESIGN §7, invariants 5 and 6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from curp.core.recovery import (
+    Append,
+    Freeze,
+    Publish,
+    ReadToEnd,
+    ReadWitnessList,
+    Recovered,
+    Run,
+    StartWitness,
+    TakeNumber,
+    Wait,
+    recover,
+)
+from curp.log.engine import LogEngine, NewEntry
+from curp.log.errors import LogError, may_pass
+from curp.replica.driving import drive
+from curp.replica.follower import Follower
+from curp.replica.metadata import LIST_KEY, TRANSFER_KEY, read_witness_list
+from curp.replica.services import Services
+from curp.replica.settings import ReplicaSettings
+from curp.replica.waiting import Waiting
+from curp.replica.witnesses import Witnesses
+from curp.wire import entry_to_bytes, secrets_to_message, witness_list_to_bytes
+
+__all__ = ["Recovering"]
+
+_SECRET_BYTES = 32
+
+
+class Recovering:
+    """Does what ``recover`` asks for, under a number that was taken."""
+
+    def __init__(
+        self,
+        engine: LogEngine,
+        follower: Follower,
+        services: Services,
+        witnesses: Witnesses,
+        settings: ReplicaSettings,
+        waiting: Waiting,
+    ) -> None:
+        self._engine = engine
+        self._follower = follower
+        self._services = services
+        self._witnesses = witnesses
+        self._settings = settings
+        self._waiting = waiting
+
+    def run(self, number: int, clock: Callable[[], float], go_on: Callable[[], None]) -> Recovered:
+        """Recover. ``go_on`` is called before each step, and raises what is to end it."""
+
+        def do(step: Any) -> Any:
+            go_on()
+            return number if isinstance(step, TakeNumber) else self._step(step)
+
+        settings = self._settings
+        rule = recover(
+            settings.name,
+            self._follower.state,
+            settings.witnesses,
+            clock,
+            secret=os.urandom(_SECRET_BYTES),
+        )
+        return drive(rule, do)
+
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, ReadWitnessList):
+            return read_witness_list(self._engine)
+        if isinstance(step, ReadToEnd):
+            return self._follower.apply_to_end()
+        if isinstance(step, Freeze):
+            self._waiting.reason = f"witness {step.address}"
+            return self._witnesses.freeze(step.address, step.configuration)
+        if isinstance(step, Wait):
+            self._waiting.wait(step.reason, step.seconds)
+            return None
+        if isinstance(step, Run):
+            return self._services.run(step.witnessed.call, step.witnessed.request)
+        if isinstance(step, Append):
+            return self._append(step)
+        if isinstance(step, StartWitness):
+            secrets = secrets_to_message(self._follower.state.secrets)
+            return self._witnesses.start(step.address, step.configuration, secrets)
+        if isinstance(step, Publish):
+            self._engine.put_metadata(
+                {LIST_KEY: witness_list_to_bytes(step.witnesses), TRANSFER_KEY: None},
+                configuration=step.witnesses.configuration,
+            )
+            return None
+        raise RuntimeError(f"no such step: {step!r}")
+
+    def _append(self, step: Append) -> int:
+        entries = [NewEntry(entry_to_bytes(entry)) for entry in step.entries]
+        append_id = os.urandom(16)
+        while True:
+            try:
+                return self._engine.append(
+                    entries,
+                    configuration=step.witnesses.configuration,
+                    expected_tail=step.expected_tail,
+                    append_id=append_id,
+                    metadata={LIST_KEY: witness_list_to_bytes(step.witnesses)},
+                )
+            except LogError as error:
+                if not may_pass(error):
+                    raise
+                self._waiting.wait(f"the log engine: {error}")
+                if self._waiting.closing:
+                    raise

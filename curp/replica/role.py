@@ -1,0 +1,14 @@
+"""What a replica does."""
+
+from __future__ import annotations
+
+__all__ = ["Role"]
+
+
+class Role:
+    """What a replica does, as ``curp.v1.GroupStatusReply`` names it."""
+
+    LEADER = "leader"
+    STANDBY = "standby"
+    RECOVERING = "recovering"
+    STOPPED = "stopped"

@@ -1,0 +1,34 @@
+"""What becomes of a replica after an error: DESIGN §7, invariant 4."""
+
+from __future__ import annotations
+
+import pytest
+
+from curp.core.endings import Ending, ending_of
+from curp.log.errors import (
+    CorruptLog,
+    Deposed,
+    EngineStopped,
+    EngineUnavailable,
+    LogError,
+    TailMismatch,
+    TrimmedLog,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (Deposed("another number"), Ending.BEGIN_OVER),
+        (TrimmedLog("it begins later", 7), Ending.BEGIN_OVER),
+        (EngineUnavailable("timed out"), Ending.WAIT),
+        (EngineStopped("fsync"), Ending.STOP),
+        (TailMismatch("it is elsewhere", 3), Ending.STOP),
+        (CorruptLog("a gap"), Ending.STOP),
+        (LogError("from a later version"), Ending.STOP),
+        (ValueError("a mistake of ours"), Ending.STOP),
+    ],
+)
+def test_only_what_can_be_made_good_goes_on(error: Exception, ending: Ending) -> None:
+    """An engine that forgot, or an error that nobody foresaw, stops the replica (DESIGN §7)."""
+    assert ending_of(error) is ending
