@@ -2,31 +2,35 @@
 
 A server reads one for every call. Nearly all come from clients whose token it has
 verified, in one order of fields: their beginning, id and token, is the same bytes
-in all of a client's headers, and the rest is a few numbers. Whatever looks
-different in any way is left to ``rifl.wire.parse_call``, which says what it means.
+in all of a client's headers, and the rest of a first attempt's is a few numbers, at
+places that follow from its length. Whatever looks different in any way is left to
+``rifl.wire.parse_call``, which says what it means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct, error
+from struct import Struct
 from typing import Any
 
 from lease_server.tokens import TOKEN_BYTES, peer_bound
-from rifl.core.call import Call, ranges_from_pairs
-from rifl.core.identity import MAX_SEQ
-from rifl.core.result_tracker import check_acknowledgements
+from rifl.core.call import Call
 from rifl.wire import fingerprint, varint
 
-__all__ = ["KnownClients", "header_prefix"]
+__all__ = ["KnownClients", "first_attempt", "header_prefix"]
 
 _MAX_CLIENTS = 8192
 # Field 2 with its length, where it comes first, and its value.
 _TOKEN = slice(2, 2 + TOKEN_BYTES)
-# Fields 7 (of one byte), 8 and 9: tag and attempt, tag and time_us, tag and seed.
-_END = Struct("<BBBQBQ")
-_read_end = _END.unpack_from
-_END_BYTES = _END.size
+# A first attempt without completed ranges: fields 3 (seq) and 5 (first incomplete), both
+# of one, two or four bytes, field 7 (attempt 1), 8 (time_us) and 9 (seed), with their tags.
+_ONE, _TWO, _FOUR = Struct("<BBBBHBQBQ"), Struct("<BHBHHBQBQ"), Struct("<BIBIHBQBQ")
+_ATTEMPT_1 = 0x0138
+# By length: how it is taken apart, and which bits of a number say how long it is.
+_LAYOUTS = {
+    _ONE.size: (_ONE.unpack_from, 0x80, 0),
+    _TWO.size: (_TWO.unpack_from, 0x8080, 0x80),
+    _FOUR.size: (_FOUR.unpack_from, 0x80808080, 0x808080),
+}
 
 
 def header_prefix(client_id: int, token: bytes, max_response_bytes: int) -> bytes:
@@ -36,6 +40,34 @@ def header_prefix(client_id: int, token: bytes, max_response_bytes: int) -> byte
     """
     limit = b"\x60" + varint(max_response_bytes) if max_response_bytes else b""
     return b"\x12" + varint(len(token)) + token + b"\x08" + varint(client_id) + limit
+
+
+def first_attempt(seq: int, first_incomplete: int, time_us: int, seed: int) -> bytes:
+    """Return what follows the prefix in a first attempt's header; empty for a seq from 2^28.
+
+    Numbers are varints, in one, two or four bytes: a reader of protobuf's takes longer ones
+    than need be, and so both are as long and the length tells where they are.
+    """
+    if seq < 1 << 7:
+        return _ONE.pack(0x18, seq, 0x28, first_incomplete, _ATTEMPT_1, 0x41, time_us, 0x49, seed)
+    first = first_incomplete
+    if seq < 1 << 14:
+        return _TWO.pack(
+            0x18, seq & 0x7F | seq << 1 & 0x7F00 | 0x80,
+            0x28, first & 0x7F | first << 1 & 0x7F00 | 0x80,
+            _ATTEMPT_1, 0x41, time_us, 0x49, seed,
+        )  # fmt: skip
+    if seq < 1 << 28:
+        return _FOUR.pack(
+            0x18, _four(seq), 0x28, _four(first), _ATTEMPT_1, 0x41, time_us, 0x49, seed
+        )
+    return b""
+
+
+def _four(number: int) -> int:
+    return (
+        number & 0x7F | number << 1 & 0x7F00 | number << 2 & 0x7F0000 | number << 3 & 0x7F000000
+    ) | 0x808080
 
 
 class _Client:
@@ -69,51 +101,49 @@ class KnownClients:
     def read(self, value: bytes, method: str, request: bytes, secrets: Any) -> Call | None:
         """Return the call of a header, None where ``parse_call`` has to look at it.
 
-        ``secrets`` is what identifies the secrets that are valid now. Raises
-        ``BadHeader`` where ``parse_call`` would.
+        ``secrets`` is what identifies the secrets that are valid now.
         """
         client = self._clients.get(value[_TOKEN])
         if client is None or client.secrets is not secrets or not value.startswith(client.prefix):
             return None
-        try:
-            at = client.start
-            if value[at] != 0x18:
-                return None
-            seq = value[at + 1]
-            at += 2
-            if seq > 127:
-                seq, at = _long(value, at, seq)
-            if value[at] != 0x28:
-                return None
-            first_incomplete = value[at + 1]
-            at += 2
-            if first_incomplete > 127:
-                first_incomplete, at = _long(value, at, first_incomplete)
-            tag, attempt, tag_time, time_us, tag_seed, seed = _read_end(value, at)
-        except (IndexError, error):
+        layout = _LAYOUTS.get(len(value) - client.start)
+        if layout is None:
             return None
-        if tag != 0x38 or tag_time != 0x41 or tag_seed != 0x49 or not 0 < attempt < 128:
+        unpack, lengths, wanted = layout
+        tag, seq, tag_first, first, attempt, tag_time, time_us, tag_seed, seed = unpack(
+            value, client.start
+        )
+        if (
+            tag != 0x18
+            or tag_first != 0x28
+            or attempt != _ATTEMPT_1
+            or tag_time != 0x41
+            or tag_seed != 0x49
+            or seq & lengths != wanted
+            or first & lengths != wanted
+        ):
             return None
-        at += _END_BYTES
-        completed: Sequence[tuple[int, int]] = ()
-        if len(value) != at:
-            pairs = value[at + 2 :]
-            # Field 6, packed, every number of one byte.
-            if value[at] != 0x32 or value[at + 1 : at + 2] != bytes((len(pairs) & 127,)):
-                return None
-            if len(pairs) > 127 or max(pairs, default=128) > 127:
-                return None
-            completed = ranges_from_pairs(first_incomplete, pairs)
-        if completed or not 1 <= first_incomplete <= seq <= MAX_SEQ:
-            check_acknowledgements(seq, first_incomplete, completed)
+        if wanted:
+            alone = first == seq
+            seq = seq & 0x7F | seq >> 1 & 0x3F80 | seq >> 2 & 0x1FC000 | seq >> 3 & 0xFE00000
+            first = (
+                seq
+                if alone
+                else first & 0x7F
+                | first >> 1 & 0x3F80
+                | first >> 2 & 0x1FC000
+                | first >> 3 & 0xFE00000
+            )
+        if not 0 < first <= seq:
+            return None
         call = Call(
             client.client_id,
             client.token,
             seq,
             None,
-            first_incomplete,
-            completed,
-            attempt,
+            first,
+            (),
+            1,
             fingerprint(method, request),
             method,
         )
@@ -121,6 +151,13 @@ class KnownClients:
         if client.max_response_bytes:
             call.max_response_bytes = client.max_response_bytes
         return call
+
+    def knows(self, call: Call, secrets: Any) -> bool:
+        """Whether a call's token was verified, for its id and by the secrets valid now."""
+        client = self._clients.get(call.token)
+        return (
+            client is not None and client.client_id == call.client_id and client.secrets is secrets
+        )
 
     def note(self, call: Call, value: bytes, secrets: Any) -> None:
         """Know a client from now on, whose token was verified for anyone who holds it."""
@@ -132,15 +169,3 @@ class KnownClients:
         if len(self._clients) >= _MAX_CLIENTS:
             self._clients.clear()
         self._clients[call.token] = _Client(call, prefix, secrets)
-
-
-def _long(value: bytes, at: int, low: int) -> tuple[int, int]:
-    """Return a number of two to nine bytes, of which ``low`` is the first, and its end."""
-    number = low & 127
-    for shift in range(7, 63, 7):
-        byte = value[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, at
-    raise IndexError

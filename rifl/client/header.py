@@ -7,21 +7,14 @@ rule makes the result the same message.
 
 from __future__ import annotations
 
-from struct import Struct
-
 from rifl.core.attempt import IssuedCall
 from rifl.core.batch_flow import Leg
 from rifl.core.call import pairs_from_ranges
 from rifl.core.client_lease import ClientLease
-from rifl.header import header_prefix
+from rifl.header import first_attempt, header_prefix
 from rifl.v1 import rifl_pb2
-from rifl.wire import varint
 
 __all__ = ["encode_batch_header", "encode_header"]
-
-# Fields 7 (of one byte), 8 and 9: tag and attempt, tag and time_us, tag and seed.
-_END = Struct("<BBBQBQ").pack
-_STAMP = Struct("<BQBQ").pack
 
 
 def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
@@ -34,20 +27,17 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
         return _keyed(call, max_response_bytes)
     lease = call.lease
     first = call.first_incomplete
-    seq = call.seq
-    number = varint(seq)
-    attempt = call.attempt
-    header = (
-        (lease.encoded or _prefix(lease, max_response_bytes))
-        + b"\x18"
-        + number
-        + b"\x28"
-        + (number if first == seq else varint(first))
-        + (
-            _END(0x38, attempt, 0x41, call.time_us, 0x49, call.seed)
-            if attempt < 128
-            else b"\x38" + varint(attempt) + _STAMP(0x41, call.time_us, 0x49, call.seed)
-        )
+    header = lease.encoded or _prefix(lease, max_response_bytes)
+    numbers = first_attempt(call.seq, first, call.time_us, call.seed) if call.attempt == 1 else b""
+    header += (
+        numbers
+        or rifl_pb2.CallHeader(
+            seq=call.seq,
+            first_incomplete=first,
+            attempt=call.attempt,
+            time_us=call.time_us,
+            seed=call.seed,
+        ).SerializeToString()
     )
     if call.completed:
         pairs = pairs_from_ranges(first, call.completed)

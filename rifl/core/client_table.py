@@ -273,11 +273,10 @@ class ClientTable:
         The caller then calls the attempt's waiters.
         """
         entry, call = attempt.entry, attempt.call
-        running = entry.running.pop(call.identity, None)
-        if running is not attempt:
-            if running is not None:
-                entry.running[call.identity] = running
+        running = entry.running
+        if running.get(call.identity) is not attempt:
             raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
+        del running[call.identity]
         attempt.record = record
         attempt.ended = True
         if call.key is None:
@@ -294,7 +293,7 @@ class ClientTable:
                 kept: Kept = (call.fingerprint, record if keep else None)
                 entry.keyed.finish(call.key, kept, record.size)
                 self._retain(call.client_id, call.key, attempt.policy.retention_s, now)
-        if entry.dropped and not entry.running:
+        if entry.dropped and not running:
             self._remove(entry.client_id)
             return True
         return False

@@ -27,7 +27,7 @@ class CompletedSet:
        queue holds at most ``_NEAR`` bits and bits it does not hold are 0.
     3. ``_far`` holds disjoint, maximal, sorted ranges, all at least ``_NEAR``
        beyond ``first_incomplete``.
-    4. No seq from ``beyond`` on is in the set: the cheap answer for a new call.
+    4. ``scattered`` tells whether any seq above ``first_incomplete`` is in the set.
 
     ``max_ranges`` bounds the far ranges: an addition that would make one more
     is ignored. So nothing may be forgotten for an addition before it is found in
@@ -40,17 +40,14 @@ class CompletedSet:
         "_far_starts",
         "_max_ranges",
         "_near",
-        "_scattered",
-        "beyond",
         "first_incomplete",
+        "scattered",
     )
 
     def __init__(self, first_incomplete: int = 1, *, max_ranges: int = 4096) -> None:
         self.first_incomplete = first_incomplete
-        self.beyond = first_incomplete
         self._near = BitVecQueue()
-        # Whether there is anything above first_incomplete: asked on every call.
-        self._scattered = False
+        self.scattered = False
         self._far_starts: list[int] = []
         self._far_ends: list[int] = []
         self._max_ranges = max_ranges
@@ -69,24 +66,20 @@ class CompletedSet:
         if last is None:
             last = first
         base = self.first_incomplete
-        if first == base and last == base and not self._scattered:
+        if first == base and last == base and not self.scattered:
             # Calls that complete in order, the common case.
             self.first_incomplete = base + 1
-            if last >= self.beyond:
-                self.beyond = base + 1
             return
         first = max(first, base)
         if last < first:
             return
-        if last >= self.beyond:
-            self.beyond = last + 1
         horizon = base + _NEAR
         if last >= horizon:
             self._add_far(max(first, horizon), last)
         if first < horizon:
             self._add_near(first - base, min(last, horizon - 1) - base + 1)
             self._settle()
-        self._scattered = bool(self._near) or bool(self._far_starts)
+        self.scattered = bool(self._near) or bool(self._far_starts)
 
     def advance_to(self, first_incomplete: int) -> None:
         """Add everything below ``first_incomplete``; never goes back."""
@@ -94,16 +87,14 @@ class CompletedSet:
         if dropped <= 0:
             return
         self.first_incomplete = first_incomplete
-        if first_incomplete > self.beyond:
-            self.beyond = first_incomplete
-        if not self._scattered:
+        if not self.scattered:
             return
         if dropped < len(self._near):
             self._near.drop(dropped)
         else:
             self._near.clear()
         self._settle()
-        self._scattered = bool(self._near) or bool(self._far_starts)
+        self.scattered = bool(self._near) or bool(self._far_starts)
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the ranges above ``first_incomplete``: maximal, sorted, inclusive."""

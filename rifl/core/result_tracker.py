@@ -52,17 +52,19 @@ class ResultTracker:
     unacknowledged, never to the distance between seqs. Not thread-safe.
     """
 
-    __slots__ = ("_acknowledged", "_calls", "_released", "_window", "first_incomplete")
+    __slots__ = ("_ahead", "_calls", "_far_ranges", "_released", "_window", "first_incomplete")
 
     def __init__(self, window: int = 512, *, note_released: bool = False) -> None:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window
-        self._acknowledged = CompletedSet(max_ranges=max(_FAR_RANGES, window + 64))
+        self._far_ranges = max(_FAR_RANGES, window + 64)
+        # What is acknowledged, where that is more than all below first incomplete.
+        self._ahead: CompletedSet | None = None
         self._calls: dict[int, Any] = {}
         # For a store that has rows to delete; else nobody would ever take them.
         self._released: list[int] | None = [] if note_released else None
-        # As the client said it. The set's own can be ahead of it.
+        # As the client said it. That of the set ahead can be larger.
         self.first_incomplete = 1
 
     def begin(
@@ -94,8 +96,12 @@ class ResultTracker:
         False, with nothing changed, if it is not; see ``peek``. Raises
         ``WindowExceeded`` as ``begin`` does.
         """
-        calls, acknowledged = self._calls, self._acknowledged
-        if seq in calls or (seq < acknowledged.beyond and seq in acknowledged):
+        calls = self._calls
+        if (
+            seq in calls
+            or seq < self.first_incomplete
+            or (self._ahead is not None and seq in self._ahead)
+        ):
             return False
         if completed or first_incomplete > self.first_incomplete:
             self.acknowledge(first_incomplete, completed)
@@ -109,22 +115,28 @@ class ResultTracker:
         state = self._calls.get(seq)
         if state is not None:
             return Verdict.IN_PROGRESS if state is _IN_PROGRESS else Verdict.COMPLETED
-        acknowledged = self._acknowledged
-        if seq >= acknowledged.beyond or seq not in acknowledged:
-            return Verdict.NEW
-        return Verdict.STALE
+        return Verdict.STALE if self._is_acknowledged(seq) else Verdict.NEW
 
     def acknowledge(self, first_incomplete: int, completed: Iterable[tuple[int, int]] = ()) -> None:
         """Forget the calls that the client is done with; only moves forward."""
-        calls = self._calls
+        calls, ahead = self._calls, self._ahead
         before = self.first_incomplete
         if first_incomplete > before:
-            self._acknowledged.advance_to(first_incomplete)
-            if calls:
-                self._release(before, first_incomplete - 1)
             self.first_incomplete = first_incomplete
+            if ahead is not None:
+                ahead.advance_to(first_incomplete)
+                if not ahead.scattered and ahead.first_incomplete == first_incomplete:
+                    self._ahead = None
+            if first_incomplete == before + 1:
+                # One call after the other, as from one caller.
+                if calls.pop(before, None) is not None and self._released is not None:
+                    self._released.append(before)
+            elif calls:
+                self._release(before, first_incomplete - 1)
         for first, last in completed:
-            self._acknowledged.add(first, last)
+            if self._ahead is None:
+                self._ahead = CompletedSet(self.first_incomplete, max_ranges=self._far_ranges)
+            self._ahead.add(first, last)
             if calls:
                 self._release(first, last)
 
@@ -144,7 +156,7 @@ class ResultTracker:
 
     def restore(self, seq: int, record: object) -> None:
         """Put back a record read from a log or a store, unless it is acknowledged."""
-        if seq not in self._acknowledged:
+        if not self._is_acknowledged(seq):
             self._calls[seq] = (record,)
 
     def record(self, seq: int) -> Any | None:
@@ -173,7 +185,9 @@ class ResultTracker:
 
     def completed_ranges(self) -> list[tuple[int, int]]:
         """Return the acknowledged ranges from ``first_incomplete`` on, to be persisted."""
-        ranges, beyond = self._acknowledged.ranges(), self._acknowledged.first_incomplete
+        if self._ahead is None:
+            return []
+        ranges, beyond = self._ahead.ranges(), self._ahead.first_incomplete
         if beyond > self.first_incomplete:
             ranges.insert(0, (self.first_incomplete, beyond - 1))
         return ranges
@@ -182,20 +196,19 @@ class ResultTracker:
         """How many calls are in progress, or completed and unacknowledged."""
         return len(self._calls)
 
+    def _is_acknowledged(self, seq: int) -> bool:
+        return seq < self.first_incomplete or (self._ahead is not None and seq in self._ahead)
+
     def _release(self, first: int, last: int) -> None:
-        calls, noted, acknowledged = self._calls, self._released, self._acknowledged
-        certain = last < acknowledged.first_incomplete
+        calls, noted = self._calls, self._released
         seqs: Iterable[int]
-        if first == last:
-            # One call after the other, as from one caller.
-            seqs = (first,)
-        elif last - first < len(calls):
+        if last - first < len(calls):
             seqs = range(first, last + 1)
         else:
             seqs = [seq for seq in calls if first <= seq <= last]
         for seq in seqs:
             # A full set ignores far ranges; to forget such a call were to run it again.
-            if seq in calls and (certain or seq in acknowledged):
+            if seq in calls and self._is_acknowledged(seq):
                 del calls[seq]
                 if noted is not None:
                     noted.append(seq)

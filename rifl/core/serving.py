@@ -11,7 +11,7 @@ What they yield:
 - ``Wait``: wait, within the deadline and the bounds, for another arrival's
   attempt; send back False if that took too long.
 - ``Fetch``: read a record from the store; send back it or None.
-- an ``Attempt``: run its handler to the end; send back a ``HandlerResult``.
+- an ``Attempt``: run its handler to the end; send back what it ended with.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ __all__ = [
     "Admission",
     "Answer",
     "Fetch",
+    "Handled",
     "HandlerResult",
     "Records",
     "Steps",
@@ -59,12 +60,10 @@ __all__ = [
     "start",
 ]
 
-# Past the generated __new__, for what is made on every call.
-_tuple: Any = tuple.__new__
 # Each decision more means that a record went, or an attempt ended without one.
 _MAX_DECISIONS = 100
 _DEFAULT_RECEIVE_LIMIT = 4 << 20
-_ATOMIC, _EXECUTED, _NEW = Kind.ATOMIC, Outcome.EXECUTED, Verdict.NEW
+_ATOMIC, _NEW = Kind.ATOMIC, Verdict.NEW
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
 
 
@@ -98,6 +97,8 @@ class Answer(NamedTuple):
     outcome: Outcome
 
 
+# What a handler ended with: the record of one that decided, or what says more.
+Handled = CompletionRecord | HandlerResult
 # The rest of a call's steps, for a shell to drive; they return its answer.
 Steps = Generator[Any, Any, Answer]
 # The rest of its admission, which may return the attempt to execute.
@@ -242,17 +243,22 @@ def start(store: Records, attempt: Attempt) -> Attempt | Steps:
     return _or_elsewhere(store, attempt, _start_and_run(store, attempt, pending))
 
 
-def end(store: Records, attempt: Attempt, result: HandlerResult) -> Answer | Steps:
+def end(store: Records, attempt: Attempt, result: Handled) -> CompletionRecord | Steps:
     """Take the steps after the handler up to the first that has to be waited for.
 
-    Returns the answer, or the steps that are left, which return it. Raises as
-    ``execute`` does.
+    Returns the record as which the call was executed, or the steps that are left, which
+    return the answer. Raises as ``execute`` does.
     """
-    record, raised, _ = result
+    if isinstance(result, HandlerResult):
+        if result.raised:
+            return _or_elsewhere(store, attempt, _end_otherwise(store, attempt, result))
+        result = result.record
     policy = attempt.policy
-    if policy.kind is _ATOMIC or raised or (record.code and record.code in policy.unrecorded):
-        return _or_elsewhere(store, attempt, _end_otherwise(store, attempt, result))
-    return _record(store, attempt, record)
+    code = result.code
+    if policy.kind is _ATOMIC or (code and code in policy.unrecorded):
+        otherwise = _end_otherwise(store, attempt, HandlerResult(result))
+        return _or_elsewhere(store, attempt, otherwise)
+    return _record(store, attempt, result)
 
 
 def execute(store: Records, attempt: Attempt) -> Steps:
@@ -301,9 +307,14 @@ def _start_and_run(store: Records, attempt: Attempt, pending: Later) -> Steps:
 
 
 def _run(store: Records, attempt: Attempt) -> Steps:
-    result: HandlerResult = yield attempt
-    ended = end(store, attempt, result)
-    return ended if isinstance(ended, Answer) else (yield from ended)
+    result: Handled = yield attempt
+    return (yield from _ended(end(store, attempt, result)))
+
+
+def _ended(ended: CompletionRecord | Steps) -> Steps:
+    if isinstance(ended, CompletionRecord):
+        return Answer(ended, Outcome.EXECUTED)
+    return (yield from ended)
 
 
 def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> Steps:
@@ -352,11 +363,10 @@ def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> S
         if (pending := store.abandon(attempt)) is not None:
             yield pending
         return Answer(record, Outcome.NOT_EXECUTED)
-    ended = _record(store, attempt, record)
-    return ended if isinstance(ended, Answer) else (yield from ended)
+    return (yield from _ended(_record(store, attempt, record)))
 
 
-def _record(store: Records, attempt: Attempt, record: CompletionRecord) -> Answer | Steps:
+def _record(store: Records, attempt: Attempt, record: CompletionRecord) -> CompletionRecord | Steps:
     """Make the answer's record durable (step 7), then it is the answer."""
     record = bounded(record, attempt)
     try:
@@ -365,8 +375,7 @@ def _record(store: Records, attempt: Attempt, record: CompletionRecord) -> Answe
         return _or_elsewhere(store, attempt, _recorded_otherwise(store, attempt, error))
     if pending is not None:
         return _or_elsewhere(store, attempt, _recorded(store, attempt, record, pending))
-    answer: Answer = _tuple(Answer, (record, _EXECUTED))
-    return answer
+    return record
 
 
 def _recorded(store: Records, attempt: Attempt, record: CompletionRecord, pending: Later) -> Steps:

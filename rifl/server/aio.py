@@ -12,8 +12,10 @@ import grpc
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
+from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, claim, end, start
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import Answer, Fetch, Handled, Wait, claim, end, start
 from rifl.envelope import MARK, is_batch
 from rifl.server.aio_batches import batched_behavior
 from rifl.server.answers import (
@@ -23,7 +25,7 @@ from rifl.server.answers import (
     is_bare,
     raised_result,
     refusal_status,
-    returned_result,
+    returned,
 )
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
 from rifl.server.eager import start_task
@@ -34,6 +36,7 @@ __all__ = ["AioShell", "send", "unary_behavior"]
 
 _Handler = Callable[[Any, Any], Awaitable[Any]]
 _UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
+_EXECUTED = Outcome.EXECUTED
 
 
 class AioShell:
@@ -53,7 +56,7 @@ class AioShell:
         self,
         steps: Generator[Any, Any, Any],
         context: Any,
-        run: Callable[[Attempt], Awaitable[HandlerResult]] | None = None,
+        run: Callable[[Attempt], Awaitable[Handled]] | None = None,
         value: Any = None,
     ) -> Any:
         """Carry out the steps one by one; returns or raises what the generator does.
@@ -137,13 +140,16 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
 
     async def execute_at_once(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
-    ) -> Answer:
+    ) -> Answer | CompletionRecord:
         ended = end(store, attempt, await run(request, context, attempt, raised))
-        return ended if isinstance(ended, Answer) else await shell.drive(ended, context)
+        if isinstance(ended, CompletionRecord):
+            return ended
+        answer: Answer = await shell.drive(ended, context)
+        return answer
 
     async def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
-    ) -> HandlerResult:
+    ) -> Handled:
         inner = AioHandlerContext(context, attempt, serving)
         # Not reset: every call's task has a context of its own.
         CURRENT.set(inner)
@@ -154,7 +160,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             if not inner.aborted:
                 raised.append(error)
             return raised_result(inner, error, aio=True)
-        return returned_result(inner, response, serialize, aio=True)
+        return returned(inner, response, serialize, aio=True)
 
     batched = batched_behavior(shell, method, policy, run, send)
 
@@ -184,9 +190,14 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             if observer is not None:
                 engine.served(method, call, error, began)
             return await send(context, refusal_status(error, call))
+        if isinstance(answer, CompletionRecord):
+            # Nothing was waited for, and the handler did not raise: most calls.
+            if observer is None and is_bare(answer, call):
+                return answer.response
+            answer = Answer(answer, _EXECUTED)
         if observer is not None:
             engine.served(method, call, answer, began)
-        if not raised and not call.marks and is_bare(answer, call.attempt):
+        if not raised and answer.outcome is _EXECUTED and is_bare(answer.record, call):
             return answer.record.response
         status = answer_status(answer, call.attempt, call.marks)
         if raised and status.code and not isinstance(raised[0], asyncio.CancelledError):

@@ -14,15 +14,15 @@ from rifl.core.errors import RiflError
 from rifl.core.groups import group_of
 from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import HandlerResult
+from rifl.core.serving import Handled
 from rifl.server.answers import Status, refusal_status
 from rifl.server.batches import Batch, ItemsContext
 
 __all__ = ["batched_behavior"]
 
-_Run = Callable[[bytes, Any, Attempt, list[BaseException]], Awaitable[HandlerResult]]
+_Run = Callable[[bytes, Any, Attempt, list[BaseException]], Awaitable[Handled]]
 _Send = Callable[[Any, Status], Awaitable[bytes]]
-_Results = list[HandlerResult | None]
+_Results = list[Handled | None]
 
 
 class _Awaiting(Later):

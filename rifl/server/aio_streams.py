@@ -16,6 +16,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
+from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import Answer, HandlerResult, admit, admit_stream, execute
 from rifl.core.streams import RequestStream, ResponseStream
@@ -198,7 +199,7 @@ def stream_unary_behavior(
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
             return await send(context, refusal_status(error, call))
-        if not raised and is_bare(answer, call.attempt):
+        if not raised and answer.outcome is Outcome.EXECUTED and is_bare(answer.record, call):
             return answer.record.response
         cause = raised[0] if raised and answer.record.code else None
         await _raise_again(context, cause, answer, call)

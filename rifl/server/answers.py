@@ -12,7 +12,7 @@ from rifl.core.call import Call
 from rifl.core.errors import LeaseExpired, NotLeader, RiflError
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord, Metadata
-from rifl.core.serving import Answer, HandlerResult
+from rifl.core.serving import Answer, Handled, HandlerResult
 from rifl.server.context import Noted
 from rifl.wire import OUTCOME_KEY
 
@@ -24,6 +24,7 @@ __all__ = [
     "raised_result",
     "refusal_info",
     "refusal_status",
+    "returned",
     "returned_result",
 ]
 
@@ -32,9 +33,6 @@ _OK, _UNKNOWN, _INTERNAL = 0, 2, 13
 # Past the generated __new__, for what is made on every call.
 _tuple: Any = tuple.__new__
 _EXECUTED = Outcome.EXECUTED
-# What a record and a result hold besides the response, where nothing else was said.
-_REST = ((), (), Outcome.EXECUTED, "", ())
-_GOOD = (False, False)
 # Seconds after which asking again can make a difference.
 _RETRY_AFTER_S = {
     "IN_PROGRESS": 0.05,
@@ -55,20 +53,19 @@ class Status(NamedTuple):
     response: bytes | None
 
 
-def returned_result(
+def returned(
     context: Noted, response: Any, serialize: Callable[[Any], bytes] | None, *, aio: bool
-) -> HandlerResult:
-    """Return the result of a handler that returned, by the rules of its gRPC server."""
+) -> Handled:
+    """Return what a handler that returned decided, by the rules of its gRPC server."""
     data: bytes | None = None
     failed: Exception | None = None
     try:
         data = response if serialize is None else serialize(response)
     except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
         failed = error
-    result: HandlerResult
     if data is not None and not context.spoke:
-        result = _tuple(HandlerResult, (_tuple(CompletionRecord, (0, "", data, *_REST)), *_GOOD))
-        return result
+        bare: CompletionRecord = _tuple(CompletionRecord, (0, "", data, (), (), _EXECUTED, "", ()))
+        return bare
     code = _OK if context.noted_code is None else _number(context.noted_code)
     details = context.noted_details
     if failed is not None and aio and code == _OK:
@@ -76,9 +73,17 @@ def returned_result(
     if data is None and not aio:
         code = code or _INTERNAL
         details = "Failed to serialize response!" if details is None else details
-    return HandlerResult(
-        CompletionRecord(code, details or "", data, context.noted_initial, context.noted_trailing)
+    return CompletionRecord(
+        code, details or "", data, context.noted_initial, context.noted_trailing
     )
+
+
+def returned_result(
+    context: Noted, response: Any, serialize: Callable[[Any], bytes] | None, *, aio: bool
+) -> HandlerResult:
+    """Do what ``returned`` does, for whoever takes one form only."""
+    handled = returned(context, response, serialize, aio=aio)
+    return handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
 
 
 def raised_result(context: Noted, error: BaseException, *, aio: bool) -> HandlerResult:
@@ -95,15 +100,14 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
     )
 
 
-def is_bare(answer: Answer, attempt: int) -> bool:
-    """Whether an answer is sent as its response and nothing else, as most are.
+def is_bare(record: CompletionRecord, call: Call) -> bool:
+    """Whether an executed call's answer is its response and nothing else, as most are.
 
     Trailing metadata set from Python is dear: a first attempt's success that was
     executed carries none of ours.
     """
-    record, outcome = answer
     code, details, _, initial, trailing, _, _, _ = record
-    return attempt == 1 and outcome is _EXECUTED and not (code or details or initial or trailing)
+    return call.attempt == 1 and not (code or details or initial or trailing or call.marks)
 
 
 def answer_status(answer: Answer, attempt: int, marks: Metadata = ()) -> Status:

@@ -102,10 +102,11 @@ class Engine:
         metadata = context.invocation_metadata()
         header: Any = None
         retried = False
-        for key, value in metadata:
+        for entry in metadata:
+            key = entry[0]
             if key == HEADER_KEY:
                 if header is None:
-                    header = value
+                    header = entry[1]
             elif key == ATTEMPTS_BY_GRPC_KEY:
                 retried = True
         if header is None:
@@ -116,8 +117,10 @@ class Engine:
         call = self._known.read(header, method, request, secrets)
         if call is None:
             call = parse_call(header, method, request)
-            self.authenticate(call, context)
-            if secrets is not None:
+            if secrets is None:
+                self.authenticate(call, context)
+            elif not self._known.knows(call, secrets):
+                self.authenticate(call, context)
                 self._known.note(call, header, secrets)
         if retried and call.attempt == 1:
             call.retried_by_grpc = True

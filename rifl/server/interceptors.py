@@ -39,8 +39,9 @@ class _Wrapping:
             return None
         method, metadata = details.method, details.invocation_metadata
         identified = False
-        for key, _ in metadata or ():
-            if key == HEADER_KEY:
+        # By position: gRPC's entries are of a class of their own, dear to take apart.
+        for entry in metadata or ():
+            if entry[0] == HEADER_KEY:
                 identified = True
                 break
         # Most servers have one handler object a method; interceptors inside ours

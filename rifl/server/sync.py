@@ -14,8 +14,10 @@ from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
+from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, begin, end
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import Answer, Fetch, Handled, Wait, begin, end
 from rifl.envelope import MARK, is_batch
 from rifl.server.answers import (
     STATUS_CODES,
@@ -24,7 +26,7 @@ from rifl.server.answers import (
     is_bare,
     raised_result,
     refusal_status,
-    returned_result,
+    returned,
 )
 from rifl.server.context import CURRENT, HandlerContext, Serving
 from rifl.server.engine import Engine
@@ -34,6 +36,7 @@ __all__ = ["SyncShell", "send", "unary_behavior"]
 
 _Handler = Callable[[Any, Any], Any]
 _UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
+_EXECUTED = Outcome.EXECUTED
 
 
 class SyncShell:
@@ -49,7 +52,7 @@ class SyncShell:
         self,
         steps: Generator[Any, Any, Any],
         context: Any,
-        run: Callable[[Attempt], HandlerResult] | None = None,
+        run: Callable[[Attempt], Handled] | None = None,
         value: Any = None,
     ) -> Any:
         """Carry out the steps one by one; returns or raises what the generator does.
@@ -117,9 +120,7 @@ def unary_behavior(
     observer = engine.observer
     arrive = engine.arrive
 
-    def run(
-        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
-    ) -> HandlerResult:
+    def run(request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]) -> Handled:
         inner = HandlerContext(context, attempt, serving)
         outer = CURRENT.set(inner)
         try:
@@ -142,7 +143,7 @@ def unary_behavior(
             # gRPC's own state of the call holds the context it ran in, and ``inner`` that
             # state: left there, every call were garbage for the collector.
             CURRENT.reset(outer)
-        return returned_result(inner, response, serialize, aio=aio)
+        return returned(inner, response, serialize, aio=aio)
 
     batched = batched_behavior(shell, method, policy, run, send)
 
@@ -157,7 +158,13 @@ def unary_behavior(
             begun = begin(store, call, policy)
             if isinstance(begun, Attempt):
                 ended = end(store, begun, run(request, context, begun, raised))
-                answer = ended if isinstance(ended, Answer) else shell.drive(ended, context)
+                if isinstance(ended, CompletionRecord):
+                    # Nothing was waited for, and the handler did not raise: most calls.
+                    if observer is None and is_bare(ended, call):
+                        return RawAnswer(ended.response)  # type: ignore[arg-type]  # OK has one
+                    answer = Answer(ended, _EXECUTED)
+                else:
+                    answer = shell.drive(ended, context)
             else:
                 answer = shell.drive(
                     begun, context, lambda attempt: run(request, context, attempt, raised)
@@ -169,7 +176,7 @@ def unary_behavior(
             return RawAnswer(send(context, refusal_status(error, call)))
         if observer is not None:
             engine.served(method, call, answer, began)
-        if not raised and not call.marks and is_bare(answer, call.attempt):
+        if not raised and answer.outcome is _EXECUTED and is_bare(answer.record, call):
             return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
         status = answer_status(answer, call.attempt, call.marks)
         if raised and status.code:

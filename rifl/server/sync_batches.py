@@ -14,13 +14,13 @@ from rifl.core.errors import RiflError
 from rifl.core.groups import group_of
 from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import HandlerResult
+from rifl.core.serving import Handled
 from rifl.server.answers import Status, refusal_status
 from rifl.server.batches import Batch, ItemsContext
 
 __all__ = ["batched_behavior"]
 
-_Run = Callable[[bytes, Any, Attempt, list[BaseException]], HandlerResult]
+_Run = Callable[[bytes, Any, Attempt, list[BaseException]], Handled]
 _Send = Callable[[Any, Status], bytes]
 
 
@@ -50,8 +50,8 @@ def batched_behavior(
     engine = shell.engine
     group = group_of(engine.store)
 
-    def run_all(batch: Batch, context: Any, attempts: list[Attempt]) -> list[HandlerResult | None]:
-        results: list[HandlerResult | None] = []
+    def run_all(batch: Batch, context: Any, attempts: list[Attempt]) -> list[Handled | None]:
+        results: list[Handled | None] = []
         raised: list[BaseException] = []
         for attempt in attempts:
             if batch.gone():

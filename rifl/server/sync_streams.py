@@ -15,6 +15,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
+from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import HandlerResult, admit, admit_stream, execute, serve
 from rifl.core.streams import RequestStream, ResponseStream
@@ -193,7 +194,7 @@ def stream_unary_behavior(
             return RawAnswer(send(context, refusal_status(error, call)))
         if raised and answer.record.code:
             _raise(context, raised[0], answer_status(answer, call.attempt))
-        if is_bare(answer, call.attempt):
+        if answer.outcome is Outcome.EXECUTED and is_bare(answer.record, call):
             return RawAnswer(answer.record.response)
         return RawAnswer(send(context, answer_status(answer, call.attempt)))
 
