@@ -47,6 +47,7 @@ from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
+from rifl.server.pool import pool_size
 
 __all__ = ["PATH", "Replica"]
 
@@ -262,9 +263,7 @@ class Replica:
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()
         elif self._given_waiters is None:
-            pool = getattr(getattr(server, "_state", None), "thread_pool", None)
-            size = getattr(pool, "_max_workers", 0)
-            self._engine.max_waiters = size // 4 if isinstance(size, int) else 0
+            self._engine.max_waiters = pool_size(server) // 4
 
     def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
         """Serve gRPC health (``rifl[health]``): for the server, and the services named.

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 import grpc.aio
@@ -34,6 +34,8 @@ from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import AioInterceptor, SyncInterceptor
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
+from rifl.server.pool import pool_size
+from rifl.server.sweeper import Sweeper
 from rifl.stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
 from rifl.stores.codec import Transform
 
@@ -46,8 +48,6 @@ _NEVER = {
     f"/{OUTCOMES}/*": None,
     "/grpc.health.v1.Health/*": None,
 }
-_SWEEPS_PER_TERM = 20
-_LOGGED_IDS = 20
 
 
 class Deduplicator:
@@ -204,9 +204,9 @@ class Deduplicator:
         )
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
-        self._closed = threading.Event()
+        self._closed = False
         self._closing = threading.Lock()
-        self._sweeper = threading.Thread(target=self._sweep, name="rifl-sweeper", daemon=True)
+        self._sweeper = Sweeper(self._store, self._authority)
         self._sweeper.start()
         if self._observer is not None:
             self._observer.attached(self.statistics)
@@ -240,7 +240,7 @@ class Deduplicator:
         )
         add_outcomes_service(server, self._engine, self._aio.shell)
         if self._given_waiters is None:
-            self._engine.max_waiters = _pool_size(server) // 4
+            self._engine.max_waiters = pool_size(server) // 4
 
     def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
         """Serve gRPC health (``rifl[health]``): for the server, and the services named.
@@ -326,7 +326,7 @@ class Deduplicator:
 
     async def aclose(self, drain_s: float | None = None) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
-        if self._closed.is_set():
+        if self._closed:
             return
         self.drain()
         wait_s = self._drain_s if drain_s is None else drain_s
@@ -356,7 +356,7 @@ class Deduplicator:
         await self.aclose()
 
     def _close(self, drain_s: float) -> None:
-        if self._closed.is_set():
+        if self._closed:
             return
         self.drain()
         if _on_event_loop():
@@ -364,8 +364,8 @@ class Deduplicator:
                 _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
         elif not self._store.settled(drain_s):
             _log.warning("closed_with_calls_running", calls=self._store.running())
-        self._closed.set()
-        self._sweeper.join()
+        self._closed = True
+        self._sweeper.stop()
         if self._observer is not None:
             self._observer.detached(self.statistics)
         self._store.close()
@@ -395,17 +395,6 @@ class Deduplicator:
         if self._observer is not None:
             self._observer.serving(refusal)
 
-    def _sweep(self) -> None:
-        while not self._closed.wait(self._authority.term_s / _SWEEPS_PER_TERM):
-            try:
-                if ended := self._authority.expire():
-                    self._store.drop(ended)
-                    _log.info("clients_ended", clients=len(ended), some=ended[:_LOGGED_IDS])
-                self._store.expire_keys()
-            except Exception:  # noqa: BLE001 - logged with its traceback
-                # Nobody else would sweep: the next round may work again.
-                _log.exception("sweep_failed")
-
 
 def _observer_failed(method: str, error: Exception) -> None:
     _log.error("observer_failed", method=method, error=repr(error))
@@ -418,14 +407,6 @@ def _client_window(window: int) -> int:
     have that many calls more completed than the server could hear of yet.
     """
     return window - MAX_RANGES if window >= 4 * MAX_RANGES else window
-
-
-def _pool_size(server: Any) -> int:
-    # gRPC has no public way to ask. An unknown size means no waiting, only
-    # IN_PROGRESS and a retry; a test holds this to the grpcio we run on.
-    pool = getattr(getattr(server, "_state", None), "thread_pool", None)
-    size = getattr(pool, "_max_workers", 0)
-    return size if isinstance(size, int) else 0
 
 
 def _on_event_loop() -> bool:

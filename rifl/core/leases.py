@@ -1,0 +1,17 @@
+"""Who is known and alive, as the rules ask it (DESIGN §5)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["Leases"]
+
+
+class Leases(Protocol):
+    """Who is known and alive: the lease server, as the rules see it."""
+
+    def renew(self, client_id: int, now: float) -> bool:
+        """Renew a live client or session; False for one that is unknown or over."""
+
+    def is_session(self, client_id: int) -> bool:
+        """Tell whether the id is, or was, a named session's."""
