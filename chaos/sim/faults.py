@@ -39,6 +39,10 @@ class Fault(enum.Enum):
     STORE_RESTART = "store-restart"
     STORE_LOSS = "store-loss"
     WITNESS_CRASH = "witness-crash"
+    # What an operator asks a group's leader for.
+    WITNESS_CHANGE = "witness-change"
+    TRANSFER = "transfer"
+    SNAPSHOT = "snapshot"
 
 
 class Point(enum.Enum):
@@ -62,6 +66,16 @@ class Point(enum.Enum):
     LOGGED = "logged-before-the-answer"
     # The next leader froze a witness, and has not started any.
     RECOVERING = "recovering"
+    # The leader took the number of another witness list; it serves under that list.
+    NUMBERED = "number-taken-for-a-list"
+    RELISTED = "witness-list-in-force"
+    # It takes no more calls; it saved a snapshot; it trimmed the log behind one.
+    HANDING_OVER = "handing-over"
+    SAVED = "snapshot-saved"
+    TRIMMED = "log-trimmed"
+    # A replica begins at a snapshot; it finds that what it would read is trimmed.
+    FROM_SNAPSHOT = "from-a-snapshot"
+    BEHIND_SNAPSHOT = "behind-a-snapshot"
     IDLE = "idle"
     # A message.
     CALL = "call"

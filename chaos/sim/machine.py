@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,6 +39,15 @@ class Machine:
     def reset(self) -> None:
         """Be as before the first entry."""
         self.accounts.clear()
+
+    def snapshot(self) -> bytes:
+        """Return all accounts."""
+        return json.dumps(self.accounts).encode()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Take what ``snapshot`` returned."""
+        found = json.loads(snapshot)
+        self.accounts = {name: (version, total) for name, (version, total) in found.items()}
 
     def facts(self, method: str) -> MethodFacts | None:
         """See ``Services``."""

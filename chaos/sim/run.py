@@ -42,6 +42,11 @@ _OF_NO_TASK = (
     Point.ANSWERED_FIRST,
     Point.LOGGED,
     Point.RECOVERING,
+    Point.NUMBERED,
+    Point.RELISTED,
+    Point.HANDING_OVER,
+    Point.SAVED,
+    Point.TRIMMED,
 )
 _DEPLOYMENTS: dict[str, type[Deployment]] = {
     "memory": MemoryDeployment,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from random import Random
 
 from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
@@ -38,6 +39,18 @@ _PROCESS = (
 _DISK = (Fault.CRASH_DISK, Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC)
 _STORE = (Fault.STORE_STALL, Fault.STORE_RESTART, Fault.STORE_LOSS)
 _AIMED = (Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN)
+# What an operator asks a leader for, and where the leader can die of it.
+_OPERATOR = (Fault.WITNESS_CHANGE, Fault.TRANSFER, Fault.SNAPSHOT)
+_AT_AN_OPERATION = {
+    Fault.WITNESS_CHANGE: (
+        Point.NUMBERED,
+        Point.RELISTED,
+        Point.ANSWERED_FIRST,
+        Point.ANSWERED_FIRST,
+    ),
+    Fault.TRANSFER: (Point.HANDING_OVER,),
+    Fault.SNAPSHOT: (Point.SAVED, Point.TRIMMED),
+}
 # Which faults each kind of deployment can meet.
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "memory": _NETWORK + _PROCESS,
@@ -51,6 +64,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         Fault.STORE_STALL,
         Fault.STORE_LOSS,
         Fault.WITNESS_CRASH,
+        *_OPERATOR,
     ),
 }
 
@@ -120,6 +134,9 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     "curp": _ON_THE_WAY
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), (Point.HANDLER, Point.RECORD, Point.IDLE))
     | _cells((Fault.CRASH,), (Point.ANSWERED_FIRST, Point.LOGGED, Point.RECOVERING))
+    | _cells(_OPERATOR, (Point.HANDLER, Point.RECORD, Point.ANSWERED_FIRST, Point.IDLE))
+    | _cells((Fault.CRASH,), chain.from_iterable(_AT_AN_OPERATION.values()))
+    | _cells((Fault.SNAPSHOT,), (Point.FROM_SNAPSHOT, Point.BEHIND_SNAPSHOT))
     | _cells((Fault.WITNESS_CRASH,), (Point.ANSWERED_FIRST,))
     | _cells((Fault.LOSS, Fault.PARTITION), (Point.RECORDED, Point.WITNESS, Point.GROUP))
     | _cells((Fault.STORE_LOSS,), (Point.APPEND, Point.OTHER_REQUEST))
@@ -171,6 +188,11 @@ class Setting:
     drift: float = 0.0
     # Of a group; None where there is none.
     witnesses: int | None = None
+    # Not in the first list.
+    spare_witnesses: int = 0
+    # A snapshot after so many entries; how many of them stay behind one.
+    snapshot_entries: int = 10_000
+    kept_behind: int = 0
     # Clients that know nothing of groups: they send to the leader alone.
     plain_clients: int = 0
     # One that says other conflict keys than the server finds; None for none.
@@ -224,6 +246,13 @@ def draw(kind: str, seed: int) -> Schedule:
         plain_clients=random.choice((0, 1)) if kind == "curp" else 0,
         misled_client=random.choice((None, 1)) if kind == "curp" else None,
     )
+    if kind == "curp":
+        setting = replace(
+            setting,
+            spare_witnesses=random.choice((0, 1, 2)),
+            snapshot_entries=random.choice((10, 40, 100, 10_000)),
+            kept_behind=random.choice((0, 5, 40)),
+        )
     calls = _draw_calls(kind, random, setting)
     closings: tuple[tuple[float, str], ...] = ()
     if kind == "spark":
@@ -375,6 +404,28 @@ def _draw_coincidences(random: Random) -> list[PlannedFault]:
         aim = Point.ANSWERED_FIRST
         faults.append(PlannedFault(at, Fault.WITNESS_CRASH, 0.2, target, share, aim))
         faults.append(_crash(random, at, LEADER, aim))
+    for operation in _OPERATOR:
+        if random.random() < 0.5:
+            faults += _draw_operation(random, operation)
+    return faults
+
+
+def _draw_operation(random: Random, operation: Fault) -> list[PlannedFault]:
+    """Draw what is asked for while answers are not in the log, and what its leader dies of."""
+    at = 0.3 + random.random() * _ACTIVE_S
+    share = random.choice((0.1, 0.5, 0.9))
+    aim = random.choice((Point.ANSWERED_FIRST, Point.HANDLER))
+    faults = [PlannedFault(at, operation, 0.0, LEADER, share, aim)]
+    if operation is Fault.TRANSFER and random.random() < 0.5:
+        # Some clients find the next leader, the others stay with this one.
+        seconds, fault = 1.0 + 2.0 * random.random(), Fault.PARTITION_TO
+        faults.append(PlannedFault(at, fault, seconds, LEADER, 0.9, some=True))
+    elif random.random() < 0.8:
+        point = random.choice(_AT_AN_OPERATION[operation])
+        if point is Point.ANSWERED_FIRST:
+            # Of an answer under the new list.
+            at += 0.02 + 0.5 * random.random()
+        faults.append(_crash(random, at, LEADER, point))
     return faults
 
 
@@ -397,8 +448,10 @@ def _draw_fault(kind: str, random: Random, setting: Setting, fault: Fault) -> Pl
         target = random.randrange(setting.servers)
         if setting.witnesses:
             if fault in _NETWORK and random.random() < 0.5:
-                target = 100 + random.randrange(setting.witnesses)
+                target = 100 + random.randrange(setting.witnesses + setting.spare_witnesses)
             elif fault not in _NETWORK and random.random() < 0.6:
+                target = LEADER
+            if fault in _OPERATOR:
                 target = LEADER
             if fault in _STORE and random.random() < 0.3:
                 target = ALL
@@ -407,6 +460,8 @@ def _draw_fault(kind: str, random: Random, setting: Setting, fault: Fault) -> Pl
         # A name that is closed is refused for a week by that clock.
         share = random.choice((-86_400.0 * 9, -3600.0, 3600.0, 3600.0 * 12))
     aim = None
+    if fault in _OPERATOR and random.random() < 0.6:
+        aim = random.choice(_BY_A_GROUP)
     if fault in _AIMED and random.random() < 0.8:
         aim = random.choice(_BY_A_GROUP if kind == "curp" else (*_DURABLE, Point.ANSWERED))
     if fault is Fault.WITNESS_CRASH and random.random() < 0.8:

@@ -49,7 +49,21 @@ _PASSED = {
     "answered": Point.ANSWERED_FIRST,
     "reply": Point.LOGGED,
     "frozen": Point.RECOVERING,
+    "numbered": Point.NUMBERED,
+    "relisted": Point.RELISTED,
+    "handing-over": Point.HANDING_OVER,
+    "saved": Point.SAVED,
+    "trimmed": Point.TRIMMED,
 }
+# Where a process that is dead cannot be said to be.
+_LEADERS_ALONE = (
+    Point.RECOVERING,
+    Point.NUMBERED,
+    Point.RELISTED,
+    Point.HANDING_OVER,
+    Point.SAVED,
+    Point.TRIMMED,
+)
 POLICIES = MethodPolicies(METHODS, None)
 
 
@@ -158,7 +172,7 @@ class Server:
         """End at once."""
         if not self.process.alive:
             return
-        self._count(fault)
+        self.count(fault)
         self.world.trace(self.name, f"dies with {len(self._shell.tasks)} calls")
         self.process.kill()
         self.world.network.hosts.pop(self.index, None)
@@ -168,7 +182,7 @@ class Server:
     def aim(self, point: Point, strike: Callable[[], None]) -> None:
         """Have something strike when a call is next at a point, at once if one is."""
         if not self.process.alive:
-            if point is not Point.RECOVERING:
+            if point not in _LEADERS_ALONE:
                 strike()
         elif any(task.point is point for task in self._shell.tasks):
             strike()
@@ -186,7 +200,7 @@ class Server:
     def stop(self, seconds: float) -> None:
         """Be suspended."""
         if self.process.alive:
-            self._count(Fault.STOP)
+            self.count(Fault.STOP)
             self.world.trace(self.name, f"stopped for {seconds:.3f} s")
             self.process.stop(seconds)
 
@@ -194,7 +208,7 @@ class Server:
         """Stop in order: refuse new calls, let the others end, close."""
         if not self.process.alive:
             return
-        self._count(Fault.DRAIN)
+        self.count(Fault.DRAIN)
         self.world.trace(self.name, "drains")
         self._opened.store.refuse_new(True)
         self.process.after(0.5, self._closed)
@@ -241,7 +255,8 @@ class Server:
         self._opened.close()
         self.world.network.host_died(self)
 
-    def _count(self, fault: Fault) -> None:
+    def count(self, fault: Fault) -> None:
+        """Count where a fault struck: at the points of all calls, or at none."""
         coverage = self.world.coverage
         if not self._shell.tasks:
             coverage.hit(fault, Point.IDLE)

@@ -13,7 +13,7 @@ from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.world import World
 from curp.core.collection import Collectable
-from curp.core.witness_table import WitnessTable, WitnessVerdict
+from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
 from curp.v1 import curp_pb2 as pb
 from curp.witness.desk import WitnessDesk
 from rifl.client.answers import FinalStatus
@@ -80,6 +80,12 @@ class Witness:
             self._journal = _Journal()
         self.world.loop.after(seconds, self._begin)
 
+    def remembers(self, number: int) -> bool:
+        """Whether it has everything that it accepted under a number."""
+        table = self.table
+        listed = table.mode is not WitnessMode.UNLISTED and table._held_under == number
+        return self.process.alive and listed
+
     def receive(self, rpc: Rpc) -> None:
         """Take a request."""
         method = rpc.method.rpartition("/")[2]
@@ -90,6 +96,8 @@ class Witness:
                 reply = list(self._desk.freeze(rpc.request))
             elif method == "Start":
                 reply = self._desk.start(rpc.request)
+            elif method == "Status":
+                reply = self._desk.status()
             else:
                 reply = self._desk.collect(rpc.request)
         except RiflError as error:
@@ -134,17 +142,31 @@ class Witness:
         secrets: pb.SecretsPut,
         methods: Sequence[pb.MethodConflicts],
         done: Callable[[bool], None],
+        *,
+        refresh: bool = False,
     ) -> None:
-        """Have it started; ``done`` is told whether it said yes."""
+        """Have it started, or told its secrets; ``done`` is told whether it said yes."""
 
         def ended(status: Any, reply: Any) -> None:
             accepted = status.code() is grpc.StatusCode.OK
             done(accepted and pb.StartReply.FromString(reply).verdict == pb.RecordReply.ACCEPTED)
 
         request = pb.StartRequest(
-            group=group, configuration=number, secrets=secrets, methods=methods
+            group=group,
+            configuration=number,
+            secrets=secrets,
+            methods=methods,
+            refresh=refresh,
         )
         self._ask(source, "Start", request, ended)
+
+    def status(self, source: Process, done: Callable[[bool], None]) -> None:
+        """Ask how it is; ``done`` is told whether it answered."""
+
+        def ended(status: Any, reply: Any) -> None:
+            done(status.code() is grpc.StatusCode.OK)
+
+        self._ask(source, "Status", pb.WitnessStatusRequest(), ended)
 
     def collect(
         self,

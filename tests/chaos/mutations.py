@@ -18,15 +18,18 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from chaos.sim import shared_data
+from chaos.sim.group import compacting, relisting
 from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
-from curp.core import recovery
+from curp.core import compaction, recovery, witness_change
 from curp.core.group_call import GroupCall, Step
 from curp.core.leader import Leader, Speed
 from curp.core.read_lease import ReadLease
 from curp.core.state import GroupState, Witnessed
+from curp.core.steps import Sync
 from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
+from curp.log import checks
 from curp.replica import engine, group_store
 from lease_server import sessions
 from lease_server.sessionbook import SessionBook
@@ -421,6 +424,88 @@ def _refusal_not_logged() -> AbstractContextManager[Any]:
     return stack
 
 
+def _rule_without(
+    module: Any, name: str, **answers: Any
+) -> Callable[[], AbstractContextManager[Any]]:
+    """Have a rule believe that steps were carried out, by their names, with these answers."""
+    original = getattr(module, name)
+
+    def rule(*arguments: Any, **keywords: Any) -> Any:
+        steps, answer = original(*arguments, **keywords), None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            kind = type(step).__name__
+            answer = answers[kind] if kind in answers else (yield step)
+
+    return _replaced(module, name, rule)
+
+
+def _unnumbered_list() -> AbstractContextManager[Any]:
+    def change(configuration: int, wanted: Any) -> Any:
+        before = yield witness_change.HoldBack()
+        yield Sync(before)
+        started = []
+        for address in wanted:
+            if (yield recovery.StartWitness(address, configuration)):
+                started.append(address)
+        serving = recovery.WitnessList(configuration, tuple(started), True, tuple(wanted))
+        yield recovery.Publish(serving)
+        yield witness_change.Serve(serving)
+        return serving
+
+    return unittest.mock.patch.object(relisting, "change_witnesses", change)
+
+
+def _other_numbers_accepted() -> AbstractContextManager[Any]:
+    original = WitnessTable._judge
+
+    def judge(self: WitnessTable, configuration: int, *arguments: Any) -> WitnessVerdict:
+        return original(self, self.configuration, *arguments)
+
+    return unittest.mock.patch.object(WitnessTable, "_judge", judge)
+
+
+def _snapshot_without_records() -> AbstractContextManager[Any]:
+    original = GroupState._dump_client
+
+    def dump(self: GroupState, client_id: int) -> Any:
+        return original(self, client_id)._replace(calls=())
+
+    return unittest.mock.patch.object(GroupState, "_dump_client", dump)
+
+
+def _snapshot_without_acknowledgements() -> AbstractContextManager[Any]:
+    original = GroupState._dump_client
+
+    def dump(self: GroupState, client_id: int) -> Any:
+        return original(self, client_id)._replace(first_incomplete=1, completed=())
+
+    return unittest.mock.patch.object(GroupState, "_dump_client", dump)
+
+
+def _trimmed_before_saved() -> AbstractContextManager[Any]:
+    def compact(kept_behind: int) -> Any:
+        if not (yield compaction.Halt()):
+            return None
+        yield Sync()
+        lsn = yield compaction.Copy()
+        yield compaction.GoOn()
+        if lsn is None:
+            return None
+        yield compaction.Trim(lsn)
+        yield compaction.Save(lsn)
+        return lsn
+
+    stack = ExitStack()
+    stack.enter_context(unittest.mock.patch.object(compacting, "compact", compact))
+    # The engine would refuse it, too.
+    stack.enter_context(unittest.mock.patch.object(checks, "check_trim"))
+    return stack
+
+
 MUTATIONS = (
     Mutation("id redrawn on retry", "§3: every attempt, one identity", "memory", _seq_redrawn),
     Mutation("answer not kept", "§4.2: completed, replayed", "memory", _answer_not_kept),
@@ -513,6 +598,41 @@ MUTATIONS = (
         _collected_before_synced,
     ),
     Mutation("refusal not logged", "§7.13: not executed", "curp", _refusal_not_logged),
+    Mutation(
+        "records of other numbers accepted", "§7.2: in force", "curp", _other_numbers_accepted
+    ),
+    Mutation(
+        "snapshot without completion records",
+        "§7.8: unacknowledged",
+        "curp",
+        _snapshot_without_records,
+    ),
+    Mutation(
+        "snapshot without acknowledgements",
+        "§7.8: trackers",
+        "curp",
+        _snapshot_without_acknowledgements,
+    ),
+    Mutation(
+        "snapshot while calls run",
+        "§7.8: up to P only",
+        "curp",
+        _rule_without(compacting, "compact", Halt=True, GoOn=None),
+    ),
+    Mutation(
+        "snapshot of what is not logged",
+        "§7.8: up to P only",
+        "curp",
+        _rule_without(compacting, "compact", Sync=None),
+    ),
+    Mutation("trimmed before it is saved", "§7.8: covered", "curp", _trimmed_before_saved),
+    Mutation(
+        "list changed before its answers are logged",
+        "§7.11: synced",
+        "curp",
+        _rule_without(relisting, "change_witnesses", Sync=None),
+    ),
+    Mutation("list changed under the same number", "§7.11: number", "curp", _unnumbered_list),
 )
 
 
@@ -537,24 +657,32 @@ _SEEDS = {
     "unlabelled means not executed": 1,
     "deadline means not executed": 1,
     "expired always sent anew": 25,
-    "final without witnesses": 34,
-    "witness accepts conflicts": 3,
-    "replay not filtered": 1,
-    "witness drops what is not synced": 3,
+    "final without witnesses": 1,
+    "witness accepts conflicts": 1,
+    "replay not filtered": 3,
+    "witness drops what is not synced": 1,
     "record after reply": 2,
     "late answer to an acknowledged call": 8,
     "lost means never arrived": 115,
-    "witness not frozen": 65,
-    "restarted witness believed": 21,
-    "answered before a conflict is logged": 3,
-    "answered before its client is logged": 12,
-    "waiting answers kept": 3,
-    "witness not replayed": 3,
-    "another leader's sync": 34,
-    "read lease for ever": 49,
-    "configuration unchecked": 12,
-    "refusal not logged": 1,
-    "other keys on the witnesses believed": 5,
+    "witness not frozen": 95,
+    "restarted witness believed": 48,
+    "answered before a conflict is logged": 123,
+    "answered before its client is logged": 17,
+    "waiting answers kept": 4,
+    "witness not replayed": 1,
+    "another leader's sync": 1,
+    "read lease for ever": 26,
+    "configuration unchecked": 2,
+    "refusal not logged": 2,
+    "other keys on the witnesses believed": 66,
+    "records of other numbers accepted": 1,
+    "snapshot without completion records": 4,
+    "snapshot without acknowledgements": 41,
+    "snapshot while calls run": 13,
+    "snapshot of what is not logged": 3,
+    "trimmed before it is saved": 5,
+    "list changed before its answers are logged": 27,
+    "list changed under the same number": 42,
 }
 MUTATIONS = tuple(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS)
 

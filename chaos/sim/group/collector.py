@@ -39,7 +39,9 @@ class Collector:
         machine: Machine,
         witness: Callable[[str], Witness],
         listed: WitnessList,
+        relist: Callable[[int], None],
     ) -> None:
+        """``relist``: called with the number under which a witness forgot what it held."""
         self._world = world
         self._process = process
         self._store = store
@@ -48,8 +50,13 @@ class Collector:
         self._witness = witness
         self._collecting = Collecting()
         self._collecting.serve(listed.configuration, listed.witnesses)
+        self._relist = relist
         self._timer: Timer | None = None
         self._stopped = False
+
+    def serve(self, listed: WitnessList) -> None:
+        """Tell the witnesses of another list from now on."""
+        self._collecting.serve(listed.configuration, listed.witnesses)
 
     def stop(self) -> None:
         """Tell nobody anything more."""
@@ -69,6 +76,8 @@ class Collector:
         while not isinstance(step := self._collecting.next(self._process.clock()), Rest):
             if isinstance(step, Tell):
                 self._tell(step)
+            else:
+                self._relist(step.configuration)
         if step.seconds is not None:
             self._timer = self._process.after(step.seconds, self._look)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from random import Random
 
 from chaos.sim.faults import ALL, Fault, PlannedFault
@@ -10,12 +11,15 @@ from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.schedule import Setting
 from chaos.sim.server import Server
+from chaos.sim.service import decode
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
 from curp.core.entries import Operation
+from curp.core.recovery import WitnessList
+from curp.log.engine import Entry
 from curp.log.memory import MemoryLog
-from curp.replica.leading import LIST_KEY
-from curp.wire import entry_from_bytes, witness_list_from_bytes
+from curp.replica.metadata import LIST_KEY
+from curp.wire import entry_from_bytes, snapshot_from_chunks, witness_list_from_bytes
 
 __all__ = ["GroupDeployment"]
 
@@ -28,15 +32,18 @@ class GroupDeployment:
         self.random = random
         self._setting = setting
         self._lives = 0
-        self.log = MemoryLog(clock=lambda: world.loop.now)
+        self.log = MemoryLog(clock=lambda: world.loop.now, on_change=self._archive)
+        # Everything that was ever in the log.
+        self._appended: list[Entry] = []
         # By replica: one of them may be cut off from the engine, and from nobody else.
         self.lossy_until = [0.0] * setting.servers
         self.stalled_until = [0.0] * setting.servers
         self.loss = 0.0
-        self.witness_names = tuple(f"witness{index}:1" for index in range(setting.witnesses or 0))
-        self._witnesses = {
-            name: Witness(world, index, random) for index, name in enumerate(self.witness_names)
-        }
+        pool = range((setting.witnesses or 0) + setting.spare_witnesses)
+        self._witnesses = {f"witness{at}:1": Witness(world, at, random) for at in pool}
+        # Those of the first list.
+        self.witness_names = tuple(self._witnesses)[: setting.witnesses]
+        self._replicas: dict[int, Replica] = {}
         # Never restarts: a group waits for ever for one that remembers.
         self._spared = random.choice(list(self._witnesses.values()))
 
@@ -51,7 +58,8 @@ class GroupDeployment:
 
     def open(self, process: Process, index: int) -> Replica:
         """Begin the life of a replica."""
-        return Replica(process, index, self._setting, self)
+        replica = self._replicas[index] = Replica(process, index, self._setting, self)
+        return replica
 
     def strike(self, planned: PlannedFault, server: Server) -> None:
         """Take a fault of the log engine, or of a witness."""
@@ -65,18 +73,56 @@ class GroupDeployment:
             for index in struck:
                 self.stalled_until[index] = until
         elif fault is Fault.WITNESS_CRASH:
-            spared = self._spared_now()
-            mortal = [each for each in self._witnesses.values() if each is not spared]
-            witness = mortal[planned.target % len(mortal)]
-            witness.restart(planned.seconds, keeps_journal=planned.share > 0.3)
+            mortal = [each for each in self._witnesses.values() if self._may_forget(each)]
+            if mortal:
+                witness = mortal[planned.target % len(mortal)]
+                witness.restart(planned.seconds, keeps_journal=planned.share > 0.3)
+        else:
+            self._operate(planned, server)
 
-    def _spared_now(self) -> Witness:
-        """Return who must not forget: a configuration survives all its witnesses but one."""
+    def _operate(self, planned: PlannedFault, server: Server) -> None:
+        """Do what an operator asks a leader for."""
+        replica = self._replicas[server.index]
+        leadership = replica.leadership
+        if not server.leads() or leadership is None:
+            return
+        server.count(planned.fault)
+        if planned.fault is Fault.WITNESS_CHANGE:
+            leadership.change_witnesses(self._draw_list(planned, leadership.listed))
+        elif planned.fault is Fault.TRANSFER:
+            to = self.random.randrange(self._setting.servers)
+            replica.transfer(f"server{to}" if planned.share > 0.3 else "")
+        elif planned.fault is Fault.SNAPSHOT:
+            leadership.snapshot()
+
+    def _draw_list(self, planned: PlannedFault, present: WitnessList | None) -> tuple[str, ...]:
+        names = list(self._witnesses)
+        count = self.random.randint(0 if planned.share < 0.3 else 1, len(names))
+        drawn = self.random.sample(names, count)
+        if planned.share > 0.3 and present is not None:
+            # Newcomers first: it is the first one that a recovery asks.
+            drawn.sort(key=present.witnesses.__contains__)
+        return tuple(drawn)
+
+    def _may_forget(self, witness: Witness) -> bool:
+        """Whether a witness may die: a configuration survives all of its own but one.
+
+        One that is listed dies only if another one there remembers what it recorded.
+        """
+        if witness is self._spared:
+            return False
         data = self.log.metadata.get(LIST_KEY)
-        listed = () if data is None else witness_list_from_bytes(data).witnesses
-        if not listed or any(self._witnesses[name] is self._spared for name in listed):
-            return self._spared
-        return self._witnesses[listed[0]]
+        if data is None:
+            return True
+        found = witness_list_from_bytes(data)
+        listed = [self._witnesses[name] for name in found.witnesses]
+        return witness not in listed or any(
+            each is not witness and each.remembers(found.configuration) for each in listed
+        )
+
+    def _archive(self) -> None:
+        log = self.log
+        self._appended += [each.entry for each in log.kept[len(self._appended) - log.trimmed :]]
 
     def heal(self) -> None:
         """Have everything answer from now on."""
@@ -87,17 +133,32 @@ class GroupDeployment:
         """Nothing to let go of."""
 
     def finish(self, world: World) -> None:
-        """Record every operation in the log as an effect, and what they add up to."""
+        """Record every operation in the log as an effect, and what is there in the end.
+
+        That is what a new replica finds: the snapshot, and what was appended after it.
+        """
         history = world.history
         machine = Machine()
         effects: dict[int, list[tuple[str, int]]] = {}
-        for kept in self.log.kept:
-            entry = entry_from_bytes(kept.entry.lsn, kept.entry.body)
-            if isinstance(entry, Operation) and not entry.refusal:
-                machine.replay(entry)
-                if machine.changed is not None:
-                    operation, version = machine.changed
-                    effects.setdefault(operation.call, []).append((operation.account, version))
+        for operation in _operations(self._appended):
+            machine.replay(operation)
+            if machine.changed is not None:
+                changed, version = machine.changed
+                effects.setdefault(changed.call, []).append((changed.account, version))
         history.place_effects(effects)
-        for account, (version, total) in machine.accounts.items():
+        found, begins_at = Machine(), 0
+        if self.log.snapshot is not None:
+            begins_at, chunks = self.log.snapshot
+            found.restore(snapshot_from_chunks(chunks)[1])
+        for operation in _operations(self._appended[begins_at:]):
+            # A wrong snapshot shows as what is there, not as an answer that differs.
+            found.execute(decode(operation.request))
+        for account, (version, total) in found.accounts.items():
             history.final(account, version, total)
+
+
+def _operations(entries: Iterable[Entry]) -> Iterator[Operation]:
+    for kept in entries:
+        entry = entry_from_bytes(kept.lsn, kept.body)
+        if isinstance(entry, Operation) and not entry.refusal:
+            yield entry

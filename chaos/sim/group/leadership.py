@@ -8,12 +8,16 @@ from typing import Any, Protocol
 
 from chaos.sim.group.appender import Appender
 from chaos.sim.group.collector import Collector
-from chaos.sim.group.steps import Steps
+from chaos.sim.group.compacting import Compacting
+from chaos.sim.group.handing_over import HandingOver
+from chaos.sim.group.recovering import Recovering
+from chaos.sim.group.relisting import Relisting
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.schedule import Setting
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
+from curp.core.handover import hand_over
 from curp.core.leader import Leader, LeaderBounds
 from curp.core.read_lease import ReadLease
 from curp.core.recovery import Recovered, WitnessList, recover
@@ -21,17 +25,19 @@ from curp.core.state import GroupState
 from curp.log.engine import LogEngine
 from curp.log.errors import EngineUnavailable, LogError
 from curp.replica.authority import GroupAuthority
+from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
 from curp.replica.lease_storage import LogLeaseStorage
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import StorageUnavailable
-from rifl.core.errors import RiflError
+from rifl.core.errors import Deposed, RiflError
 
 __all__ = ["DRIFT", "TERM_S", "Leadership", "Led"]
 
 # Of the leadership's lease.
 TERM_S = 1.0
 DRIFT = 0.2
+_HOUSE_S = 0.25
 
 
 class Led(Protocol):
@@ -44,7 +50,7 @@ class Led(Protocol):
     setting: Setting
     log: LogEngine
     store: GroupStore
-    state: GroupState
+    follower: Follower
     machine: Machine
     authority: GroupAuthority
     witness_names: tuple[str, ...]
@@ -52,11 +58,12 @@ class Led(Protocol):
     def witness(self, address: str) -> Witness:
         """Return the witness at an address."""
 
-    def apply_more(self) -> bool:
-        """Apply what is in the log; False if there was nothing."""
+    @property
+    def state(self) -> GroupState:
+        """What it knows."""
 
-    def step_down(self, error: Exception) -> None:
-        """End the leadership."""
+    def step_down(self, error: Exception, *, end_lease: bool = False) -> None:
+        """End the leadership, and with ``end_lease`` let nobody wait for its lease."""
 
 
 class Leadership:
@@ -71,6 +78,9 @@ class Leadership:
         # None until it serves.
         self.listed: WitnessList | None = None
         self._collector: Collector | None = None
+        self._relisting: Relisting | None = None
+        self._compacting: Compacting | None = None
+        self._let_go = False
         self.read_lease = ReadLease(TERM_S, drift=DRIFT)
         self.read_lease.renewed(sent_at)
         self.appender = Appender(
@@ -88,7 +98,9 @@ class Leadership:
             replica.store.now,
             secret=replica.random.randbytes(32),
         )
-        Steps(replica, self).carry_out(rule, self._lead)
+        steps = Recovering(replica, self._is_over, self.configuration)
+        # It failed here: nobody need wait for the lease.
+        steps.carry_out(rule, self._lead, lambda error: replica.step_down(error, end_lease=True))
 
     def end(self) -> None:
         """Do nothing more."""
@@ -101,6 +113,54 @@ class Leadership:
         replica.authority.lead(None)
         replica.store.on_synced = None
         replica.store.step_down()
+
+    def change_witnesses(self, wanted: tuple[str, ...]) -> None:
+        """Put another list in force, as an operator asks for."""
+        if self._relisting is not None:
+            self._relisting.change(wanted, self.configuration)
+
+    def snapshot(self) -> None:
+        """Take a snapshot now, as an operator asks for."""
+        if self._compacting is not None:
+            self._compacting.begin()
+
+    def hand_over(self) -> None:
+        """Let the leadership go, as an operator asks for."""
+        steps = HandingOver(self._replica, self._is_over, self.end_lease)
+        steps.carry_out(
+            hand_over(self._process.clock),
+            lambda _: self._replica.step_down(Deposed("the leadership was given up")),
+            lambda error: self._replica.step_down(error, end_lease=True),
+        )
+
+    def end_lease(self) -> None:
+        """Renew no more, and let nobody wait for the lease."""
+        self._let_go = True
+        self.read_lease.end()
+        self._replica.log.end_leadership(self.configuration)
+
+    def serve(self, listed: WitnessList) -> None:
+        """Go on under another list."""
+        self.listed = listed
+        if self._collector is not None:
+            self._collector.serve(listed)
+        self._replica.store.changed(listed.configuration, witnessed=bool(listed.witnesses))
+
+    def give_up(self, error: Exception) -> None:
+        """End: whether another number was taken may not be known."""
+        self._replica.step_down(Deposed(f"the witness list may have changed: {error}"))
+
+    def _is_over(self) -> bool:
+        return self.over
+
+    def _keep_house(self) -> None:
+        if self.over or self._relisting is None or self._compacting is None:
+            return
+        self._process.after(_HOUSE_S, self._keep_house)
+        self._relisting.refresh_secrets()
+        self._relisting.look()
+        if self._compacting.due():
+            self._compacting.begin()
 
     def _lead(self, found: Recovered) -> None:
         replica, setting = self._replica, self._replica.setting
@@ -129,6 +189,7 @@ class Leadership:
             replica.machine,
             replica.witness,
             witnesses,
+            self._relist,
         )
         replica.store.lead(leader, self.read_lease)
         self.appender.look()
@@ -148,16 +209,29 @@ class Leadership:
             return
         replica.authority.lead(authority)
         replica.store.open(authority)
+        self._relisting = Relisting(replica, self, TERM_S)
+        self._compacting = Compacting(
+            replica,
+            self._is_over,
+            lambda: self.configuration,
+            every=setting.snapshot_entries,
+            kept_behind=setting.kept_behind,
+        )
+        self._process.after(_HOUSE_S, self._keep_house)
+
+    def _relist(self, configuration: int) -> None:
+        if self._relisting is not None:
+            self._relisting.relist(configuration)
 
     def _renew(self) -> None:
-        if not self.over:
+        if not (self.over or self._let_go):
             # A request and its reply: what is asked of a leader that was suspended may
             # be answered before it learns that it leads no more.
             delay_s = 0.0005 + 0.002 * self._replica.random.random()
             self._process.after(delay_s, self._renewed, self._process.clock())
 
     def _renewed(self, sent_at: float) -> None:
-        if self.over:
+        if self.over or self._let_go:
             return
         try:
             self._replica.log.renew_leadership(self.configuration, term_s=TERM_S)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -16,14 +19,19 @@ from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Server
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp.core.entries import Operation
+from curp.core.endings import Ending, ending_of
+from curp.core.state import GroupState
+from curp.core.succession import Standing, Succession
 from curp.log.engine import LogEngine
-from curp.log.errors import EngineUnavailable, LeaseHeld, LogError
+from curp.log.errors import EngineUnavailable, LeaseHeld, LogError, TrimmedLog
 from curp.log.memory import MemoryLog, Moment
 from curp.replica.authority import GroupAuthority
 from curp.replica.engine import GroupEngine
+from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
-from curp.wire import entry_from_bytes
+from curp.replica.metadata import TRANSFER_KEY, read_asked_for
+from curp.replica.settings import StateHooks
+from curp.replica.waiting import Waiting
 from rifl.core.client_table import Attempt
 from rifl.core.policy import KeyBounds
 from rifl.core.record import CompletionRecord
@@ -31,7 +39,6 @@ from rifl.core.record import CompletionRecord
 __all__ = ["Group", "Replica"]
 
 _LOOK_S = 0.1
-_READ_LIMIT = 2000
 
 
 class Group(Protocol):
@@ -58,6 +65,7 @@ class Replica:
     def __init__(self, process: Process, index: int, setting: Setting, group: Group) -> None:
         self.process = process
         self.index = index
+        # To the engine each life is another replica.
         self.name = f"server{index}/{group.lives()}"
         self.address = f"server{index}:1"
         self.setting = setting
@@ -83,8 +91,26 @@ class Replica:
         # Counts changes of role, so that what was planned in an earlier one is told apart.
         self._term = 0
         self._begun = False
-        self.state = self.store.state
+        name = f"server{index}"
+        self._succession = Succession(name, self.name, term_s=TERM_S)
+        hooks = StateHooks(
+            reset=self.machine.reset, snapshot=self.machine.snapshot, restore=self.machine.restore
+        )
+        self.follower = Follower(
+            name,
+            self.log,
+            self.store,
+            self.machine,  # type: ignore[arg-type]  # stands for services
+            hooks,
+            # Nobody waits: it is asked for nothing while handlers run.
+            Waiting(name, threading.Event()),
+        )
         process.after(0.01 + 0.05 * self.random.random(), self._follow, self._term)
+
+    @property
+    def state(self) -> GroupState:
+        """What it knows."""
+        return self.follower.state
 
     # -- as a server sees it -----------------------------------------------------------------
 
@@ -138,6 +164,7 @@ class Replica:
         if term != self._term:
             return
         again = _LOOK_S * (0.5 + self.random.random())
+        begun = self._begun
         try:
             if self.store.executing():
                 # Handlers of an earlier leadership change the services' state.
@@ -145,36 +172,33 @@ class Replica:
                 return
             if not self._begun:
                 self._rebuild()
-            while self.apply_more():
-                pass
-            leadership = self.log.leadership()
-            if leadership is not None and leadership.expires_in_s > 0:
-                own = leadership.replica == self.name
-                self.store.name_leader("" if own else leadership.address)
-            else:
-                self.store.name_leader("")
+            self.follower.apply_to_end()
+            if self._may_take_over():
                 self._take_over()
                 return
+        except TrimmedLog as error:
+            if not begun:
+                # Nothing came in between: whoever begins now never gets on.
+                self.world.broken(self.process.name, error)
+            self.world.coverage.hit(Fault.SNAPSHOT, Point.BEHIND_SNAPSHOT)
+            self._begun = False
         except EngineUnavailable:
             again = 0.1
         self.process.after(again, self._follow, term)
 
     def _rebuild(self) -> None:
-        """Begin over (invariant 4)."""
-        self.machine.reset()
-        self.state = self.store.new_state()
-        self.store.follow(self.state)
+        self.follower.rebuild()
         self._begun = True
+        if self.state.applied:
+            self.world.trace(self.process.name, f"begins at {self.state.applied}")
+            self.world.coverage.hit(Fault.SNAPSHOT, Point.FROM_SNAPSHOT)
 
-    def apply_more(self) -> bool:
-        """Apply what is in the log; False if there was nothing."""
-        entries = self.log.read(self.state.applied, limit=_READ_LIMIT)
-        for found in entries:
-            entry = entry_from_bytes(found.lsn, found.body)
-            if isinstance(entry, Operation) and not entry.refusal:
-                self.machine.replay(entry)
-            self.store.apply(found.lsn, entry)
-        return bool(entries)
+    def _may_take_over(self) -> bool:
+        leadership = self.log.leadership()
+        self.store.name_leader(self._succession.leader(leadership))
+        asked_for = partial(read_asked_for, self.log)
+        standing = self._succession.look(leadership, asked_for, self.process.clock())
+        return standing is Standing.TAKE
 
     # -- leading (invariant 5) ---------------------------------------------------------------
 
@@ -190,14 +214,35 @@ class Replica:
         self.leadership = Leadership(self, number, sent_at)
         self.leadership.begin()
 
-    def step_down(self, error: Exception) -> None:
+    def transfer(self, wanted: str) -> None:
+        """Hand the leadership over, to a replica by name or to any other."""
+        leadership = self.leadership
+        if leadership is None or not self.store.serving or wanted == f"server{self.index}":
+            return
+        try:
+            self.log.put_metadata(
+                {TRANSFER_KEY: wanted.encode() or None}, configuration=leadership.configuration
+            )
+        except LogError:
+            return
+        self.world.trace(self.process.name, f"hands over to {wanted or 'anybody'}")
+        self._succession.handed_over(self.process.clock())
+        leadership.hand_over()
+
+    def step_down(self, error: Exception, *, end_lease: bool = False) -> None:
         """End the leadership, and begin over."""
         leadership = self.leadership
         if leadership is None:
             return
         self.world.trace(self.process.name, f"steps down: {error}")
+        if isinstance(error, LogError) and ending_of(error) is Ending.STOP:
+            # The engine forgot what it had acknowledged, which this one never does.
+            self.world.broken(self.process.name, error)
         self.leadership = None
         leadership.end()
+        if end_lease:
+            with contextlib.suppress(LogError):
+                leadership.end_lease()
         self._term += 1
         self._begun = False
         self.process.after(_LOOK_S, self._follow, self._term)

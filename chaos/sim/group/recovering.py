@@ -1,0 +1,90 @@
+"""Carries out a recovery (invariant 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from chaos.sim.group.steps import LATER, Drive, Shell, Steps
+from chaos.sim.witness import GROUP
+from curp.core.recovery import (
+    Append,
+    Freeze,
+    Publish,
+    ReadToEnd,
+    ReadWitnessList,
+    Run,
+    TakeNumber,
+)
+from curp.log.engine import NewEntry
+from curp.log.errors import LogError, may_pass
+from curp.replica.metadata import LIST_KEY, TRANSFER_KEY, read_witness_list
+from curp.replica.witnesses import read_held
+from curp.wire import entry_to_bytes, witness_list_to_bytes
+from rifl.core.record import CompletionRecord
+
+__all__ = ["Recovering"]
+
+_RETRY_S = 0.1
+
+
+class Recovering(Steps):
+    """What ``recover`` asks for, under a number that was taken."""
+
+    def __init__(self, replica: Shell, over: Callable[[], bool], number: int) -> None:
+        super().__init__(replica, over)
+        self._number = number
+        self.table |= {
+            TakeNumber: lambda step, drive: self._number,
+            ReadWitnessList: self._read_list,
+            ReadToEnd: self._read_to_end,
+            Freeze: self._freeze,
+            Run: self._run,
+            Append: self._append,
+            Publish: self._publish_first,
+        }
+
+    def _read_list(self, step: ReadWitnessList, drive: Drive) -> Any:
+        return read_witness_list(self.replica.log)
+
+    def _read_to_end(self, step: ReadToEnd, drive: Drive) -> int:
+        return self.replica.follower.apply_to_end()
+
+    def _freeze(self, step: Freeze, drive: Drive) -> Any:
+        replica = self.replica
+
+        def frozen(messages: list[Any] | None) -> None:
+            if messages is None:
+                drive.go_on(None)
+                return
+            self.pass_by("frozen")
+            drive.go_on(read_held(messages, replica.machine))  # type: ignore[arg-type]  # services
+
+        replica.witness(step.address).freeze(replica.process, GROUP, step.configuration, frozen)
+        return LATER
+
+    def _run(self, step: Run, drive: Drive) -> CompletionRecord:
+        return self.replica.machine.run(step.witnessed.call, step.witnessed.request)
+
+    def _append(self, step: Append, drive: Drive) -> Any:
+        try:
+            return self.replica.log.append(
+                [NewEntry(entry_to_bytes(entry)) for entry in step.entries],
+                configuration=step.witnesses.configuration,
+                expected_tail=step.expected_tail,
+                # Named by what it is, so that it is recognised when it is asked again.
+                append_id=b"recovery%08d" % step.witnesses.configuration,
+                metadata={LIST_KEY: witness_list_to_bytes(step.witnesses)},
+            )
+        except LogError as error:
+            if not may_pass(error):
+                raise
+            self.replica.process.after(_RETRY_S, drive.take, self._append, step)
+            return LATER
+
+    def _publish_first(self, step: Publish, drive: Drive) -> None:
+        # Whoever was to lead next: somebody leads.
+        self.replica.log.put_metadata(
+            {LIST_KEY: witness_list_to_bytes(step.witnesses), TRANSFER_KEY: None},
+            configuration=step.witnesses.configuration,
+        )

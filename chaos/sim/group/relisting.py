@@ -1,0 +1,136 @@
+"""Puts other witness lists in force (invariant 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from chaos.sim.group.steps import LATER, Drive, Shell, Steps
+from chaos.sim.witness import GROUP
+from curp.core.recovery import WitnessList
+from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses, left_out
+from curp.replica.metadata import LIST_KEY
+from curp.wire import secrets_to_message, witness_list_to_bytes
+from rifl.core.errors import NotLeader
+
+__all__ = ["Relisted", "Relisting"]
+
+_LOOK_S = 1.0
+
+
+class Relisted(Protocol):
+    """The leadership whose list it is."""
+
+    configuration: int
+    over: bool
+    listed: WitnessList | None
+
+    def serve(self, listed: WitnessList) -> None:
+        """Go on under that list."""
+
+    def give_up(self, error: Exception) -> None:
+        """End the leadership: whether the number was taken may not be known."""
+
+
+class Relisting(Steps):
+    """What ``Leading`` does with its list, as events of one leadership."""
+
+    def __init__(self, replica: Shell, leadership: Relisted, term_s: float) -> None:
+        super().__init__(replica, lambda: leadership.over)
+        self._leadership = leadership
+        self._term_s = term_s
+        self._changing = False
+        self._look_again_at = replica.process.clock() + _LOOK_S
+        self._secrets = replica.state.secrets
+        self.table |= {
+            HoldBack: self._hold_back,
+            NextNumber: self._next_number,
+            Serve: self._serve,
+        }
+
+    def change(self, wanted: Sequence[str], configuration: int) -> None:
+        """Put a list in force, unless another number than the caller's is, or will be."""
+        leadership = self._leadership
+        if self._changing or configuration != leadership.configuration or self.over():
+            return
+        self._changing = True
+        replica = self.replica
+        replica.world.trace(replica.process.name, f"changes witnesses to {','.join(wanted)}")
+        self.carry_out(change_witnesses(configuration, wanted), self._changed, leadership.give_up)
+
+    def relist(self, configuration: int) -> None:
+        """Begin a new number with the wanted list: a witness forgot, or is back."""
+        if self._leadership.listed is not None:
+            self.change(self._leadership.listed.wanted, configuration)
+
+    def look(self) -> None:
+        """List those anew that could not be started, and answer by now."""
+        listed, now = self._leadership.listed, self.replica.process.clock()
+        if listed is None or now < self._look_again_at or not (missing := left_out(listed)):
+            return
+        self._look_again_at = now + _LOOK_S
+
+        def answered(anything: bool) -> None:
+            if anything:
+                self.relist(listed.configuration)
+
+        for address in missing:
+            self.replica.witness(address).status(self.replica.process, answered)
+
+    def refresh_secrets(self) -> None:
+        """Tell the witnesses the secrets that are valid now."""
+        replica, listed = self.replica, self._leadership.listed
+        if listed is None or replica.state.secrets == self._secrets:
+            return
+        self._secrets = replica.state.secrets
+        for address in listed.witnesses:
+            replica.witness(address).start(
+                replica.process,
+                GROUP,
+                listed.configuration,
+                secrets_to_message(self._secrets),
+                replica.machine.conflicts(),
+                lambda accepted: None,
+                refresh=True,
+            )
+
+    def _changed(self, listed: WitnessList) -> None:
+        self._changing = False
+        replica = self.replica
+        replica.world.trace(
+            replica.process.name,
+            f"leads {listed.configuration} with {','.join(listed.witnesses)}",
+        )
+        self.pass_by("relisted")
+
+    def _hold_back(self, step: HoldBack, drive: Drive) -> int:
+        leader = self.replica.store.leader
+        if leader is None:
+            raise NotLeader("the leadership is over")
+        return leader.begin_change()
+
+    def _next_number(self, step: NextNumber, drive: Drive) -> Any:
+        store = self.replica.store
+
+        def take() -> None:
+            drive.take(self._take_number, step)
+
+        if store.appending is None or not store.appending.between(take):
+            raise NotLeader("the leadership is over")
+        store.work.notify_all()
+        return LATER
+
+    def _take_number(self, step: NextNumber, drive: Drive) -> int:
+        number = self.replica.log.next_configuration(
+            step.configuration,
+            {LIST_KEY: witness_list_to_bytes(step.witnesses)},
+            term_s=self._term_s,
+        )
+        # Renewals are under it from now on.
+        self._leadership.configuration = number
+        self.replica.store.changed(number, witnessed=False)
+        self.pass_by("numbered")
+        return number
+
+    def _serve(self, step: Serve, drive: Drive) -> None:
+        self._leadership.serve(step.witnesses)
