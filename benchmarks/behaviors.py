@@ -1,7 +1,8 @@
 """What the measured method does: the same small body, guarded in every way compared.
 
 A kind of rifl's (``plain``, ``idempotent``, ``atomic``) is what the method is declared
-as. The others have no rifl around them, only what people use in its place:
+as; ``shared`` is ``atomic`` in a transaction that calls share. The others have no rifl
+around them, only what people use in its place:
 
 - ``transaction``: the handler's own transaction, as ``atomic`` has it;
 - ``guard``: the usual ``SET key NX`` in Redis, the answer kept under the same key;
@@ -42,6 +43,8 @@ def behavior_of(kind: str, url: str, flavor: str) -> Behavior:
     ``url``: the database it uses itself, of the kind that it needs.
     """
     aio = flavor == "aio"
+    if kind == "shared":
+        return (_SharedAioEffects if aio else _SharedEffects)(url).reply
     if kind in ("atomic", "transaction"):
         recorded = kind == "atomic"
         if url.startswith("sqlite:"):
@@ -106,6 +109,37 @@ class _SqliteEffects:
             )
             connection.execute("PRAGMA synchronous=FULL")
         return connection
+
+
+_INSERT = "INSERT INTO effect VALUES (?)"
+
+
+class _SharedEffects:
+    """The row and the record in a transaction that calls share."""
+
+    def __init__(self, url: str) -> None:
+        with sqlite3.connect(path_of(url)) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS effect (value BLOB)")
+
+    def reply(self, request: Request, context: Any) -> Request:
+        """Carry out one call."""
+        answer = _answer(request)
+        with rifl.transaction(context) as connection:
+            connection.execute(_INSERT, (request.value,))
+            rifl.record(context, answer, connection)
+        return answer
+
+
+class _SharedAioEffects(_SharedEffects):
+    """The same for a coroutine."""
+
+    async def reply(self, request: Request, context: Any) -> Request:  # type: ignore[override]  # awaited
+        """Carry out one call."""
+        answer = _answer(request)
+        async with rifl.aio.transaction(context) as connection:
+            connection.execute(_INSERT, (request.value,))
+            await rifl.aio.record(context, answer, connection)
+        return answer
 
 
 def _postgres(url: str, recorded: bool) -> Behavior:

@@ -35,10 +35,11 @@ def _handlers(behavior: Any) -> Any:
 def _deduplicator(options: argparse.Namespace) -> rifl.Deduplicator | None:
     if options.store == "none":
         return None
+    kind = "atomic" if options.kind == "shared" else options.kind
     if not options.idle:
-        return rifl.Deduplicator(options.store, default=options.kind)
+        return rifl.Deduplicator(options.store, default=kind)
     # Nobody renews the idle ones' leases here, and they are not to end meanwhile.
-    dedup = rifl.Deduplicator(options.store, default=options.kind, term_s=3600.0)
+    dedup = rifl.Deduplicator(options.store, default=kind, term_s=3600.0)
     Filler(dedup).idle_clients(options.idle)
     return dedup
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rifl.core.call import Call
 from rifl.core.keyed_tracker import KeyedTracker
+from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.result_tracker import ResultTracker
@@ -25,7 +26,8 @@ class Attempt:
     its intent is durable. ``record``: what it ended with, None where that made the
     call new again. ``recorded``: what the handler put into a transaction
     of its own, whether or not that committed. ``committed``: the same, once that is
-    known to have committed; None says nothing.
+    known to have committed; None says nothing. ``shared``: what tells how a
+    transaction ended that it shared with other calls, None if there was none.
     """
 
     ended = False
@@ -33,6 +35,7 @@ class Attempt:
     record: CompletionRecord | None = None
     recorded: CompletionRecord | None = None
     committed: CompletionRecord | None = None
+    shared: Later | None = None
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:

@@ -326,9 +326,9 @@ def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> S
             standing = store.committed(attempt)
             if isinstance(standing, Later):
                 standing = yield standing
-        except RecordPending:
-            # Nobody can tell now. A later attempt that runs meets the record, if
-            # there is one, in its own transaction, and that stands.
+        except (RecordPending, StoreUnavailable, NotRecorded):
+            # Nothing happened, or nobody can tell now. A later attempt that runs meets
+            # the record, if there is one, in its own transaction, and that stands.
             store.abandon(attempt)
             raise
         if standing is not None:

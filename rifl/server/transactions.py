@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from rifl.core.errors import NotRecorded
@@ -16,8 +17,7 @@ from rifl.stores.transactions import committer, holder
 __all__ = ["Held", "transaction", "transaction_async"]
 
 
-@contextlib.contextmanager
-def transaction(context: Any, connection: Any) -> Iterator[Any]:
+def transaction(context: Any, connection: Any = None) -> AbstractContextManager[Any]:
     """Have a block be the handler's transaction, for methods declared ``atomic``.
 
     ::
@@ -38,7 +38,56 @@ def transaction(context: Any, connection: Any) -> Iterator[Any]:
     nothing happened. At its end it raises what ``rifl.record`` does, rolled back, too; or an
     error of the driver's, which may leave open what became of the commit: the store finds
     that out before the call is answered. Not thread-safe, like the connection.
+
+    Without ``connection``, on SQLite, the calls of all threads share transactions, one
+    commit and one fsync for many of them::
+
+        with rifl.transaction(context) as connection:
+
+    They take turns, in the order they came, each in a savepoint of its own, and see what
+    those before them did; a block that takes long holds up all others. What it yields has
+    ``execute``, ``executemany``, ``cursor`` and ``row_factory`` of a ``sqlite3.Connection``,
+    until the block ends. Ending the transaction, other databases and settings of the
+    connection are refused; foreign keys are not enforced on it. Not to be nested.
+
+    Such a block waits at its end until the shared commit is on the disk. Left by an
+    exception, or without ``rifl.record``, its own part is undone. Raises
+    ``StoreUnavailable`` where the turn did not come within 10 seconds or the call's
+    deadline, or the commit failed: nothing happened, also if the handler lets it pass;
+    ``RecordPending`` where nobody can tell whether the commit succeeded; ``WrongDatabase``
+    if the method is not atomic, the store has no such transactions, or the call has no
+    identity.
     """
+    if connection is not None:
+        return _transaction(context, connection)
+    noted = _identified(context)
+    return noted.rifl_serving.store.share(noted.rifl_attempt, noted.time_remaining())
+
+
+def transaction_async(context: Any, connection: Any = None) -> AbstractAsyncContextManager[Any]:
+    """``transaction`` for asynchronous connections, with ``async with``.
+
+    Without ``connection`` the event loop waits neither for a turn nor for the disk; the
+    handler's statements run on it.
+    """
+    if connection is not None:
+        return _transaction_async(context, connection)
+    noted = _identified(context)
+    return noted.rifl_serving.store.share_async(noted.rifl_attempt, noted.time_remaining())
+
+
+def _identified(context: Any) -> Noted:
+    noted = noted_of(context)
+    if noted is None:
+        raise WrongDatabase(
+            "the call has no identity: declare the method with required=True, "
+            "or use a connection of your own"
+        )
+    return noted
+
+
+@contextlib.contextmanager
+def _transaction(context: Any, connection: Any) -> Iterator[Any]:
     commit = committer(connection)
     noted = noted_of(context)
     if noted is None and hasattr(connection, "pgconn"):
@@ -63,8 +112,7 @@ def transaction(context: Any, connection: Any) -> Iterator[Any]:
 
 
 @contextlib.asynccontextmanager
-async def transaction_async(context: Any, connection: Any) -> AsyncIterator[Any]:
-    """``transaction`` for asynchronous connections, with ``async with``."""
+async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any]:
     commit = committer(connection)
     noted = noted_of(context)
     if noted is None and hasattr(connection, "pgconn"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 from lease_server.storage import LeaseStorage
@@ -94,6 +95,18 @@ class Store(Records, Protocol):
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
+
+    def share(self, attempt: Attempt, remaining_s: float | None) -> AbstractContextManager[Any]:
+        """Return the call's part in a transaction that calls share; see ``rifl.transaction``.
+
+        ``remaining_s``: of the call's deadline, None if it has none. Raises
+        ``WrongDatabase`` where there is none to share.
+        """
+
+    def share_async(
+        self, attempt: Attempt, remaining_s: float | None
+    ) -> AbstractAsyncContextManager[Any]:
+        """The same for a coroutine."""
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

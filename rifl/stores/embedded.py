@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from lease_server.log import get_logger
@@ -12,6 +13,7 @@ from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
 from rifl.core.errors import Draining, RiflError, StoreUnavailable
 from rifl.core.invariant import InvariantViolated
+from rifl.core.later import Later
 from rifl.core.observer import Observer
 from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
@@ -98,7 +100,7 @@ class EmbeddedStore:
         """Nothing to make durable."""
         return None
 
-    def committed(self, attempt: Attempt) -> CompletionRecord | None:
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         """No transaction of a handler's reaches this store."""
         return None
 
@@ -186,6 +188,16 @@ class EmbeddedStore:
         await self.record_in_async(attempt, record, transaction)
         if inspect.isawaitable(done := commit()):
             await done
+
+    def share(self, attempt: Attempt, remaining_s: float | None) -> AbstractContextManager[Any]:
+        """Refused: only SQLite has one that calls share."""
+        raise WrongDatabase("the store has no transactions that calls share: give a connection")
+
+    def share_async(
+        self, attempt: Attempt, remaining_s: float | None
+    ) -> AbstractAsyncContextManager[Any]:
+        """Refused, like ``share``."""
+        raise WrongDatabase("the store has no transactions that calls share: give a connection")
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

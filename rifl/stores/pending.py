@@ -57,6 +57,12 @@ class Pending(Later):
             raise self.error
         return self.result
 
+    def wait_for(self, limit_s: float) -> bool:
+        """Block until it is done, at most so long (-1: for ever); whether it is done."""
+        if not self._done and self._lock.acquire(timeout=limit_s):
+            self._lock.release()
+        return self._done
+
     def __await__(self) -> Generator[Any, None, Any]:
         """Await it on an event loop; returns and raises as ``wait`` does."""
         if not self._done:

@@ -50,8 +50,9 @@ METHODS = {
     "atomic": f"/{SERVICE}/Atomic",
     "second": f"/{SERVICE}/Second",
     "third": f"/{SERVICE}/Third",
+    "shared": f"/{SERVICE}/Shared",
 }
-URLS = {"second": "second.db", "third": "third.db"}
+URLS = {"second": "second.db", "third": "third.db", "shared": "shared.db"}
 _TERM_S = 60.0
 _THREADS = 40
 
@@ -88,7 +89,7 @@ class Effects:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        for name in ("effects.db", "store.db", "second.db", "third.db"):
+        for name in ("effects.db", "store.db", *URLS.values()):
             connection = self.connect(name)
             connection.execute("CREATE TABLE IF NOT EXISTS effect (what)")
             connection.close()
@@ -134,12 +135,22 @@ def handlers(points: Points, effects: Effects) -> dict[str, Any]:
 
         return act_atomically
 
+    def act_in_company(request: bytes, context: Any) -> bytes:
+        points.hold(request, "before")
+        with rifl.transaction(context) as connection:
+            connection.execute("INSERT INTO effect VALUES (?)", (request.decode(),))
+            rifl.record(context, b"done " + request, connection)
+            points.hold(request, "uncommitted")
+        points.hold(request, "effect")
+        return b"done " + request
+
     return {
         "Plain": act,
         "Idempotent": act,
         "Atomic": atomic("store.db"),
         "Second": atomic("second.db"),
         "Third": atomic("third.db"),
+        "Shared": act_in_company,
     }
 
 

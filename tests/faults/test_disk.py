@@ -242,7 +242,7 @@ class Syncs:
                     number, name = self._held.next()
                 except OSError:
                     return
-                if "store.db" not in name and "second.db" not in name:
+                if not any(file in name for file in ("store.db", "second.db", "shared.db")):
                     self._held.release(number)
                     continue
                 self.count += 1
@@ -291,6 +291,7 @@ def synced(tmp_path):
         ("idempotent", ["store.db-wal"]),
         ("atomic", ["store.db-wal"]),
         ("second", ["second.db-wal"]),
+        ("shared", ["shared.db-wal"]),
     ],
 )
 @pytest.mark.parametrize("kind", _KINDS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 
-from tests.faults.server import METHODS
+from tests.faults.server import METHODS, URLS
 from tests.helpers.processes import started
 from tests.helpers.raw import RawClient, Reply, read
 from tests.helpers.waiting import until
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 _POINTS = ("before", "effect", "record", "reply", "uncommitted")
 # The store's own database last: its lock, once taken, holds everyone's commits.
-_KINDS = ("plain", "idempotent", "second", "third", "atomic")
-_ATOMIC = ("atomic", "second", "third")
+_KINDS = ("plain", "idempotent", "second", "third", "shared", "atomic")
+_ATOMIC = ("atomic", "second", "third", "shared")
 _CASES = [
     (kind, point)
     for point in _POINTS
@@ -41,7 +41,7 @@ class Story:
 def effects_in(folder, *files):
     """Count the effects in some of the databases."""
     counted: Counter[str] = Counter()
-    for name in files or ("effects.db", "store.db", "second.db", "third.db"):
+    for name in files or ("effects.db", "store.db", *URLS.values()):
         with contextlib.closing(sqlite3.connect(folder / name)) as connection:
             counted.update(row[0] for row in connection.execute("SELECT what FROM effect"))
     return counted

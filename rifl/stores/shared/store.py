@@ -6,6 +6,7 @@ import inspect
 import secrets as randomness
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from lease_server.errors import StorageUnavailable
@@ -36,7 +37,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
 from rifl.stores.codec import RecordCodec
-from rifl.stores.errors import UnsupportedStore
+from rifl.stores.errors import UnsupportedStore, WrongDatabase
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
 from rifl.stores.shared.backend import Backend, BackendError, Steps
 from rifl.stores.shared.pulse import Pulse
@@ -279,6 +280,16 @@ class SharedStore:
         await self.record_in_async(attempt, record, transaction)
         if inspect.isawaitable(done := commit()):
             await done
+
+    def share(self, attempt: Attempt, remaining_s: float | None) -> AbstractContextManager[Any]:
+        """Refused: only SQLite has one that calls share."""
+        raise WrongDatabase("the store has no transactions that calls share: give a connection")
+
+    def share_async(
+        self, attempt: Attempt, remaining_s: float | None
+    ) -> AbstractAsyncContextManager[Any]:
+        """Refused, like ``share``."""
+        raise WrongDatabase("the store has no transactions that calls share: give a connection")
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

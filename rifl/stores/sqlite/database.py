@@ -17,6 +17,7 @@ from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.medium import FILES, Medium
 from rifl.stores.sqlite.named import note_named
 from rifl.stores.sqlite.schema import open_database
+from rifl.stores.sqlite.sharing import SharedTransactions
 
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
 
@@ -75,6 +76,8 @@ class Database:
         self._reader = medium.connect(self.path)
         self._reader_lock = threading.Lock()
         self._journal: Journal | None = None
+        self._shared: SharedTransactions | None = None
+        self._shared_lock = threading.Lock()
 
     def start(
         self,
@@ -92,6 +95,21 @@ class Database:
         if self._journal is None:
             raise InvariantViolated("rows are written before the journal is started")
         return self._journal
+
+    @property
+    def shared(self) -> SharedTransactions:
+        """The transactions that handlers share; made when first asked for."""
+        if self._shared is None:
+            with self._shared_lock:
+                if self._shared is None:
+                    journal = self.journal
+                    self._shared = journal.shared = SharedTransactions(
+                        lambda: self._medium.connect(self.path),
+                        stopped=lambda: journal.stopped,
+                        stop=journal.stop_for,
+                        read=self.read,
+                    )
+        return self._shared
 
     def intents(self, limit: int) -> list[str]:
         """Return the identities of intents, with their methods, for the log."""
@@ -153,6 +171,8 @@ class Database:
             self._writer.close()
         else:
             self._journal.close()
+        if self._shared is not None:
+            self._shared.close()
         with self._reader_lock:
             self._reader.close()
         self._ownership.release()

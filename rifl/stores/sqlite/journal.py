@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lease_server.log import get_logger
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.gathering import LONGEST_S, QUIET_S, Gathering
 from rifl.stores.sqlite.statements import MOST_AT_ONCE, Statement
+
+if TYPE_CHECKING:
+    from rifl.stores.sqlite.sharing import SharedTransactions
 
 __all__ = ["Entry", "Journal"]
 
@@ -180,6 +183,8 @@ class Journal:
         self._wake = threading.Condition()
         # Whether there is a committer.
         self._led = False
+        # Where handlers write to the file too, in turn with us; set once, if at all.
+        self.shared: SharedTransactions | None = None
         self._closing = False
         self._stopped: Exception | None = None
         self._retry: list[Entry] = []
@@ -271,6 +276,22 @@ class Journal:
             self._led = True
         self._carry_out()
 
+    @property
+    def stopped(self) -> Exception | None:
+        """Why nothing is written to the file any more, None if it is."""
+        return self._stopped
+
+    def stop_for(self, error: Exception) -> bool:
+        """Stop for good if a commit of another connection's failed so; whether it did.
+
+        Then nobody can know whether that is on the disk, or the file is another's.
+        """
+        if not isinstance(error, sqlite3.Error) or not _is_fatal(error):
+            return False
+        self._stop(error)
+        self._on_health(error)
+        return True
+
     def call(self) -> None:
         """Have the journal's own thread see to what is queued."""
         with self._wake:
@@ -291,13 +312,18 @@ class Journal:
                 return
 
     def _is_called(self) -> bool:
-        return not self._led and (self._failing or self._due())
+        return not self._led and (self._failing or self._stopped is not None or self._due())
 
     def _carry_out(self) -> bool:
         """Commit, for one who has taken the lead, and leave it; False if that was the last."""
+        shared = self.shared
+        if shared is not None:
+            shared.alone()
         try:
             return self._write(self._take())
         finally:
+            if shared is not None:
+                shared.released()
             with self._wake:
                 self._led = False
                 if self._is_called():
@@ -402,6 +428,8 @@ class Journal:
             later.registering = noted.registering or later.registering
 
     def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
+        if self._stopped is not None:
+            return self._stopped
         connection = self._connection
         rows: dict[Statement, list[tuple[Any, ...]]] = {}
         now = (int(time.time()),)
@@ -429,12 +457,7 @@ class Journal:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             if _is_fatal(error):
-                with self._wake:
-                    self._stopped = error
-                    stranded, self._queue = self._queue, []
-                _log.critical("store_stopped", error=str(error))
-                for entry in stranded:
-                    entry.pending.fail(entry.failure(error))
+                self._stop(error)
             if connection.in_transaction:
                 try:
                     connection.execute("ROLLBACK")
@@ -442,6 +465,15 @@ class Journal:
                     _log.warning("store_rollback_failed", error=str(rollback_error))
             return error
         return None
+
+    def _stop(self, error: Exception) -> None:
+        with self._wake:
+            self._stopped = error
+            stranded, self._queue = self._queue, []
+            self._wake.notify()
+        _log.critical("store_stopped", error=str(error))
+        for entry in stranded:
+            entry.pending.fail(entry.failure(error))
 
     def _check_owner(self) -> None:
         if self._connection.execute(_OWNER).fetchone() != (self._incarnation,):

@@ -20,6 +20,7 @@ from rifl.core.errors import (
     StaleRpc,
     StoreUnavailable,
 )
+from rifl.core.later import Later
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
@@ -30,9 +31,16 @@ from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl.stores.sqlite.groups import GroupCommits, is_stale, not_started, record_pending
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
+from rifl.stores.sqlite.lent import LentConnection
 from rifl.stores.sqlite.medium import FILES, Medium
 from rifl.stores.sqlite.schema import opening_error
-from rifl.stores.sqlite.transaction import Row, write_record, write_record_async
+from rifl.stores.sqlite.sharing import (
+    AioSharedTransaction,
+    SharedTransaction,
+    SharedTransactions,
+    Turn,
+)
+from rifl.stores.sqlite.transaction import Row, write_record, write_record_async, write_row
 from rifl.stores.transactions import (
     DbApiTransaction,
     driver_connection,
@@ -154,8 +162,15 @@ class SqliteStore(GroupCommits):
             return self._submit(attempt, registration, self._main)
         return None
 
-    def committed(self, attempt: Attempt) -> CompletionRecord | None:
-        """Return what the handler's own transaction left, None if it left nothing."""
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        """Return what the handler's own transaction left, None if it left nothing.
+
+        One that was shared tells by itself.
+        """
+        if attempt.committed is not None:
+            return attempt.committed
+        if attempt.shared is not None:
+            return attempt.shared
         if attempt.recorded is None:
             return None
         return self._database(attempt).read(attempt.call)
@@ -225,6 +240,9 @@ class SqliteStore(GroupCommits):
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
+        if isinstance(transaction, LentConnection):
+            self._record_in_turn(attempt, record, transaction)
+            return
         connection = _plain(driver_connection(transaction))
         if not isinstance(connection, sqlite3.Connection):
             raise WrongDatabase(
@@ -235,11 +253,16 @@ class SqliteStore(GroupCommits):
         # Noted first: if a record stands already, that is what will be answered.
         attempt.recorded = record
         write_record(connection, row)
+        # Whatever became of one it shared before: this record meets its.
+        attempt.shared = None
 
     async def record_in_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
+        if isinstance(transaction, LentConnection):
+            self._record_in_turn(attempt, record, transaction)
+            return
         connection = _plain(await driver_connection_async(transaction))
         if isinstance(connection, sqlite3.Connection):
             self.record_in(attempt, record, connection)
@@ -249,6 +272,15 @@ class SqliteStore(GroupCommits):
         row = self._row(attempt, record)
         attempt.recorded = record
         await write_record_async(connection, row)
+        attempt.shared = None
+
+    def share(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:
+        """Return the call's turn in the transaction that calls of its database share."""
+        return SharedTransaction(self._shared(attempt), attempt, remaining_s)
+
+    def share_async(self, attempt: Attempt, remaining_s: float | None) -> AioSharedTransaction:
+        """The same for a coroutine."""
+        return AioSharedTransaction(self._shared(attempt), attempt, remaining_s)
 
     def close(self) -> None:
         """Make durable what is queued and let the files go."""
@@ -368,6 +400,21 @@ class SqliteStore(GroupCommits):
     def _submit(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
         with self._lock:
             return self._queue(attempt, entry, database)
+
+    def _shared(self, attempt: Attempt) -> SharedTransactions:
+        if attempt.policy.kind is not Kind.ATOMIC:
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        return self._database(attempt).shared
+
+    def _record_in_turn(
+        self, attempt: Attempt, record: CompletionRecord, transaction: LentConnection
+    ) -> None:
+        turn = attempt.shared
+        if not isinstance(turn, Turn) or turn.connection is not transaction:
+            raise WrongDatabase("the connection is lent to another call")
+        row = self._row(attempt, record)
+        transaction.within(lambda connection: write_row(connection, row))
+        turn.record = attempt.recorded = record
 
     def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
         """Return the row of an attempt that may still be recorded, else raise."""

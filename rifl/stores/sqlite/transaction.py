@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rifl.core.errors import StaleRpc
 from rifl.stores.errors import WrongDatabase
 
-__all__ = ["Row", "write_record", "write_record_async"]
+__all__ = ["Row", "write_record", "write_record_async", "write_row"]
 
 # Written only if the incarnation that runs the handler still owns the store: a
 # process that lost it cannot commit.
@@ -62,6 +62,18 @@ def write_record(connection: sqlite3.Connection, row: Row) -> None:
             raise _standing(row) from error
 
 
+def write_row(connection: sqlite3.Connection, row: Row) -> None:
+    """Write the row on a connection of ours to the file; raises ``StaleRpc``."""
+    now = int(time.time())
+    try:
+        if not connection.execute(_RECORD, (*row.call, now, row.incarnation)).rowcount:
+            raise _other_owner()
+        if row.client is not None:
+            connection.execute(_CLIENT, (*row.client, now))
+    except sqlite3.IntegrityError as error:
+        raise _standing(row) from error
+
+
 async def write_record_async(connection: Any, row: Row) -> None:
     """The same for an ``aiosqlite`` connection, or one with its methods."""
     _check(connection)
@@ -100,9 +112,13 @@ def _statements(row: Row) -> _Statements:
     now = int(time.time())
     written = yield _RECORD, (*row.call, now, row.incarnation)
     if not written:
-        raise StaleRpc("another incarnation of the server owns the store")
+        raise _other_owner()
     if row.client is not None:
         yield _CLIENT, (*row.client, now)
+
+
+def _other_owner() -> StaleRpc:
+    return StaleRpc("another incarnation of the server owns the store")
 
 
 def _standing(row: Row) -> StaleRpc:

@@ -1,0 +1,157 @@
+"""A connection that is lent to one handler after the other, all in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, Self
+
+__all__ = ["LentConnection", "guard"]
+
+# What a handler may ask; anything else would outlast its turn, or be another's.
+_PRAGMAS = frozenset(
+    {
+        "application_id",
+        "collation_list",
+        "compile_options",
+        "data_version",
+        "database_list",
+        "encoding",
+        "foreign_key_check",
+        "foreign_key_list",
+        "freelist_count",
+        "function_list",
+        "index_info",
+        "index_list",
+        "index_xinfo",
+        "page_count",
+        "page_size",
+        "schema_version",
+        "table_info",
+        "table_list",
+        "table_xinfo",
+        "user_version",
+    }
+)
+# These take a value, and set it.
+_SET = frozenset({"data_version", "encoding", "page_size", "schema_version"})
+_NOT_YOURS = "the transaction is shared with other calls, and ends by itself: leave the block"
+_OVER = "this call's turn in the shared transaction is over"
+_LOST = "the shared transaction was rolled back"
+
+
+def guard(connection: sqlite3.Connection) -> Callable[[bool], None]:
+    """Keep handlers from ending the transaction, or leaving traces on the connection.
+
+    What is returned is told True before we do so ourselves, and False after.
+    """
+    ours = False
+
+    def decide(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        if ours:
+            return sqlite3.SQLITE_OK
+        if action in (sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH):
+            return sqlite3.SQLITE_DENY
+        if action == sqlite3.SQLITE_PRAGMA:
+            name = (first or "").lower()
+            if name not in _PRAGMAS or (second is not None and name in _SET):
+                return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+    def switch(on: bool) -> None:
+        nonlocal ours
+        ours = on
+
+    connection.set_authorizer(decide)
+    return switch
+
+
+class LentConnection:
+    """The shared transaction, as one handler has it for its turn.
+
+    ``execute``, ``executemany``, ``cursor`` and ``row_factory`` as those of a
+    ``sqlite3.Connection``. When the turn is over it and its cursors are closed: rows
+    that were not fetched are gone. Any thread, one at a time.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._lock = threading.RLock()
+        self._cursors: list[_LentCursor] = []
+        self._open = True
+        self.row_factory: Any = None
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the turn goes on."""
+        return self._open
+
+    def cursor(self) -> sqlite3.Cursor:
+        """Return a cursor, which closes with the turn."""
+        with self._lock:
+            self._check()
+            cursor = self._connection.cursor(_LentCursor)
+            cursor.lent = self
+            cursor.row_factory = self.row_factory
+            self._cursors.append(cursor)
+            return cursor
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Execute one statement on a cursor of its own, and return that."""
+        return self.cursor().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
+        """Execute a statement for each of the parameters."""
+        return self.cursor().executemany(sql, parameters)
+
+    def commit(self) -> NoReturn:
+        """Raise: the transaction is not this handler's alone."""
+        raise sqlite3.ProgrammingError(_NOT_YOURS)
+
+    def rollback(self) -> NoReturn:
+        """Raise, as ``commit``; an exception that leaves the block undoes what it did."""
+        raise sqlite3.ProgrammingError(_NOT_YOURS)
+
+    def close(self) -> NoReturn:
+        """Raise, as ``commit``."""
+        raise sqlite3.ProgrammingError(_NOT_YOURS)
+
+    def within(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Do some work of ours in the turn; raises ``ProgrammingError`` when it is over."""
+        with self._lock:
+            self._check()
+            work(self._connection)
+
+    def end(self) -> None:
+        """Take it back; waits for a statement that another thread executes."""
+        with self._lock:
+            self._open = False
+            for cursor in self._cursors:
+                cursor.close()
+            self._cursors.clear()
+
+    def _check(self) -> None:
+        if not self._open:
+            raise sqlite3.ProgrammingError(_OVER)
+        if not self._connection.in_transaction:
+            # Statements would commit by themselves now.
+            raise sqlite3.OperationalError(_LOST)
+
+
+class _LentCursor(sqlite3.Cursor):
+    lent: LentConnection
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Self:
+        with self.lent._lock:
+            self.lent._check()
+            return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Self:
+        with self.lent._lock:
+            self.lent._check()
+            return super().executemany(sql, parameters)
+
+    def executescript(self, sql: str, /) -> NoReturn:
+        # It commits first.
+        raise sqlite3.ProgrammingError(_NOT_YOURS)

@@ -1,0 +1,481 @@
+"""Transactions that handlers share: many calls' effects and records, one commit (DESIGN §6).
+
+Handlers take turns on one connection, each inside a savepoint, and the transaction is
+committed for all of them when nobody waits any more. ``Turns`` has the rules; here is
+SQLite, and how one waits, in a thread or on an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import NotRecorded, RecordPending, StoreUnavailable
+from rifl.core.later import Later
+from rifl.core.record import CompletionRecord
+from rifl.stores.pending import Pending
+from rifl.stores.sqlite.gathering import QUIET_S
+from rifl.stores.sqlite.lent import LentConnection, guard
+from rifl.stores.sqlite.turns import Group, Next, Turns
+
+__all__ = ["AioSharedTransaction", "SharedTransaction", "SharedTransactions", "Turn"]
+
+_log = get_logger("rifl.store")
+# Who is not given a turn for so long is refused: nothing of it ran.
+_LONGEST_WAIT_S = 10.0
+# Those that gather and one that begins or commits; gathering ends by itself.
+_THREADS = 4
+
+
+class SharedTransactions:
+    """The transactions of one file, one after the other; see the module.
+
+    ``stopped`` tells why nothing may be written any more, ``stop`` is told of a
+    failed fsync, ``read`` reads a record. Thread-safe.
+
+    A crash leaves of one transaction all calls' effects and records, or none.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        stopped: Callable[[], Exception | None],
+        stop: Callable[[Exception], bool],
+        read: Callable[[Call], CompletionRecord | None],
+    ) -> None:
+        self._connect = connect
+        self._stopped = stopped
+        self._stop = stop
+        self._read = read
+        self._lock = threading.Lock()
+        self._turns = Turns()
+        self._connection: sqlite3.Connection | None = None
+        self._ours: Callable[[bool], None] = _nothing
+        self._closed = False
+        self._executor: ThreadPoolExecutor | None = None
+        # Nobody else can name it, to release it or go back to it.
+        name = f"rifl_{secrets.token_hex(8)}"
+        self._savepoint, self._release = f"SAVEPOINT {name}", f"RELEASE {name}"
+        self._back = f"ROLLBACK TO {name}"
+
+    # -- for the journal -----------------------------------------------------------------
+
+    def alone(self, limit_s: float = -1) -> bool:
+        """Wait for the file, outside any handlers' transaction; ``released`` gives it back.
+
+        False if it did not come in time; -1: it always does.
+        """
+        waiter = Pending()
+        with self._lock:
+            arrival = self._turns.arrive(waiter, alone=True)
+            group = self._turns.group
+        if arrival is Next.COMMIT and group is not None:
+            self._end(group)
+        elif arrival is Next.WAIT and not waiter.wait_for(limit_s):
+            with self._lock:
+                return not self._turns.leave(waiter)
+        return True
+
+    def released(self) -> None:
+        """Let whoever waits have the file."""
+        with self._lock:
+            waiter = self._turns.released()
+        if waiter is not None:
+            waiter.succeed()
+
+    # -- for handlers --------------------------------------------------------------------
+
+    def arrive(self, waiter: Pending) -> bool:
+        """Ask for a turn; False: it comes when ``waiter`` is done."""
+        with self._lock:
+            return self._turns.arrive(waiter, alone=False) is Next.GO
+
+    def leave(self, waiter: Pending, run: Callable[..., Any]) -> None:
+        """No longer wait for a turn; ``run`` carries out what may block."""
+        with self._lock:
+            left = self._turns.leave(waiter)
+        if not left:
+            self.hand_on(run)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a transaction to join; asked by whoever has the turn."""
+        return self._turns.group is not None
+
+    def open(self) -> None:
+        """Begin a transaction, for whoever has the turn; may block for other connections.
+
+        Raises ``StoreUnavailable``, and then the turn is over.
+        """
+        try:
+            error = self._stopped()
+            if error is not None or self._closed:
+                raise StoreUnavailable(f"the store cannot be written: {error or 'it is closed'}")
+            if self._connection is None:
+                connection = self._connect()
+                self._ours = guard(connection)
+                self._connection = connection
+            self._ours(True)
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            finally:
+                self._ours(False)
+        except BaseException as error:
+            self.released()
+            if isinstance(error, sqlite3.Error):
+                raise StoreUnavailable(f"no transaction can be begun: {error}") from error
+            raise
+        with self._lock:
+            self._turns.opened(time.monotonic())
+
+    def enter(self, attempt: Attempt | None, run: Callable[..., Any]) -> Turn:
+        """Begin a handler's turn in the open transaction.
+
+        Raises ``StoreUnavailable``, and then the turn is over.
+        """
+        group, connection = self._turns.group, self._connection
+        if group is None or connection is None:
+            raise StoreUnavailable("no transaction is open")
+        try:
+            if not connection.in_transaction:
+                # A savepoint would begin a transaction of its own.
+                raise sqlite3.OperationalError("the transaction was rolled back")
+            connection.execute(self._savepoint)
+        except sqlite3.Error as error:
+            self.hand_on(run)
+            raise StoreUnavailable(f"no turn can be begun: {error}") from error
+        return Turn(self, group, attempt, LentConnection(connection))
+
+    def exit(self, turn: Turn, run: Callable[..., Any], *, undo: bool) -> Next:
+        """End a turn, its effects kept or not; what its handler has to do next.
+
+        COMMIT is being done already, by ``run``.
+        """
+        connection: Any = self._connection
+        group = turn.group
+        turn.connection.end()
+        if undo:
+            turn.record = None
+        try:
+            if undo:
+                connection.execute(self._back)
+            connection.execute(self._release)
+        except sqlite3.Error as error:
+            # A statement of a handler's has rolled back everything (OR ROLLBACK, or a
+            # full disk): nobody may go on in it, and all of it is undone.
+            _log.error("shared_transaction_lost", error=str(error))
+            if group.error is None:
+                group.error = error
+        with self._lock:
+            if group.error is None:
+                after, waiter = self._turns.ended(group, time.monotonic())
+            else:
+                group.handlers += 1
+                after, waiter = Next.COMMIT, None
+        if waiter is not None:
+            waiter.succeed()
+        if after is Next.COMMIT:
+            run(self._commit, group)
+        return after
+
+    def hand_on(self, run: Callable[..., Any]) -> None:
+        """Give up a turn that was not used."""
+        with self._lock:
+            group = self._turns.group
+            if group is not None:
+                after, waiter = self._turns.handed_on(group, time.monotonic())
+        if group is None:
+            self.released()
+        elif after is Next.COMMIT:
+            run(self._commit, group)
+        elif waiter is not None:
+            waiter.succeed()
+
+    def gather(self, group: Group) -> None:
+        """Wait for others to come into an open transaction, then commit it; blocks."""
+        while not group.done.wait_for(QUIET_S):
+            with self._lock:
+                after = self._turns.gathered(group, time.monotonic())
+            if after is Next.COMMIT:
+                self._commit(group)
+            if after is not Next.GATHER:
+                return
+
+    def in_background(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Have a thread do what may block; the future of it."""
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(_THREADS, "rifl-transaction")
+            executor = self._executor
+        return executor.submit(work, *arguments)
+
+    def close(self) -> None:
+        """Commit what is open and let the connection go, unless a handler does not end."""
+        self._closed = True
+        if self.alone(_LONGEST_WAIT_S):
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self.released()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+    # -- the end of a transaction ----------------------------------------------------------
+
+    def _commit(self, group: Group) -> None:
+        self._end(group)
+        self.released()
+
+    def _end(self, group: Group) -> None:
+        """Commit, and tell the handlers; the file is still whose it was."""
+        connection: Any = self._connection
+        self._ours(True)
+        try:
+            if group.error is None and (stopped := self._stopped()) is not None:
+                group.error = stopped
+            if group.error is None and not connection.in_transaction:
+                group.error = sqlite3.OperationalError("the transaction was rolled back")
+            if group.error is None:
+                connection.commit()
+        except sqlite3.Error as error:
+            _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
+            group.error = error
+            # Else it is certain that it is undone: it is rolled back here.
+            group.unknown = self._stop(error)
+        finally:
+            try:
+                if connection.in_transaction:
+                    connection.rollback()
+            except sqlite3.Error as error:
+                _log.warning("store_rollback_failed", error=str(error))
+            self._ours(False)
+        with self._lock:
+            self._turns.closed(group)
+        group.done.succeed()
+
+    def outcome(self, turn: Turn) -> CompletionRecord | None:
+        """Return the record a turn left, None if none; its transaction has ended.
+
+        Raises ``StoreUnavailable`` if it was not committed, ``RecordPending`` if nobody
+        can tell.
+        """
+        error = turn.group.error
+        if error is None:
+            return turn.record
+        if turn.record is not None and turn.attempt is not None:
+            if turn.group.unknown:
+                raise RecordPending(f"what became of the shared commit is not known: {error}")
+            standing = self._read(turn.attempt.call)
+            if standing is not None:
+                return standing
+        raise StoreUnavailable(f"the shared transaction was not committed: {error}")
+
+
+class Turn(Later):
+    """One handler's part in a shared transaction; ``record``: what it recorded there.
+
+    To be waited for by whoever wants to know what became of it: gives the record, or
+    None if it left none, or raises as ``SharedTransactions.outcome``.
+    """
+
+    __slots__ = ("_of", "attempt", "connection", "group", "record")
+
+    def __init__(
+        self,
+        of: SharedTransactions,
+        group: Group,
+        attempt: Attempt | None,
+        connection: LentConnection,
+    ) -> None:
+        self._of = of
+        self.group = group
+        self.attempt = attempt
+        self.connection = connection
+        self.record: CompletionRecord | None = None
+
+    def wait(self) -> CompletionRecord | None:
+        """Block until the transaction has ended."""
+        self.group.done.wait()
+        return self._of.outcome(self)
+
+    def __await__(self) -> Generator[Any, Any, CompletionRecord | None]:
+        """Await the same."""
+        yield from self.group.done.__await__()
+        return self._of.outcome(self)
+
+
+class _Part:
+    """What entering and leaving a shared transaction means to the call."""
+
+    def __init__(
+        self, of: SharedTransactions, attempt: Attempt | None, remaining_s: float | None
+    ) -> None:
+        self._of = of
+        self._attempt = attempt
+        self._limit_s = _LONGEST_WAIT_S
+        if remaining_s is not None:
+            self._limit_s = min(max(0.0, remaining_s), _LONGEST_WAIT_S)
+        self._turn: Turn
+
+    def _begin(self) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            return
+        if isinstance(attempt.shared, Turn) and attempt.shared.connection.in_transaction:
+            raise RuntimeError("the call has its turn in the shared transaction already")
+
+    def _entered(self, run: Callable[..., Any]) -> LentConnection:
+        self._turn = self._of.enter(self._attempt, run)
+        if self._attempt is not None:
+            self._attempt.shared = self._turn
+        return self._turn.connection
+
+    def _late(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the call's turn in the shared transaction did not come in {self._limit_s:.3g} s"
+        )
+
+    def _refused(self, error: Exception) -> None:
+        """Have the call answered so, if its handler does nothing else about it."""
+        if self._attempt is not None:
+            self._attempt.shared = Pending()
+            self._attempt.shared.fail(error)
+
+    def _leaves_none(self) -> bool:
+        """Whether the call has to have a record, and its handler left none."""
+        return self._attempt is not None and self._turn.record is None
+
+    def _ended(self, record: CompletionRecord | None, *, undone: bool) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            return
+        if undone:
+            attempt.recorded = None
+        else:
+            attempt.committed = record
+
+    def _not_recorded(self) -> NotRecorded:
+        error = NotRecorded(
+            "the handler left the shared transaction without rifl.record: it was rolled back"
+        )
+        self._refused(error)
+        return error
+
+
+class SharedTransaction(_Part):
+    """A turn in the shared transaction, for a thread: ``with``.
+
+    Entering waits for the turn, leaving for the commit.
+    """
+
+    def __enter__(self) -> LentConnection:
+        """Wait for the turn; raises ``StoreUnavailable`` if it does not come in time."""
+        self._begin()
+        of, waiter = self._of, Pending()
+        try:
+            if not of.arrive(waiter) and not waiter.wait_for(self._limit_s):
+                of.leave(waiter, _at_once)
+                raise self._late()
+            if not of.is_open:
+                of.open()
+            return self._entered(_at_once)
+        except StoreUnavailable as error:
+            self._refused(error)
+            raise
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Keep what the handler did, or undo it, and wait for the commit.
+
+        Also where it is undone: what the handler saw of others' stands only then.
+        Raises ``StoreUnavailable`` if the transaction was not committed,
+        ``RecordPending`` if nobody can tell, ``NotRecorded`` where it left no record.
+        """
+        missing = exc is None and self._leaves_none()
+        undone = exc is not None or missing
+        if self._of.exit(self._turn, _at_once, undo=undone) is Next.GATHER:
+            self._of.gather(self._turn.group)
+        self._ended(self._turn.wait(), undone=undone)
+        if missing:
+            raise self._not_recorded()
+
+
+class AioSharedTransaction(_Part):
+    """The same for a coroutine: ``async with``.
+
+    The event loop waits neither for a turn nor for the disk; the handler's statements
+    run on it.
+    """
+
+    async def __aenter__(self) -> LentConnection:
+        """Await the turn; raises ``StoreUnavailable`` if it does not come in time."""
+        self._begin()
+        of, waiter = self._of, Pending()
+        try:
+            if not of.arrive(waiter):
+                try:
+                    async with asyncio.timeout(self._limit_s):
+                        await waiter
+                except BaseException as error:
+                    of.leave(waiter, of.in_background)
+                    if isinstance(error, TimeoutError):
+                        raise self._late() from None
+                    raise
+            if not of.is_open:
+                opening = of.in_background(of.open)
+                try:
+                    await asyncio.shield(asyncio.wrap_future(opening))
+                except asyncio.CancelledError:
+                    opening.add_done_callback(self._unwanted)
+                    raise
+            return self._entered(of.in_background)
+        except StoreUnavailable as error:
+            self._refused(error)
+            raise
+
+    def _unwanted(self, opened: Any) -> None:
+        if opened.exception() is None:
+            self._of.hand_on(self._of.in_background)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Keep what the handler did, or undo it, and await the commit; raises as the sync one.
+
+        Cancelled here the transaction is committed all the same, and what the call left
+        in it stands.
+        """
+        of = self._of
+        missing = exc is None and self._leaves_none()
+        undone = exc is not None or missing
+        if of.exit(self._turn, of.in_background, undo=undone) is Next.GATHER:
+            of.in_background(of.gather, self._turn.group)
+        self._ended(await self._turn, undone=undone)
+        if missing:
+            raise self._not_recorded()
+
+
+def _at_once(work: Callable[..., Any], *arguments: Any) -> None:
+    work(*arguments)
+
+
+def _nothing(on: bool) -> None:
+    """Stand for the guard of a connection that is not open yet."""
