@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rifl.core.attempt import Answer, IssuedCall, Step
+from rifl.core.batch_limits import BatchLimits
+from rifl.core.batch_steps import BatchAction, Ended, Leg
 from rifl.core.client_lease import ClientLease
 from rifl.core.client_session import ClientSession
 from rifl.core.errors import (
@@ -27,57 +28,6 @@ __all__ = ["BatchAction", "BatchFlow", "BatchLimits", "Ended", "Leg"]
 _UNPARSED_CODES = frozenset({"INTERNAL", "UNKNOWN"})
 _UNPARSED_IN_A_ROW = 3
 _NOTHING: Sequence[tuple[int, int]] = ()
-
-
-class BatchAction(enum.Enum):
-    """What a shell does next for a batch."""
-
-    # Send ``leg``; then ``answered``, ``refused`` or ``unreadable``.
-    SEND = "send"
-    # Wait until ``wake_at``, for a usable lease, or for room in the window.
-    PAUSE = "pause"
-    LEASE = "lease"
-    WINDOW = "window"
-    DONE = "done"
-
-
-class BatchLimits:
-    """How much one RPC may carry; shared by a client's batches, and only shrinks.
-
-    Races are harmless: it is a guess at what the server takes.
-    """
-
-    def __init__(self, max_items: int = 1000, max_bytes: int = 3 << 20) -> None:
-        self.max_items = max_items
-        self.max_bytes = max_bytes
-
-
-class Leg(NamedTuple):
-    """One RPC: the positions of its items, their calls, and its attempt number.
-
-    ``first_incomplete`` and ``completed`` acknowledge, where a call is sequenced.
-    ``timeout_s`` bounds it, None for no bound.
-    """
-
-    items: list[int]
-    calls: list[IssuedCall]
-    attempt: int
-    first_incomplete: int
-    completed: Sequence[tuple[int, int]]
-    timeout_s: float | None
-    sent_at: float
-
-
-class Ended(NamedTuple):
-    """How an item ended: ``answer`` is the shell's, of the attempt that ended it.
-
-    ``code`` is a gRPC status name where it was not an answer that ended it.
-    """
-
-    outcome: Outcome
-    reason: str = ""
-    code: str = ""
-    answer: Any = None
 
 
 class BatchFlow:
@@ -196,7 +146,7 @@ class BatchFlow:
                 # What was too large may have been the answer.
                 call.may_have_run = call.may_have_run or not too_large
                 self._too_large(at, call, leg, answer, its, now)
-            self._shrink(leg)
+            self._limits.refused(len(leg.items), sum(self._sizes[at] for at in leg.items))
             return
         if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and self._over(leg):
             for call in leg.calls:
@@ -352,13 +302,6 @@ class BatchFlow:
         outcome = Outcome.UNKNOWN if call.may_have_run else Outcome.NOT_EXECUTED
         self._finish(call, call.may_have_run, now)
         self._end(at, Ended(outcome, answer.reason, answer=its))
-
-    def _shrink(self, leg: Leg) -> None:
-        limits = self._limits
-        if len(leg.items) > 1:
-            limits.max_items = min(limits.max_items, max(1, len(leg.items) // 2))
-            total = sum(self._sizes[at] for at in leg.items)
-            limits.max_bytes = min(limits.max_bytes, max(1, total // 2))
 
     def _not_wrapped(self, leg: Leg, its: Any, now: float) -> None:
         for at, call in zip(leg.items, leg.calls, strict=True):
