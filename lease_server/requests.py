@@ -89,7 +89,9 @@ class RequestDesk:
 
     def renew(self, raw: bytes, peer: bytes) -> bytes:
         """RenewRequest to RenewReply; a refusal is raised."""
-        request = _parse(pb.RenewRequest, raw)
+        return self._renew(_parse(pb.RenewRequest, raw), peer)
+
+    def _renew(self, request: pb.RenewRequest, peer: bytes) -> bytes:
         token = self._authority.heartbeat(request.client_id, request.token, peer)
         return pb.RenewReply(
             client_id=request.client_id, term_ms=_ms(self._authority.term_s), token=token
@@ -100,7 +102,7 @@ class RequestDesk:
         request = pb.RenewRequest()
         try:
             request = _parse(pb.RenewRequest, raw)
-            return self.renew(raw, peer), False
+            return self._renew(request, peer), False
         except LeaseError as error:
             reply = pb.RenewReply(client_id=request.client_id, refused=error.reason)
             return reply.SerializeToString(), True

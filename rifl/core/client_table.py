@@ -35,8 +35,9 @@ __all__ = ["Attempt", "ClientEntry", "ClientTable", "Decision", "Kept", "Leases"
 
 _STALE = Decision(Verdict.STALE)
 _NEW = Verdict.NEW
-# Past the generated __new__, for what is made on every call.
+# Past what Python does around them, for what is made on every call.
 _decision: Any = tuple.__new__
+_new: Any = object.__new__
 
 
 class ClientTable:
@@ -163,7 +164,12 @@ class ClientTable:
         if entry.token is not call.token:
             entry.token = call.token
         number = self._attempts = self._attempts + 1
-        attempt = entry.running[call.identity] = Attempt(entry, call, policy, number)
+        attempt: Attempt = _new(Attempt)
+        attempt.entry = entry
+        attempt.call = call
+        attempt.policy = policy
+        attempt.number = number
+        entry.running[call.identity] = attempt
         decision: Decision = _decision(Decision, (_NEW, attempt, None, True))
         return decision
 

@@ -106,8 +106,10 @@ def is_bare(record: CompletionRecord, call: Call) -> bool:
     Trailing metadata set from Python is dear: a first attempt's success that was
     executed carries none of ours.
     """
-    code, details, _, initial, trailing, _, _, _ = record
-    return call.attempt == 1 and not (code or details or initial or trailing or call.marks)
+    # Code, details and metadata, by position: half the cost.
+    return call.attempt == 1 and not (
+        record[0] or record[1] or record[3] or record[4] or call.marks
+    )
 
 
 def answer_status(answer: Answer, attempt: int, marks: Metadata = ()) -> Status:

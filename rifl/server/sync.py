@@ -17,7 +17,7 @@ from rifl.core.invariant import InvariantViolated
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
-from rifl.core.serving import Answer, Fetch, Handled, Wait, begin, end
+from rifl.core.serving import Answer, Fetch, Handled, Steps, Wait, begin, end
 from rifl.envelope import MARK, is_batch
 from rifl.server.answers import (
     STATUS_CODES,
@@ -145,6 +145,10 @@ def unary_behavior(
             CURRENT.reset(outer)
         return returned(inner, response, serialize, aio=aio)
 
+    # Of its own, so that most calls make no cells for what it closes over.
+    def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:
+        return shell.drive(steps, context, lambda attempt: run(request, context, attempt, raised))
+
     batched = batched_behavior(shell, method, policy, run, send)
 
     def deduplicated(request: bytes, context: Any) -> Any:
@@ -166,9 +170,7 @@ def unary_behavior(
                 else:
                     answer = shell.drive(ended, context)
             else:
-                answer = shell.drive(
-                    begun, context, lambda attempt: run(request, context, attempt, raised)
-                )
+                answer = drive(begun, request, context, raised)
         except RiflError as error:
             engine.refusals.refused(method, call, error)
             if observer is not None:
