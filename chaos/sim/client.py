@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from chaos.check.history import read_value
+from chaos.sim.batch_client import ClientBatch, value_of
 from chaos.sim.faults import Fault, Point
 from chaos.sim.group_client import GroupAttempt, GroupPath
 from chaos.sim.loop import EPOCH_S, Process, Timer
@@ -18,6 +19,7 @@ from chaos.sim.schedule import PlannedCall, Setting
 from chaos.sim.service import Operation, encode
 from chaos.sim.world import World
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl.client.batch import BatchResult
 from rifl.client.errors import CallError
 from rifl.client.exchange import Exchange
 from rifl.client.resolution import RESOLVE_METHOD, Resolver
@@ -72,7 +74,7 @@ class Client:
         self._session = session
         self._plain = plain
         self._misled = misled
-        self.outstanding: dict[_Exchange, None] = {}
+        self.outstanding: dict[_Exchange | ClientBatch, None] = {}
         self.queue: list[PlannedCall] = []
         self.rate = 1.0 + setting.drift * (dice.random() - 0.5)
         self.start()
@@ -130,6 +132,12 @@ class Client:
         if not self.process.alive:
             self.queue.append(planned)
             return
+        self._started(planned)
+        exchange = _Exchange(self, planned)
+        self.outstanding[exchange] = None
+        exchange.begin()
+
+    def _started(self, planned: PlannedCall) -> None:
         world = self.world
         promise = "at-least-once" if planned.op == "touch" else "once"
         world.history.start(
@@ -137,9 +145,46 @@ class Client:
         )
         if world.loop.tracing:
             world.trace(self.name, f"call {planned.number}: {planned.op} {planned.account}")
-        exchange = _Exchange(self, planned)
-        self.outstanding[exchange] = None
-        exchange.begin()
+
+    def batch(self, calls: list[PlannedCall]) -> None:
+        """Make calls that travel together, in this life or each on its own in the next."""
+        if not self.process.alive:
+            self.queue += calls
+            return
+        for planned in calls:
+            self._started(planned)
+        batch = ClientBatch(
+            self.process,
+            self.world.network,
+            self.state,
+            calls,
+            self.keeper.look,
+            self._batch_finished,
+        )
+        self.outstanding[batch] = None
+        batch.go()
+
+    def _batch_finished(self, batch: ClientBatch, results: list[BatchResult]) -> None:
+        self.outstanding.pop(batch, None)
+        world = self.world
+        for planned, result in zip(batch.calls, results, strict=True):
+            world.history.end(
+                world.loop.now,
+                planned.number,
+                result.outcome.value,
+                result.code.name,
+                value_of(result),
+                result.reason,
+            )
+            if world.loop.tracing:
+                world.trace(
+                    self.name,
+                    f"call {planned.number} in a batch ends: {result.outcome.value} "
+                    f"{result.code.name} {result.reason} {result.response!r}",
+                )
+            unknown = result.outcome is Outcome.UNKNOWN
+            if unknown and planned.resolves and result.rpc_id is not None:
+                _Resolution(self, planned, result.rpc_id)
 
     def finished(self, exchange: _Exchange) -> None:
         """Take the end of a call."""

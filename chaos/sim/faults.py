@@ -57,6 +57,9 @@ class Point(enum.Enum):
     WAITING = "duplicate-waits"
     COMMITTING = "commit-under-way"
     ANSWERED = "answer-just-sent"
+    # Some handlers of a batch have run, others not; none of its records is durable.
+    BATCH_PART = "batch-partly-run"
+    BATCH_RECORD = "batch-records-queued"
     # Of an idempotent method, which a crash lets run again.
     REPEATABLE_RAN = "idempotent-call-has-run"
     REPEATABLE_ANSWERED = "idempotent-call-answered"
@@ -80,6 +83,8 @@ class Point(enum.Enum):
     # A message.
     CALL = "call"
     ANSWER = "answer"
+    BATCH = "batch"
+    BATCH_ANSWER = "batch-answer"
     LEASE = "lease-request"
     LEASE_ANSWER = "lease-answer"
     RESOLVE = "resolve"

@@ -32,6 +32,7 @@ _REMEMBERED = 20
 _SOME = ("1", "3", "5", "7", "9")
 _CELLS = {
     "call": (Point.CALL, Point.ANSWER),
+    "batch": (Point.BATCH, Point.BATCH_ANSWER),
     "lease": (Point.LEASE, Point.LEASE_ANSWER),
     "resolve": (Point.RESOLVE, Point.RESOLVE_ANSWER),
     "session": (Point.SESSION, Point.SESSION_ANSWER),
@@ -116,7 +117,7 @@ class Rpc:
         self.ended = False
         self.copy = False
         self.original: Rpc | None = None
-        # It was answered by a refusal that says that nothing ran.
+        # It was answered by a refusal that says that nothing, or not all of a batch, ran.
         self.refused = False
 
 
@@ -182,7 +183,7 @@ class Network:
         """Have a proxy, whose connection is back, repeat calls that a host had already."""
         for rpc in self._recent:
             if rpc.target == target and self._random() < 0.5:
-                self._coverage.hit(Fault.DUPLICATE, Point.CALL)
+                self._coverage.hit(Fault.DUPLICATE, _CELLS[rpc.kind][0])
                 self._repeat(rpc, 0.002 * self._random())
 
     def host_died(self, host: Host) -> None:
@@ -209,7 +210,7 @@ class Network:
             return
         rpc.host = host
         host.rpcs[rpc] = None
-        if rpc.kind == "call" and not rpc.copy:
+        if rpc.kind in ("call", "batch") and not rpc.copy:
             self._recent.append(rpc)
         if host.process.stopped_until > self._loop.now:
             host.process.after(0.0, host.receive, rpc)

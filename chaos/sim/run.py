@@ -107,8 +107,14 @@ class _Run:
 
     def run(self) -> None:
         schedule, world, loop = self.schedule, self.world, self.world.loop
+        batches: dict[int, list[PlannedCall]] = {}
         for planned in schedule.calls:
-            loop.at(planned.at, None, self._call, planned)
+            if planned.batch:
+                batches.setdefault(planned.batch, []).append(planned)
+            else:
+                loop.at(planned.at, None, self._call, planned)
+        for calls in batches.values():
+            loop.at(calls[0].at, None, self._batch, calls)
         for at, session in schedule.closings:
             loop.at(at, None, Closing(world, session).send)
         for fault in schedule.faults:
@@ -146,6 +152,9 @@ class _Run:
 
     def _call(self, planned: PlannedCall) -> None:
         self._client(planned.client, planned.session).call(planned)
+
+    def _batch(self, calls: list[PlannedCall]) -> None:
+        self._client(calls[0].client, calls[0].session).batch(calls)
 
     def _client(self, index: int, session: str) -> Client:
         client = self._by_session.get((index, session))

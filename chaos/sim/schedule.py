@@ -17,6 +17,8 @@ _CALLS = 210
 _ROWS = 170
 _ACTIVE_S = 30.0
 _BATCHES = 6
+# How many schedules have calls that travel together.
+_BATCHED = 0.4
 _NETWORK = (
     Fault.LOSS,
     Fault.DELAY,
@@ -119,15 +121,24 @@ def _on_the_way(lease: Point, lease_answer: Point) -> frozenset[tuple[str, str]]
 
 
 _ON_THE_WAY = _on_the_way(Point.LEASE, Point.LEASE_ANSWER)
+_OF_BATCHES = (
+    _cells((Fault.LOSS, Fault.DELAY), (Point.BATCH, Point.BATCH_ANSWER))
+    | _cells((Fault.DUPLICATE, Fault.PARTITION, Fault.PARTITION_TO), (Point.BATCH,))
+    | _cells((Fault.PARTITION_FROM, Fault.RESET), (Point.BATCH_ANSWER,))
+    | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), (Point.BATCH_PART,))
+)
+_OF_DURABLE_BATCHES = _OF_BATCHES | _cells((Fault.CRASH, Fault.STOP), (Point.BATCH_RECORD,))
 # Where each fault has to strike in a few thousand runs, or the runs prove less than
 # they say.
 REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
-    "memory": _ON_THE_WAY | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _RUNNING),
+    "memory": _ON_THE_WAY | _OF_BATCHES | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _RUNNING),
     "sqlite": _ON_THE_WAY
+    | _OF_DURABLE_BATCHES
     | _cells((Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.CRASH,), (Point.ANSWERED, Point.REPEATABLE_RAN, Point.REPEATABLE_ANSWERED))
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
     "replicas": _ON_THE_WAY
+    | _OF_DURABLE_BATCHES
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.STOP,), (Point.REPEATABLE_RAN,))
     | _cells(_STORE, (Point.CLAIM_REQUEST, Point.FINISH_REQUEST, Point.BEAT_REQUEST)),
@@ -143,6 +154,7 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.STORE_STALL,), (Point.OTHER_REQUEST,))
     | _cells((Fault.WITNESS_CRASH,), (Point.HOLDING, Point.IDLE)),
     "spark": _on_the_way(Point.SESSION, Point.SESSION_ANSWER)
+    | _OF_DURABLE_BATCHES
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
 }
@@ -154,7 +166,8 @@ class PlannedCall:
 
     ``work_s``: how long its handler works. ``resolves``: its caller asks later what
     became of it, if it was told that nobody knows. ``key``: the caller's own identity
-    for it, in a named session.
+    for it, in a named session. ``batch``: the calls that have the same number here
+    travel in one RPC; 0 for one that travels alone.
     """
 
     number: int
@@ -170,6 +183,7 @@ class PlannedCall:
     resolves: bool
     session: str = ""
     key: bytes = b""
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +271,13 @@ def draw(kind: str, seed: int) -> Schedule:
     closings: tuple[tuple[float, str], ...] = ()
     if kind == "spark":
         calls, closings = _as_batches(calls, random, setting)
-    return Schedule(kind, seed, setting, calls, _draw_faults(kind, random, setting), closings)
+    faults = _draw_faults(kind, random, setting)
+    # Of their own dice, so that the schedules without them stay what they were.
+    dice = Random(f"{kind} {seed} batches")  # noqa: S311 - repeatable, not secret
+    if kind != "curp" and dice.random() < _BATCHED:
+        calls = _travel_together(calls, dice)
+        faults = _aim_at_batches(faults, dice, setting.servers)
+    return Schedule(kind, seed, setting, calls, faults, closings)
 
 
 def _as_batches(
@@ -290,6 +310,44 @@ def _as_batches(
             # A commit closes the sessions of the batches before.
             closings.append((commits[batch], f"query/{batch - 1}"))
     return tuple(sorted(rows, key=lambda row: row.at)), tuple(closings)
+
+
+def _travel_together(calls: tuple[PlannedCall, ...], random: Random) -> tuple[PlannedCall, ...]:
+    """Have many calls of one client and method travel in one RPC, in any order."""
+    open_batches: dict[tuple[int, str, str], tuple[int, int, float]] = {}
+    numbers = 0
+    members: dict[int, list[PlannedCall]] = {}
+    alone: list[PlannedCall] = []
+    for call in calls:
+        if random.random() < 0.2:
+            alone.append(call)
+            continue
+        shared = call.client, call.session, call.method
+        number, room, until = open_batches.get(shared, (0, 0, 0.0))
+        if not room or call.at > until:
+            numbers += 1
+            number, room = numbers, random.choice((1, 3, 6, 12, 40))
+            until = call.at + random.choice((0.5, 3.0))
+        open_batches[shared] = number, room - 1, until
+        members.setdefault(number, []).append(call)
+    for number, batch in members.items():
+        at, deadline_s = batch[0].at, batch[0].deadline_s
+        random.shuffle(batch)
+        alone += [replace(call, at=at, deadline_s=deadline_s, batch=number) for call in batch]
+    return tuple(sorted(alone, key=lambda call: call.at))
+
+
+def _aim_at_batches(
+    faults: tuple[PlannedFault, ...], random: Random, servers: int
+) -> tuple[PlannedFault, ...]:
+    """Have a server end, or stop, in the middle of batches."""
+    aimed = []
+    for point in (Point.BATCH_PART, Point.BATCH_RECORD):
+        fault = random.choice((Fault.CRASH, Fault.CRASH, Fault.STOP, Fault.DRAIN))
+        at = 0.3 + random.random() * _ACTIVE_S * 0.7
+        seconds = random.choice((0.02, 0.2, 2.0)) * (0.2 + random.random())
+        aimed.append(PlannedFault(at, fault, seconds, random.randrange(servers), 0.5, point))
+    return tuple(sorted((*faults, *aimed), key=lambda fault: fault.at))
 
 
 def _again(row: PlannedCall, random: Random, setting: Setting, at: float) -> PlannedCall:

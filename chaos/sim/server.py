@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import grpc
 
 from chaos.check.history import read_value
+from chaos.sim.batch_server import BatchHandlers, Fetched
 from chaos.sim.disk import was_written
 from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
@@ -22,14 +23,17 @@ from lease_server.requests import RequestDesk, Terms
 from lease_server.service import status_of
 from lease_server.shared import Authority
 from rifl.client.answers import FinalStatus
+from rifl.core.batching import BatchAnswer, serve_batch
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
+from rifl.core.groups import group_of
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, HandlerResult, resolve, serve
 from rifl.server.answers import STATUS_CODES, answer_status, refusal_status
+from rifl.server.batches import Batch
 from rifl.server.engine import Engine
 from rifl.server.outcomes import RESOLUTION, resolution_call, resolution_reply
 from rifl.stores.base import Store
@@ -277,6 +281,8 @@ class Server:
         """Take a request."""
         if rpc.kind == "call":
             self._call(rpc)
+        elif rpc.kind == "batch":
+            self._batch(rpc)
         elif rpc.kind == "resolve":
             self._resolve(rpc)
         elif rpc.kind == "group":
@@ -319,6 +325,60 @@ class Server:
             self._deadline(rpc),
         ).go()
 
+    def _batch(self, rpc: Rpc) -> None:
+        engine = self._engine
+        try:
+            batch = Batch(engine, rpc.method, rpc.request, _Context(rpc.metadata))
+        except RiflError as error:
+            self._refuse(rpc, None, None, error)
+            return
+        policy = POLICIES.find(rpc.method)
+        if policy is None:
+            raise AssertionError(rpc.method)
+
+        def handle(attempt: Attempt, go_on: Callable[[HandlerResult], None]) -> None:
+            operation = decode(attempt.call.request)  # type: ignore[attr-defined]
+            self._handle(operation, attempt, go_on, task)
+
+        steps = serve_batch(
+            engine.store,
+            group_of(engine.store),
+            batch.calls,
+            policy,
+            run=lambda attempts: BatchHandlers(rpc, batch, task, attempts, handle),
+            fetch=lambda calls: Fetched(calls, engine.store.fetch),
+            gone=batch.gone,
+        )
+        done = partial(self._batch_served, rpc, batch)
+        task = Task(self._shell, steps, done, deadline=self._deadline(rpc), batched=True)
+        task.go()
+
+    def _batch_served(
+        self,
+        rpc: Rpc,
+        batch: Batch,
+        answers: list[BatchAnswer] | None,
+        error: BaseException | None,
+    ) -> None:
+        if answers is None:
+            self._refuse(rpc, None, batch.calls[0], error)
+            return
+        for call, answer in zip(batch.calls, answers, strict=True):
+            operation = decode(call.request)
+            if isinstance(answer, Answer):
+                self._note(rpc, operation, call, answer)
+            elif self.world.loop.tracing:
+                self.world.trace(self.name, f"call {operation.call} in a batch: {answer!r}")
+            outcome = getattr(answer, "outcome", None)
+            rpc.refused = rpc.refused or outcome is Outcome.NOT_EXECUTED
+        try:
+            reply = batch.reply(answers, 0.0)
+        except RiflError as refusal:
+            self._refuse(rpc, None, batch.calls[0], refusal)
+            return
+        self.world.network.reply(rpc, _OK, reply)
+        self._shell.reach(Point.ANSWERED)
+
     def _resolve(self, rpc: Rpc) -> None:
         context = _Context(rpc.metadata)
         try:
@@ -351,6 +411,16 @@ class Server:
         if answer is None:
             self._refuse(rpc, operation, call, error)
             return
+        self._note(rpc, operation, call, answer)
+        rpc.refused = answer.outcome is Outcome.NOT_EXECUTED
+        status = answer_status(answer, call.attempt, call.marks)
+        self._send(rpc, status)
+        self._shell.reach(Point.ANSWERED)
+        if rpc.method == _REPEATABLE:
+            self._shell.reach(Point.REPEATABLE_ANSWERED)
+
+    def _note(self, rpc: Rpc, operation: Operation, call: Call, answer: Answer) -> None:
+        """Write down an answer that leaves."""
         world = self.world
         record, outcome = answer
         # What a group's leader answers first is not final by itself, and a read leaves
@@ -372,12 +442,6 @@ class Server:
                 f"call {operation.call} attempt {call.attempt}{' (copy)' if rpc.copy else ''}: "
                 f"{outcome.value} {record.response or record.details!r}",
             )
-        rpc.refused = outcome is Outcome.NOT_EXECUTED
-        status = answer_status(answer, call.attempt, call.marks)
-        self._send(rpc, status)
-        self._shell.reach(Point.ANSWERED)
-        if rpc.method == _REPEATABLE:
-            self._shell.reach(Point.REPEATABLE_ANSWERED)
 
     def _resolved(
         self, rpc: Rpc, call: Call, answer: Answer | None, error: BaseException | None

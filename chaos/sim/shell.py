@@ -13,12 +13,13 @@ from chaos.sim.faults import Point
 from chaos.sim.loop import Process, Timer
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
+from rifl.core.groups import Replies, Together
 from rifl.core.later import Later
 from rifl.core.serving import Fetch, HandlerResult, Wait
 from rifl.server.engine import Engine
 from rifl.stores.pending import Pending
 
-__all__ = ["Eventual", "Shell", "Task"]
+__all__ = ["Eventual", "Handlers", "Shell", "Task"]
 
 
 class Eventual(Later):
@@ -51,6 +52,12 @@ class Eventual(Later):
         if self.error is not None:
             raise self.error
         return self.result
+
+
+class Handlers(Later):
+    """Handlers of a batch that run one after another; a ``Task`` leaves its point to them."""
+
+    __slots__ = ()
 
 
 class Shell:
@@ -87,6 +94,7 @@ class Task:
         "_timer",
         "_wait",
         "attempt",
+        "batched",
         "point",
     )
 
@@ -97,6 +105,8 @@ class Task:
         done: Callable[[Any, BaseException | None], None],
         handle: Callable[[Attempt, Callable[[HandlerResult], None], Task], None] | None = None,
         deadline: float | None = None,
+        *,
+        batched: bool = False,
     ) -> None:
         self._shell = shell
         # The rule, and above it whatever awaits on its behalf.
@@ -108,6 +118,7 @@ class Task:
         self._timer: Timer | None = None
         self.attempt: Attempt | None = None
         self.point = Point.CLAIMING
+        self.batched = batched
         shell.tasks[self] = None
 
     def at(self, point: Point) -> None:
@@ -163,12 +174,18 @@ class Task:
                     value = self._shell.engine.store.fetch(step.call)
                 except RiflError as refusal:
                     error = refusal
+            elif isinstance(step, Handlers):
+                # It says itself where it is.
+                stack.append(step.__await__())
             else:
                 self._await()
-                stack.append(step.__await__())
+                several = isinstance(step, Together)
+                stack.append(_one_by_one(step.replies) if several else step.__await__())
 
     def _await(self) -> None:
-        if self.point is Point.EFFECT:
+        if self.batched and self.point in (Point.EFFECT, Point.BATCH_PART):
+            self.at(Point.BATCH_RECORD)
+        elif self.point is Point.EFFECT:
             self.at(Point.RECORD)
         elif self.point is Point.CLAIMING:
             self.at(Point.INTENT)
@@ -212,3 +229,17 @@ class Task:
     def _end(self, value: Any, error: BaseException | None) -> None:
         self._shell.tasks.pop(self, None)
         self._done(value, error)
+
+
+def _one_by_one(replies: Replies) -> Generator[Any, Any, list[Any]]:
+    """Wait for each reply; the result has an error where one raises it."""
+    found: list[Any] = []
+    for reply in replies:
+        try:
+            if isinstance(reply, Eventual):
+                found.append((yield from reply.__await__()))
+            else:
+                found.append((yield reply) if isinstance(reply, Later) else reply)
+        except Exception as error:  # noqa: BLE001 - its item's; the others go on
+            found.append(error)
+    return found

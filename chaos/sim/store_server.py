@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import Any
 
@@ -14,6 +14,7 @@ from chaos.sim.world import World
 from lease_server.sessions import SessionRow
 from lease_server.storage import MemoryLeaseStorage
 from lease_server.tokens import Secret
+from rifl.core.later import Later
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import Beat, Claim, Finish
 
@@ -94,11 +95,16 @@ class StoreBackend:
                 replies.append(error)
         return replies
 
+    def ask_all_async(self, requests: Sequence[Any]) -> _Replies:
+        """Send requests in one pipeline; see ``Backend``."""
+        return _Replies(self.ask_async(tuple(requests)), len(requests))
+
     def ask_async(self, request: Any) -> Eventual:
-        """Send a request; the reply, or that there is none, comes later."""
+        """Send a request, or a tuple of them; the reply, or that there is none, comes later."""
         store, loop, random = self._store, self._store.world.loop, self._store.random.random
         eventual = Eventual()
-        point = POINTS.get(type(request), Point.OTHER_REQUEST)
+        first = request[0] if type(request) is tuple else request
+        point = POINTS.get(type(first), Point.OTHER_REQUEST)
         self.process.after(_TIMEOUT_S, eventual.finish, None, BackendError("timed out"))
         delay = 0.0001 + 0.0003 * random()
         if self._lost(point):
@@ -167,10 +173,39 @@ class StoreBackend:
         if store.data is not self._data:
             self._reply(eventual, None, WentBackwards("the store is another one"))
             return
-        reply = self._data.carry_out(request)
+        if type(request) is tuple:
+            # Each is a step of its own: a connection may break between two of them.
+            broken = self._lost(point)
+            count = int(store.random.random() * len(request)) if broken else len(request)
+            reply = [self._data.carry_out(each) for each in request[:count]]
+            if broken:
+                return
+        else:
+            reply = self._data.carry_out(request)
         if not self._lost(point):
             self._reply(eventual, reply, None)
 
     def _reply(self, eventual: Eventual, reply: Any, error: Exception | None) -> None:
         delay = 0.0001 + 0.0003 * self._store.random.random()
         self.process.after(delay, eventual.finish, reply, error)
+
+
+class _Replies(Later):
+    """The replies to a pipeline; where it fails, an error for each request."""
+
+    __slots__ = ("_count", "_eventual")
+
+    def __init__(self, eventual: Eventual, count: int) -> None:
+        self._eventual = eventual
+        self._count = count
+
+    def wait(self) -> Any:
+        """Nobody blocks here."""
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        """Wait for them."""
+        try:
+            return (yield from self._eventual.__await__())  # type: ignore[no-any-return]
+        except BackendError as error:
+            return [error] * self._count

@@ -39,17 +39,20 @@ class Group(Protocol):
 
 
 class Together(Later):
-    """Several to wait for; the result has an error where one of them raises it."""
+    """Several to wait for; the result has an error where one of them raises it.
 
-    __slots__ = ("_replies",)
+    ``replies`` are what is waited for, and what is there already.
+    """
+
+    __slots__ = ("replies",)
 
     def __init__(self, replies: Replies) -> None:
-        self._replies = replies
+        self.replies = replies
 
     def wait(self) -> list[Any]:
         """Block for each of them."""
         found: list[Any] = []
-        for reply in self._replies:
+        for reply in self.replies:
             try:
                 found.append(reply.wait() if isinstance(reply, Later) else reply)
             except Exception as error:  # noqa: BLE001 - its item's; the others go on
@@ -59,7 +62,7 @@ class Together(Later):
     def __await__(self) -> Generator[Any, Any, list[Any]]:
         """Await each of them."""
         found: list[Any] = []
-        for reply in self._replies:
+        for reply in self.replies:
             try:
                 found.append((yield from reply.__await__()) if isinstance(reply, Later) else reply)
             except Exception as error:  # noqa: BLE001 - as above

@@ -464,7 +464,10 @@ class SharedStore:
             _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
             raise InProgress(f"{call.rpc_id} was taken over by another replica and runs there")
         if reply.ending is Ending.GONE:
-            raise LeaseExpired(f"client id {call.client_id} expired while the call ran")
+            # Not LEASE_EXPIRED: to a first attempt that says that it never ran.
+            raise OutcomeUnknown(
+                f"client id {call.client_id} expired while the call ran: its answer is not kept"
+            )
         if reply.ending is Ending.ACKNOWLEDGED:
             # Nobody waits for this answer; and if the call was taken over meanwhile, its
             # client was given another one.
