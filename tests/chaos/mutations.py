@@ -37,10 +37,11 @@ from lease_server.storage import MemoryLeaseStorage
 from lease_server.table import LeaseTable
 from rifl.core import attempt, client_table, serving
 from rifl.core.attempt import Answer
+from rifl.core.batch_flow import BatchFlow
 from rifl.core.call_flow import CallFlow
 from rifl.core.client_session import ClientSession
 from rifl.core.client_table import ClientTable
-from rifl.core.errors import Deposed
+from rifl.core.errors import Deposed, LeaseExpired
 from rifl.core.outcome import Outcome
 from rifl.core.result_tracker import ResultTracker
 from rifl.core.verdict import Verdict
@@ -48,6 +49,7 @@ from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
 from rifl.stores.shared.requests import Ending
 from rifl.stores.shared.store import SharedStore
+from rifl.stores.sqlite import groups
 from rifl.stores.sqlite.database import Database
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.store import SqliteStore
@@ -219,6 +221,37 @@ def _late_answer_sent() -> AbstractContextManager[Any]:
 def _lost_never_arrived() -> AbstractContextManager[Any]:
     # Once a defect, too.
     return unittest.mock.patch.object(SharedStore, "may_have_run", return_value=False)
+
+
+def _expired_never_ran() -> AbstractContextManager[Any]:
+    # Once a defect, too.
+    original = SharedStore._standing
+
+    def standing(self: SharedStore, attempt: Any, reply: Any) -> Any:
+        if reply.ending is Ending.GONE:
+            raise LeaseExpired("expired while the call ran")
+        return original(self, attempt, reply)
+
+    return unittest.mock.patch.object(SharedStore, "_standing", standing)
+
+
+def _item_redrawn() -> AbstractContextManager[Any]:
+    original = BatchFlow._judge
+
+    def judge(self: BatchFlow, at: int, call: Any, *arguments: Any) -> None:
+        original(self, at, call, *arguments)
+        if at in self._due and call.key is None and self.calls[at] is call:
+            self._session.complete(call)
+            self.calls[at] = None
+
+    return unittest.mock.patch.object(BatchFlow, "_judge", judge)
+
+
+def _batch_written_in_part(kind: Any) -> Callable[[], AbstractContextManager[Any]]:
+    def entry(wanted: Any, *rows: Any, **keywords: Any) -> Entry:
+        return Entry(wanted, *(rows[:1] if wanted is kind else rows), **keywords)
+
+    return _replaced(groups, "Entry", entry)
 
 
 def _taken_over_from_the_living() -> AbstractContextManager[Any]:
@@ -538,6 +571,22 @@ MUTATIONS = (
         "replicas",
         _late_answer_sent,
     ),
+    Mutation("expired means never ran", "§3: only what is known", "replicas", _expired_never_ran),
+    Mutation(
+        "item's id redrawn on retry", "§3: every attempt, one identity", "memory", _item_redrawn
+    ),
+    Mutation(
+        "batch recorded in part",
+        "§4: records in one group",
+        "sqlite",
+        _batch_written_in_part(Journal.RECORD),
+    ),
+    Mutation(
+        "intents of a batch in part",
+        "§4: intents in one group",
+        "sqlite",
+        _batch_written_in_part(Journal.INTENT),
+    ),
     Mutation("lost means never arrived", "§3: only what is known", "replicas", _lost_never_arrived),
     Mutation("taken over from the living", "§6: a guess", "replicas", _taken_over_from_the_living),
     Mutation(
@@ -645,25 +694,29 @@ _SEEDS = {
     "dead client served": 14,
     "ids without incarnation": 9,
     "client removed while its call runs": 14,
-    "no intent": 4,
-    "intents forgotten": 7,
+    "no intent": 7,
+    "intents forgotten": 4,
     "record given up": 41,
-    "record deleted before its acknowledgement is durable": 9,
-    "resolution not recorded": 7,
+    "record deleted before its acknowledgement is durable": 4,
+    "resolution not recorded": 126,
     "closed session reopened": 2,
     "closed session served": 1,
-    "late finisher not fenced": 25,
+    "late finisher not fenced": 13,
     "taken over from the living": 1,
     "unlabelled means not executed": 1,
     "deadline means not executed": 1,
-    "expired always sent anew": 25,
+    "expired always sent anew": 1,
     "final without witnesses": 1,
     "witness accepts conflicts": 1,
     "replay not filtered": 3,
     "witness drops what is not synced": 1,
     "record after reply": 2,
+    "expired means never ran": 149,
+    "item's id redrawn on retry": 1,
+    "batch recorded in part": 19,
+    "intents of a batch in part": 4,
     "late answer to an acknowledged call": 8,
-    "lost means never arrived": 115,
+    "lost means never arrived": 127,
     "witness not frozen": 95,
     "restarted witness believed": 48,
     "answered before a conflict is logged": 123,
