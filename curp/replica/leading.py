@@ -151,11 +151,12 @@ class Leading:
                 f"configuration {self._leader.configuration} is in force, not {configuration}"
             )
         try:
-            serving = drive(change_witnesses(configuration, wanted), self._step)
+            serving = drive(change_witnesses(configuration, wanted), self._step_of_change)
         except Exception as error:
             # Whether the number was taken may not be known. Answering first under the
             # old one again could be in nobody's log, and on no witness that is asked.
-            if self._end is not None:
+            # A leadership that is over has no end: it would be the next one's.
+            if self._end is not None and not self._stopping.is_set():
                 self._end(Deposed(f"the witness list may have changed: {error}"))
             raise
         _log.info(
@@ -166,6 +167,11 @@ class Leading:
             wanted=list(wanted),
         )
         return serving
+
+    def _step_of_change(self, step: Any) -> Any:
+        if self._stopping.is_set():
+            raise NotLeader("the leadership is over")
+        return self._step(step)
 
     def _next_number(self, step: NextNumber) -> int:
         """Take the next number between two appends and two renewals."""
@@ -206,14 +212,18 @@ class Leading:
         """Begin a new number with the wanted list: a witness forgot what it held, or is back.
 
         Unless another number than ``configuration``, under which that was found, is in
-        force by now: its list may be another one, and its witnesses began anew.
+        force by now: its list may be another one, and its witnesses began anew. Or is about
+        to come into force, which is not waited for: the leadership might be over meanwhile.
         """
+        if not self._changing.acquire(blocking=False):
+            return
         try:
-            with self._changing:
-                if self.listed.configuration == configuration:
-                    self._put_in_force(self.listed.wanted, configuration)
+            if self.listed.configuration == configuration:
+                self._put_in_force(self.listed.wanted, configuration)
         except (LogError, RiflError, RuntimeError) as error:
             _log.warning("witnesses_not_changed", error=str(error))
+        finally:
+            self._changing.release()
 
     # -- housekeeping ---------------------------------------------------------------------
 

@@ -144,9 +144,9 @@ class RoleStore(EmbeddedStore):
             self._leader_address = ""
 
     def changed(self, configuration: int, *, witnessed: bool) -> None:
-        """Go on under that number."""
+        """Go on under that number, unless it is one of an earlier leadership."""
         with self._lock:
-            if self._places is not None:
+            if self._places is not None and configuration >= self._places.leader.configuration:
                 self._places.changed(configuration, witnessed=witnessed)
 
     def step_down(self) -> None:

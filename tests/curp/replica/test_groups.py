@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -221,6 +223,47 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
         assert client.mark(client.deposit("b", "bob", 3, configuration=number)) == str(number + 1)
         assert client.record(second, "c", "carol", 4, configuration=number + 1) == "ACCEPTED"
         assert client.mark(client.deposit("c", "carol", 4, configuration=number + 1)) == ""
+
+
+class _SlowToPublish:
+    """An engine whose next write of metadata waits until it is told to go on."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self._engine = engine
+        self.armed = False
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def put_metadata(self, *arguments: Any, **keywords: Any) -> None:
+        if self.armed:
+            self.armed = False
+            self.reached.set()
+            self.go_on.wait(60)
+        self._engine.put_metadata(*arguments, **keywords)
+
+
+def test_a_change_that_outlives_its_leadership_costs_the_next_one_nothing(witness: str) -> None:
+    """What it finds refused ended with its own leadership (invariants 4 and 11)."""
+    log = MemoryLog()
+    engine = _SlowToPublish(log.engine())
+    with replica(engine, witnesses=[witness]) as running:
+        client, number = _registered(running)
+        engine.armed = True
+        with grpc.insecure_channel(running.address) as channel:
+            request = pb.ChangeWitnessesRequest(witnesses=[witness], configuration=number)
+            change = curp_pb2_grpc.GroupStub(channel).ChangeWitnesses.future(request, timeout=60)
+            assert engine.reached.wait(60)
+            until(lambda: _take(log, log.engine()), "the number is taken")
+            until(lambda: running.replica.role != "leader", "it finds out")
+            running.until_leading()
+            leads = client.configuration().configuration
+            engine.go_on.set()
+            assert change.exception(timeout=60) is not None
+        assert client.deposit("after", "alice", 2, configuration=leads).ok
+        assert client.configuration().configuration == leads
 
 
 def test_a_witness_that_restarted_is_listed_under_a_new_number(tmp_path: Path) -> None:
