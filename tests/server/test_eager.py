@@ -124,3 +124,78 @@ async def test_it_can_be_cancelled_itself() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert task.cancelled()
+
+
+async def test_a_cancellation_asked_for_in_the_first_step_comes_at_its_first_wait() -> None:
+    """A task that cancels itself is cancelled where it next waits, and can catch it there."""
+
+    async def work() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            task.uncancel()
+            return "caught"
+        return "not reached"
+
+    assert await asyncio.shield(start_task(work())) == "caught"
+
+
+async def test_a_cancellation_asked_for_just_before_the_end_ends_it_as_cancelled() -> None:
+    """As any task's: what cancels itself and then returns was cancelled."""
+
+    async def work() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "too late"
+
+    task = start_task(work())
+    await asyncio.sleep(0)
+    assert task.cancelled()
+
+
+async def test_it_ends_as_cancelled_where_its_first_step_raises_that() -> None:
+    """A CancelledError of the coroutine's own cancels the task and not who started it."""
+
+    async def work() -> None:
+        raise asyncio.CancelledError
+
+    task = start_task(work())
+    assert task.cancelled()
+    assert asyncio.current_task() is not task
+
+
+async def test_what_ends_the_process_goes_through_and_is_kept() -> None:
+    """A SystemExit of the first step is raised at once, with the caller's task in its place."""
+    started: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        started.append(task)
+        raise SystemExit(3)
+
+    outer = asyncio.current_task()
+    with pytest.raises(SystemExit):
+        start_task(work())
+    assert asyncio.current_task() is outer
+    assert isinstance(started[0].exception(), SystemExit)
+
+
+async def test_who_asked_in_the_first_step_is_told_of_the_end() -> None:
+    """A callback added from inside is called, whether or not the coroutine waited."""
+    told: list[str] = []
+
+    async def work(wait: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: told.append(f"waited {wait}"))
+        if wait:
+            await asyncio.sleep(0)
+
+    await asyncio.gather(start_task(work(False)), start_task(work(True)))
+    await asyncio.sleep(0)
+    assert sorted(told) == ["waited False", "waited True"]
