@@ -6,14 +6,16 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import redis
 
 from lease_server.log import get_logger
-from rifl.stores.redis.address import RedisAddress
+from rifl.stores.redis.address import RedisAddress, Topology
 from rifl.stores.redis.clients import Clients
 from rifl.stores.redis.keys import sweep_keys
+from rifl.stores.redis.line import AioLine, Line
 from rifl.stores.redis.pipelines import Sent, rounds
 from rifl.stores.redis.scripts import Script
 from rifl.stores.redis.steps import steps_of
@@ -36,6 +38,13 @@ _NOT_KEPT = -1
 _NOT_COMPARED = -2
 
 
+class _OfLoop(NamedTuple):
+    """What the tasks of an event loop meet at, and the connection they share."""
+
+    together: AioTogether
+    line: AioLine | None
+
+
 class RedisBackend:
     """``Backend`` over Redis.
 
@@ -56,8 +65,11 @@ class RedisBackend:
         self._stopped = ""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
-        self._together = Together(self._ask, self.ask_all)
-        self._aio_together: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AioTogether] = (
+        # Calls have a connection of their own, where it is always to the same server.
+        self._has_line = address.topology is Topology.SERVER
+        self._line = Line(clients.blocking.connection_pool) if self._has_line else None
+        self._together = Together(self._ask_alone, self._ask_together)
+        self._aio_together: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -74,11 +86,39 @@ class RedisBackend:
         if not isinstance(request, _TOGETHER) or self.clustered:
             return await self._ask_async(request)
         loop = asyncio.get_running_loop()
-        together = self._aio_together.get(loop)
-        if together is None:
-            together = AioTogether(self._ask_async, self.ask_all_async)
-            self._aio_together[loop] = together
-        return await together.ask(request)
+        mine = self._aio_together.get(loop)
+        if mine is None:
+            mine = self._aio_together[loop] = self._of_loop()
+        return await mine.together.ask(request)
+
+    def _of_loop(self) -> _OfLoop:
+        if not self._has_line:
+            return _OfLoop(AioTogether(self._ask_async, self.ask_all_async), None)
+        line = AioLine(self.clients.awaiting().connection_pool)
+
+        async def ask_together(requests: Sequence[Any]) -> list[Any]:
+            return await self._all_async(requests, partial(self._exchange_async, line))
+
+        async def ask_alone(request: Any) -> Any:
+            (reply,) = await ask_together([request])
+            if isinstance(reply, BackendError):
+                raise reply
+            return reply
+
+        return _OfLoop(AioTogether(ask_alone, ask_together), line)
+
+    def _ask_alone(self, request: Any) -> Any:
+        if self._line is None:
+            return self._ask(request)
+        (reply,) = self._ask_together([request])
+        if isinstance(reply, BackendError):
+            raise reply
+        return reply
+
+    def _ask_together(self, requests: Sequence[Any]) -> list[Any]:
+        if self._line is None:
+            return self.ask_all(requests)
+        return self._all(requests, self._exchange)
 
     def _ask(self, request: Any) -> Any:
         steps = steps_of(request)
@@ -102,20 +142,35 @@ class RedisBackend:
         """Carry out requests in one pipeline; one by one on a cluster."""
         if self.clustered:
             return [_reply(self.ask, request) for request in requests]
-        steps = rounds(requests, self.invocation, self._accept)
+        return self._all(requests, self._pipelined)
+
+    def _pipelined(self, sent: Sent) -> list[Any]:
         client = self.clients.blocking
+        with self.clients.room():
+            replies: list[Any] = _pipeline(client, sent).execute(raise_on_error=False)
+            if left := _without_script(sent, replies):
+                for script in {sent[at][0] for at in left}:
+                    client.script_load(script.text)
+                again = _pipeline(client, [sent[at] for at in left])
+                _put(replies, left, again.execute(raise_on_error=False))
+        return replies
+
+    def _exchange(self, sent: Sent) -> list[Any]:
+        replies = self._line.exchange(sent)  # type: ignore[union-attr]  # asked by who has one
+        if left := _without_script(sent, replies):
+            for script in {sent[at][0] for at in left}:
+                self.clients.blocking.script_load(script.text)
+            again = [sent[at] for at in left]
+            _put(replies, left, self._line.exchange(again))  # type: ignore[union-attr]
+        return replies
+
+    def _all(self, requests: Sequence[Any], carry: Callable[[Sent], list[Any]]) -> list[Any]:
+        steps = rounds(requests, self.invocation, self._accept)
         try:
             sent = next(steps)
             while True:
                 self._check()
-                with self.clients.room():
-                    replies = _pipeline(client, sent).execute(raise_on_error=False)
-                    if left := _without_script(sent, replies):
-                        for script in {sent[at][0] for at in left}:
-                            client.script_load(script.text)
-                        again = _pipeline(client, [sent[at] for at in left])
-                        _put(replies, left, again.execute(raise_on_error=False))
-                sent = steps.send(replies)
+                sent = steps.send(carry(sent))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         except BackendError as error:
@@ -127,20 +182,36 @@ class RedisBackend:
         """The same on the running event loop."""
         if self.clustered:
             return [await _reply_async(self.ask_async, request) for request in requests]
-        steps = rounds(requests, self.invocation, self._accept)
+        return await self._all_async(requests, self._pipelined_async)
+
+    async def _pipelined_async(self, sent: Sent) -> list[Any]:
         client = self.clients.awaiting()
+        async with self.clients.room_awaiting():
+            replies: list[Any] = await _pipeline(client, sent).execute(raise_on_error=False)
+            if left := _without_script(sent, replies):
+                for script in {sent[at][0] for at in left}:
+                    await client.script_load(script.text)
+                again = _pipeline(client, [sent[at] for at in left])
+                _put(replies, left, await again.execute(raise_on_error=False))
+        return replies
+
+    async def _exchange_async(self, line: AioLine, sent: Sent) -> list[Any]:
+        replies = await line.exchange(sent)
+        if left := _without_script(sent, replies):
+            for script in {sent[at][0] for at in left}:
+                await self.clients.awaiting().script_load(script.text)
+            _put(replies, left, await line.exchange([sent[at] for at in left]))
+        return replies
+
+    async def _all_async(
+        self, requests: Sequence[Any], carry: Callable[[Sent], Awaitable[list[Any]]]
+    ) -> list[Any]:
+        steps = rounds(requests, self.invocation, self._accept)
         try:
             sent = next(steps)
             while True:
                 self._check()
-                async with self.clients.room_awaiting():
-                    replies = await _pipeline(client, sent).execute(raise_on_error=False)
-                    if left := _without_script(sent, replies):
-                        for script in {sent[at][0] for at in left}:
-                            await client.script_load(script.text)
-                        again = _pipeline(client, [sent[at] for at in left])
-                        _put(replies, left, await again.execute(raise_on_error=False))
-                sent = steps.send(replies)
+                sent = steps.send(await carry(sent))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         except BackendError as error:
@@ -172,6 +243,11 @@ class RedisBackend:
         self._closing.set()
         if self._listener is not None:
             self._listener.join(_SUBSCRIBE_TIMEOUT_S)
+        if self._line is not None:
+            self._line.close()
+        for loop, mine in list(self._aio_together.items()):
+            if mine.line is not None:
+                mine.line.close(loop)
         self.clients.close()
 
     # -- scripts ------------------------------------------------------------------------

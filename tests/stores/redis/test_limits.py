@@ -6,8 +6,10 @@ from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
+from rifl.core.verdict import Verdict
 from tests.stores.hostile import Hostile
 from tests.stores.limits import Limits
+from tests.stores.redis.replica import call
 from tests.stores.redis.servers import ClusterServers, RedisServer, SentinelServer
 
 _PLACES = 3
@@ -22,7 +24,20 @@ def cluster(tmp_path_factory):
 
 
 class TestServer(Limits):
-    """``redis://``: redis-py's pool waits."""
+    """``redis://``: redis-py's pool waits, and calls need none of its connections."""
+
+    # Of calls that wait for a connection.
+    test_callers_are_told_that_nothing_was_executed = None
+    test_the_same_on_an_event_loop = None
+
+    def test_without_a_connection_nothing_has_run(self, replicas, narrow):
+        """Calls have a connection of their own: what else is asked holds none of them up (§9)."""
+        one = replicas(narrow)
+        client = one.client()
+        running = one.begin(call(client, 1))
+        with self.taken(one.store):
+            assert one.claim(call(client, 2)).verdict is Verdict.NEW
+            assert one.finish(running) is None
 
     def taken(self, store):
         """All but the one that listens."""
@@ -30,14 +45,6 @@ class TestServer(Limits):
         pool = store._redis.clients.blocking.connection_pool
         for _ in range(_PLACES - 1):
             stack.callback(pool.release, pool.get_connection())
-        return stack
-
-    async def taken_awaiting(self, store):
-        """All: nobody listens on a loop."""
-        stack = AsyncExitStack()
-        pool = store._redis.clients.awaiting().connection_pool
-        for _ in range(_PLACES):
-            stack.push_async_callback(pool.release, await pool.get_connection())
         return stack
 
 
