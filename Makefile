@@ -86,11 +86,11 @@ postgresql:
 	  fi; \
 	fi
 
-# The model's checker.
+# The model's checker, and the C compiler that it and wrong wall clocks need.
 spin:
-	@if ! command -v spin >/dev/null; then \
+	@if ! command -v spin >/dev/null || ! command -v cc >/dev/null; then \
 	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	    echo "Installing Debian's spin ..."; \
+	    echo "Installing Debian's spin and gcc ..."; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq spin gcc libc6-dev >/dev/null; \
 	  else \
 	    echo "The model needs spin and a C compiler; on Debian and Ubuntu: apt-get install spin gcc" >&2; \
