@@ -226,6 +226,14 @@ class RoleStore(EmbeddedStore):
             self.work.notify_all()
         return pending
 
+    def wait_synced(self, lsn: int | None = None) -> None:
+        """Block until the log has everything placed so far; with ``lsn``, up to that one.
+
+        Raises ``Deposed``.
+        """
+        if (pending := self.synced(lsn)) is not None:
+            pending.wait()
+
     def committed_batch(self, batch: Batch, tail: int) -> None:
         """Take that a batch is in the log: settle its attempts, and answer who waits.
 

@@ -77,8 +77,7 @@ class Snapshots:
             self._turn = self._store.exclusively(_TURN_S)
             return self._turn is not None
         if isinstance(step, Sync):
-            if (pending := self._store.synced(step.lsn)) is not None:
-                pending.wait()
+            self._store.wait_synced(step.lsn)
             return None
         if isinstance(step, Copy):
             return self._copy()

@@ -217,7 +217,7 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
                 )
         # A collection under the old number found that its witness is another's by now: the
         # leader would list the old witnesses again, and does not.
-        running.replica._desk.leading._relist(number)
+        running.replica._desk.leading._relisting.again(number)
         assert list(running.replica.configuration().witnesses) == [second]
         assert running.replica.configuration().configuration == number + 1
         assert client.mark(client.deposit("b", "bob", 3, configuration=number)) == str(number + 1)
