@@ -157,8 +157,7 @@ class Leadership:
         if self.over or self._relisting is None or self._compacting is None:
             return
         self._process.after(_HOUSE_S, self._keep_house)
-        self._relisting.refresh_secrets()
-        self._relisting.look()
+        self._relisting.keep_up()
         if self._compacting.due():
             self._compacting.begin()
 
@@ -209,7 +208,7 @@ class Leadership:
             return
         replica.authority.lead(authority)
         replica.store.open(authority)
-        self._relisting = Relisting(replica, self, TERM_S)
+        self._relisting = Relisting(replica, self, witnesses, TERM_S)
         self._compacting = Compacting(
             replica,
             self._is_over,

@@ -8,14 +8,13 @@ from typing import Any, Protocol
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
 from chaos.sim.witness import GROUP
 from curp.core.recovery import WitnessList
-from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses, left_out
+from curp.core.upkeep import Upkeep
+from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
 from curp.replica.metadata import LIST_KEY
 from curp.wire import secrets_to_message, witness_list_to_bytes
 from rifl.core.errors import NotLeader
 
 __all__ = ["Relisted", "Relisting"]
-
-_LOOK_S = 1.0
 
 
 class Relisted(Protocol):
@@ -23,7 +22,6 @@ class Relisted(Protocol):
 
     configuration: int
     over: bool
-    listed: WitnessList | None
 
     def serve(self, listed: WitnessList) -> None:
         """Go on under that list."""
@@ -35,13 +33,14 @@ class Relisted(Protocol):
 class Relisting(Steps):
     """What ``Leading`` does with its list, as events of one leadership."""
 
-    def __init__(self, replica: Shell, leadership: Relisted, term_s: float) -> None:
+    def __init__(
+        self, replica: Shell, leadership: Relisted, listed: WitnessList, term_s: float
+    ) -> None:
         super().__init__(replica, lambda: leadership.over)
         self._leadership = leadership
         self._term_s = term_s
         self._changing = False
-        self._look_again_at = replica.process.clock() + _LOOK_S
-        self._secrets = replica.state.secrets
+        self._upkeep = Upkeep(listed, replica.state.secrets, replica.process.clock())
         self.table |= {
             HoldBack: self._hold_back,
             NextNumber: self._next_number,
@@ -60,39 +59,31 @@ class Relisting(Steps):
 
     def relist(self, configuration: int) -> None:
         """Begin a new number with the wanted list: a witness forgot, or is back."""
-        if self._leadership.listed is not None:
-            self.change(self._leadership.listed.wanted, configuration)
+        wanted = self._upkeep.again(configuration)
+        if wanted is not None:
+            self.change(wanted, configuration)
 
-    def look(self) -> None:
-        """List those anew that could not be started, and answer by now."""
-        listed, now = self._leadership.listed, self.replica.process.clock()
-        if listed is None or now < self._look_again_at or not (missing := left_out(listed)):
-            return
-        self._look_again_at = now + _LOOK_S
+    def keep_up(self) -> None:
+        """Look after those that were left out, and tell those that serve of new secrets."""
+        replica, upkeep = self.replica, self._upkeep
+        listed, secrets = upkeep.listed, replica.state.secrets
+        for address in upkeep.to_tell(secrets):
+            replica.witness(address).start(
+                replica.process,
+                GROUP,
+                listed.configuration,
+                secrets_to_message(secrets),
+                replica.machine.conflicts(),
+                lambda accepted: None,
+                refresh=True,
+            )
 
         def answered(anything: bool) -> None:
             if anything:
                 self.relist(listed.configuration)
 
-        for address in missing:
-            self.replica.witness(address).status(self.replica.process, answered)
-
-    def refresh_secrets(self) -> None:
-        """Tell the witnesses the secrets that are valid now."""
-        replica, listed = self.replica, self._leadership.listed
-        if listed is None or replica.state.secrets == self._secrets:
-            return
-        self._secrets = replica.state.secrets
-        for address in listed.witnesses:
-            replica.witness(address).start(
-                replica.process,
-                GROUP,
-                listed.configuration,
-                secrets_to_message(self._secrets),
-                replica.machine.conflicts(),
-                lambda accepted: None,
-                refresh=True,
-            )
+        for address in upkeep.missing(replica.process.clock()):
+            replica.witness(address).status(replica.process, answered)
 
     def _changed(self, listed: WitnessList) -> None:
         self._changing = False
@@ -133,4 +124,5 @@ class Relisting(Steps):
         return number
 
     def _serve(self, step: Serve, drive: Drive) -> None:
+        self._upkeep.listed = step.witnesses
         self._leadership.serve(step.witnesses)
