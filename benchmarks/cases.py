@@ -117,6 +117,7 @@ def _sqlite() -> Iterator[Case]:
         ("idempotent", "one commit", 0.80),
         ("plain", "two commits", 0.65),
         ("atomic", "its own commit", 0.80),
+        ("shared", "atomic, one commit for many", 0.80),
     ):
         for callers in _CALLERS:
             targets = Targets(

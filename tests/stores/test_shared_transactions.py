@@ -21,7 +21,9 @@ from rifl.core.later import Later
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores import WrongDatabase
+from rifl.stores.sqlite import journal, sharing, turns
 from rifl.stores.sqlite.journal import Entry, Journal
+from rifl.stores.sqlite.turns import Group
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
 from tests.helpers.waiting import until
@@ -106,8 +108,9 @@ class _Calls:
 
 
 @pytest.fixture
-def calls(place: _Place) -> Iterator[_Calls]:
-    """A store over the file."""
+def calls(place: _Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Calls]:
+    """A store over the file, whose transactions do not end for their age."""
+    monkeypatch.setattr(turns, "OPEN_S", 60.0)
     calls = _Calls(place)
     yield calls
     calls.opened.close()
@@ -173,18 +176,23 @@ def test_a_block_ends_when_its_effects_are_durable(calls: _Calls, place: _Place)
         assert calls.end(attempt) == FIRST
 
 
-def test_who_comes_together_is_waited_for(calls: _Calls, pool: ThreadPoolExecutor) -> None:
+def test_who_comes_together_is_waited_for(
+    calls: _Calls, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Callers that shared a commit share the next one, though none waits for a turn (§6)."""
+    # Longer than any pause of this machine's: only the last to come ends the wait.
+    monkeypatch.setattr(sharing, "QUIET_S", 60.0)
+    monkeypatch.setattr(turns, "LONGEST_S", 60.0)
     attempts, release = held(calls, pool, 8)
     for future in release():
         future.result()
-    groups: set[int] = set()
+    groups: set[Group] = set()
     for _ in range(5):
         attempts = [calls.begin() for _ in range(8)]
         for future in [pool.submit(calls.act, attempt) for attempt in attempts]:
             future.result()
-        groups.update(id(attempt.shared.group) for attempt in attempts)  # type: ignore[union-attr]
-    assert len(groups) < 20
+        groups.update(attempt.shared.group for attempt in attempts)  # type: ignore[union-attr]
+    assert len(groups) == 5
 
 
 def test_a_handler_that_raises_undoes_its_own_part_only(
@@ -550,6 +558,23 @@ def test_the_journal_has_its_turn_too(
     assert len(place.effects()) == 3
 
 
+def test_a_handler_that_does_not_end_holds_no_plain_call_up_for_ever(
+    calls: _Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file cannot be written meanwhile: refused by type, and tried again (§3)."""
+    monkeypatch.setattr(journal, "LONGEST_WAIT_S", 0.05)
+    holder, late = calls.begin(), calls.opened.claim(call(calls.client, 100), PLAIN).attempt
+    running = calls.begin(PLAIN)
+    with calls.enter(holder) as connection:
+        with pytest.raises(StoreUnavailable, match="too long"):
+            wait(calls.store.start(late))
+        with pytest.raises(RecordPending, match="too long"):
+            wait(calls.store.finish(running, FIRST))
+        calls.store.record_in(holder, FIRST, connection)
+    until(lambda: calls.opened.claim(running.call).verdict.name == "COMPLETED", "it is written")
+    assert calls.end(holder) == FIRST
+
+
 def test_the_journal_is_not_starved(calls: _Calls, pool: ThreadPoolExecutor) -> None:
     """Handlers that come without end do not keep acknowledgements from the disk (§4)."""
     stop = threading.Event()
@@ -750,7 +775,7 @@ def test_a_turn_that_does_not_come_within_the_deadline_is_not_executed(
     ):
         assert client.call(METHOD, b"first", 1).ok
         shared = dedup._store._main.shared  # type: ignore[attr-defined]  # SQLite's
-        assert shared.alone()
+        assert shared.alone(1.0)
         assert not client.call(METHOD, b"second", 2, timeout=0.3).ok
         until(lambda: not shared._turns._waiting, "it gave up")
         shared.released()

@@ -77,6 +77,7 @@ class Database:
         self._reader_lock = threading.Lock()
         self._journal: Journal | None = None
         self._shared: SharedTransactions | None = None
+        self._on_commit: Callable[[int, float, Exception | None], None] | None = None
         self._shared_lock = threading.Lock()
 
     def start(
@@ -85,6 +86,7 @@ class Database:
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         """Start the journal: rows are written by it alone from now on."""
+        self._on_commit = on_commit
         self._journal = self._medium.journal(
             self._writer, on_health, self.path.name, self.incarnation, on_commit
         )
@@ -108,6 +110,7 @@ class Database:
                         stopped=lambda: journal.stopped,
                         stop=journal.stop_for,
                         read=self.read,
+                        on_commit=self._on_commit,
                     )
         return self._shared
 

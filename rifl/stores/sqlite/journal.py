@@ -13,6 +13,7 @@ from lease_server.log import get_logger
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.gathering import LONGEST_S, QUIET_S, Gathering
 from rifl.stores.sqlite.statements import MOST_AT_ONCE, Statement
+from rifl.stores.sqlite.turns import LONGEST_WAIT_S
 
 if TYPE_CHECKING:
     from rifl.stores.sqlite.sharing import SharedTransactions
@@ -27,6 +28,7 @@ _LAST_RETRY_S = 1.0
 _RIDING_ACKNOWLEDGEMENTS = 64
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
+_HELD = "a handler has kept its turn in the shared transaction for too long"
 _OWNER = "SELECT value FROM rifl_meta WHERE name='incarnation'"
 _INSERT, _INSERT_ALONE = (
     "INSERT INTO rifl_call VALUES",
@@ -316,11 +318,11 @@ class Journal:
 
     def _carry_out(self) -> bool:
         """Commit, for one who has taken the lead, and leave it; False if that was the last."""
-        shared = self.shared
-        if shared is not None:
-            shared.alone()
+        shared, refused = self.shared, None
+        if shared is not None and not shared.alone(LONGEST_WAIT_S):
+            shared, refused = None, sqlite3.OperationalError(_HELD)
         try:
-            return self._write(self._take())
+            return self._write(self._take(), refused)
         finally:
             if shared is not None:
                 shared.released()
@@ -351,11 +353,16 @@ class Journal:
                 noted, self._acknowledged = self._acknowledged, noted
             return _Round(batch, noted, self._closing)
 
-    def _write(self, taken: _Round) -> bool:
-        """Commit a round and tell who waits for it; False if it was the last."""
+    def _write(self, taken: _Round, refused: sqlite3.Error | None = None) -> bool:
+        """Commit a round and tell who waits for it; False if it was the last.
+
+        ``refused``: why it cannot be committed now.
+        """
         batch, noted, closing = taken
         failing = self._failing
-        if self._on_commit is None:
+        if refused is not None:
+            error: Exception | None = refused
+        elif self._on_commit is None:
             error = self._commit(batch, noted, probe=failing)
         else:
             began = time.perf_counter()

@@ -26,13 +26,11 @@ from rifl.core.record import CompletionRecord
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.gathering import QUIET_S
 from rifl.stores.sqlite.lent import LentConnection, guard
-from rifl.stores.sqlite.turns import Group, Next, Turns
+from rifl.stores.sqlite.turns import LONGEST_WAIT_S, Group, Next, Turns
 
 __all__ = ["AioSharedTransaction", "SharedTransaction", "SharedTransactions", "Turn"]
 
 _log = get_logger("rifl.store")
-# Who is not given a turn for so long is refused: nothing of it ran.
-_LONGEST_WAIT_S = 10.0
 # Those that gather and one that begins or commits; gathering ends by itself.
 _THREADS = 4
 
@@ -40,8 +38,9 @@ _THREADS = 4
 class SharedTransactions:
     """The transactions of one file, one after the other; see the module.
 
-    ``stopped`` tells why nothing may be written any more, ``stop`` is told of a
-    failed fsync, ``read`` reads a record. Thread-safe.
+    ``stopped`` tells why nothing may be written any more, ``stop`` hears of a failed
+    commit and tells whether that is for good, ``read`` reads a record, ``on_commit``
+    hears the number of handlers of each commit, its seconds and its error. Thread-safe.
 
     A crash leaves of one transaction all calls' effects and records, or none.
     """
@@ -53,8 +52,10 @@ class SharedTransactions:
         stopped: Callable[[], Exception | None],
         stop: Callable[[Exception], bool],
         read: Callable[[Call], CompletionRecord | None],
+        on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         self._connect = connect
+        self._on_commit = on_commit
         self._stopped = stopped
         self._stop = stop
         self._read = read
@@ -71,10 +72,10 @@ class SharedTransactions:
 
     # -- for the journal -----------------------------------------------------------------
 
-    def alone(self, limit_s: float = -1) -> bool:
+    def alone(self, limit_s: float) -> bool:
         """Wait for the file, outside any handlers' transaction; ``released`` gives it back.
 
-        False if it did not come in time; -1: it always does.
+        False if it did not come in time.
         """
         waiter = Pending()
         with self._lock:
@@ -223,7 +224,7 @@ class SharedTransactions:
     def close(self) -> None:
         """Commit what is open and let the connection go, unless a handler does not end."""
         self._closed = True
-        if self.alone(_LONGEST_WAIT_S):
+        if self.alone(LONGEST_WAIT_S):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
@@ -240,19 +241,19 @@ class SharedTransactions:
     def _end(self, group: Group) -> None:
         """Commit, and tell the handlers; the file is still whose it was."""
         connection: Any = self._connection
+        began = time.perf_counter()
         self._ours(True)
         try:
-            if group.error is None and (stopped := self._stopped()) is not None:
-                group.error = stopped
+            if group.error is None:
+                group.error = self._stopped()
             if group.error is None and not connection.in_transaction:
                 group.error = sqlite3.OperationalError("the transaction was rolled back")
             if group.error is None:
                 connection.commit()
         except sqlite3.Error as error:
             _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
-            group.error = error
-            # Else it is certain that it is undone: it is rolled back here.
-            group.unknown = self._stop(error)
+            # Unless nobody can know, it is certain that it is undone: see below.
+            group.error, group.unknown = error, self._stop(error)
         finally:
             try:
                 if connection.in_transaction:
@@ -260,9 +261,11 @@ class SharedTransactions:
             except sqlite3.Error as error:
                 _log.warning("store_rollback_failed", error=str(error))
             self._ours(False)
-        with self._lock:
-            self._turns.closed(group)
-        group.done.succeed()
+            with self._lock:
+                self._turns.closed(group)
+            group.done.succeed()
+        if self._on_commit is not None:
+            self._on_commit(group.handlers, time.perf_counter() - began, group.error)
 
     def outcome(self, turn: Turn) -> CompletionRecord | None:
         """Return the record a turn left, None if none; its transaction has ended.
@@ -323,9 +326,9 @@ class _Part:
     ) -> None:
         self._of = of
         self._attempt = attempt
-        self._limit_s = _LONGEST_WAIT_S
+        self._limit_s = LONGEST_WAIT_S
         if remaining_s is not None:
-            self._limit_s = min(max(0.0, remaining_s), _LONGEST_WAIT_S)
+            self._limit_s = min(max(0.0, remaining_s), LONGEST_WAIT_S)
         self._turn: Turn
 
     def _begin(self) -> None:

@@ -8,11 +8,13 @@ import enum
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.gathering import LONGEST_S, Gathering
 
-__all__ = ["MOST_HANDLERS", "OPEN_S", "Group", "Next", "Turns"]
+__all__ = ["LONGEST_WAIT_S", "MOST_HANDLERS", "OPEN_S", "Group", "Next", "Turns"]
 
 # A transaction takes no further handlers after so many, and after this.
 MOST_HANDLERS = 64
 OPEN_S = 0.05
+# Whose turn has not come by then gives up: a handler does not end.
+LONGEST_WAIT_S = 10.0
 
 
 class Next(enum.Enum):
