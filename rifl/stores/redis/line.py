@@ -27,9 +27,11 @@ def packed(sent: Sent) -> bytes:
     for script, parts in sent:
         pieces.append(_head(script, len(parts)))
         for part in parts:
-            data = part.encode() if type(part) is str else part
-            if type(data) is not bytes:
-                data = b"%d" % data
+            data: Any = part
+            if type(part) is str:
+                data = part.encode()
+            elif type(part) is not bytes:
+                data = b"%d" % part
             pieces.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(pieces)
 

@@ -42,9 +42,14 @@ local function reply(status, ...)
   return tell(status, ...)
 end
 
+-- One time for all of a script.
+local known_ms
 local function now_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  if not known_ms then
+    local time = redis.call('TIME')
+    known_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  end
+  return known_ms
 end
 
 local function renew(row_length)
@@ -57,7 +62,10 @@ end
 -- replicas that wait for it hear of it.
 local function ended(member, attempt)
   redis.call('HDEL', RUN, member)
-  redis.call('DEL', base .. 'try:' .. member)
+  -- Only an atomic attempt has one.
+  if attempt.k ~= 'plain' and attempt.k ~= 'idempotent' then
+    redis.call('DEL', base .. 'try:' .. member)
+  end
   for _, owner in ipairs(attempt.w) do
     redis.call('PUBLISH', global .. 'wake:' .. owner, attempt.t)
   end
