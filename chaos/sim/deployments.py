@@ -19,11 +19,12 @@ from rifl.core.record import CompletionRecord
 from rifl.stores.memory import MemoryStore
 from rifl.stores.sqlite.store import SqliteStore
 
-__all__ = ["Deployment", "MemoryDeployment", "SqliteDeployment"]
+__all__ = ["KEYS", "Deployment", "MemoryDeployment", "SqliteDeployment"]
 
 # So that a block is used up now and then.
 _ID_BLOCK = 4
-_KEYS = KeyBounds(retention_s=None)
+# Longer than any copy of a call is under way, and any retry of one.
+KEYS = KeyBounds(retention_s=50.0)
 
 
 class Deployment(Protocol):
@@ -83,7 +84,7 @@ class _OpenedMemory:
             id_block=_ID_BLOCK,
         )
         self.store.bind(
-            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=_KEYS
+            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=KEYS
         )
 
     def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
@@ -154,7 +155,7 @@ class _OpenedSqlite:
             id_block=_ID_BLOCK,
         )
         self.store.bind(
-            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=_KEYS
+            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=KEYS
         )
         self._handlers = disk.connect()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from random import Random
 from typing import Any
 
+from chaos.sim.deployments import KEYS
 from chaos.sim.faults import Fault, PlannedFault
 from chaos.sim.loop import Process
 from chaos.sim.schedule import Setting
@@ -18,7 +19,7 @@ from chaos.sim.world import World
 from lease_server.shared import SharedAuthority
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError, StaleRpc
-from rifl.core.policy import KeyBounds, Kind
+from rifl.core.policy import Kind
 from rifl.core.record import CompletionRecord
 from rifl.stores.shared.attempts import SharedAttempt
 from rifl.stores.shared.backend import BackendError, WentBackwards
@@ -159,7 +160,7 @@ class _OpenedReplica:
             POLICIES,
             clock=process.clock,
             window=setting.window,
-            key_bounds=KeyBounds(retention_s=None),
+            key_bounds=KEYS,
         )
 
     def commit(self, attempt: Attempt, record: CompletionRecord) -> None:

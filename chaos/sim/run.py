@@ -14,6 +14,7 @@ from chaos.sim.deployments import Deployment, MemoryDeployment, SqliteDeployment
 from chaos.sim.faults import ALL, LEADER, Coverage, Fault, PlannedFault, Point
 from chaos.sim.group import GroupDeployment
 from chaos.sim.network import Weather
+from chaos.sim.plain_caller import PlainCaller
 from chaos.sim.replicas import ReplicasDeployment
 from chaos.sim.schedule import PlannedCall, Schedule
 from chaos.sim.server import Server
@@ -99,6 +100,9 @@ class _Run:
         for server in self.servers:
             server.start()
         self._dice = dice
+        self._callers: list[PlainCaller] = []
+        # Their own, so that schedules without them stay what they were.
+        self._callers_dice = Random(f"callers {schedule.seed}")  # noqa: S311 - repeatable, not secret
         self._by_session: dict[tuple[int, str], Client] = {}
         self.clients: list[Client] = []
         if schedule.kind != "spark":
@@ -141,6 +145,9 @@ class _Run:
             for exchange in client.outstanding:
                 number = exchange.planned.number
                 world.problems.append(f"stuck: call {number} of {client.name} never ends")
+        for caller in self._callers:
+            if not caller.ended:
+                world.problems.append(f"stuck: call {caller.planned.number} by its key never ends")
         until = loop.now + _AFTERMATH_S
         while loop.now < until and self._unsettled():
             loop.run(min(loop.now + 0.5, until))
@@ -151,6 +158,11 @@ class _Run:
         world.over = True
 
     def _call(self, planned: PlannedCall) -> None:
+        if planned.plain:
+            servers = self.schedule.setting.servers
+            self._callers.append(PlainCaller(self.world, planned, servers, self._callers_dice))
+            self._callers[-1].go()
+            return
         self._client(planned.client, planned.session).call(planned)
 
     def _batch(self, calls: list[PlannedCall]) -> None:
@@ -171,7 +183,9 @@ class _Run:
         return client
 
     def _done(self) -> bool:
-        return not any(client.outstanding for client in self.clients)
+        return not any(client.outstanding for client in self.clients) and all(
+            caller.ended for caller in self._callers
+        )
 
     def _unsettled(self) -> bool:
         return self.world.network.copies > 0 or any(server.running() for server in self.servers)

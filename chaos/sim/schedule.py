@@ -19,6 +19,11 @@ _ACTIVE_S = 30.0
 _BATCHES = 6
 # How many schedules have calls that travel together.
 _BATCHED = 0.4
+# And calls by a key in a header: where their records outlive the server's process, and
+# the clock that these are kept by.
+_BY_KEYS = 0.6
+_KEYED = ("sqlite", "replicas")
+_FORGETTING = {Fault.CRASH_DISK, Fault.WALL_JUMP}
 _NETWORK = (
     Fault.LOSS,
     Fault.DELAY,
@@ -167,7 +172,8 @@ class PlannedCall:
     ``work_s``: how long its handler works. ``resolves``: its caller asks later what
     became of it, if it was told that nobody knows. ``key``: the caller's own identity
     for it, in a named session. ``batch``: the calls that have the same number here
-    travel in one RPC; 0 for one that travels alone.
+    travel in one RPC; 0 for one that travels alone. ``plain``: it is made without the SDK,
+    by its key in a header.
     """
 
     number: int
@@ -184,6 +190,7 @@ class PlannedCall:
     session: str = ""
     key: bytes = b""
     batch: int = 0
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +284,10 @@ def draw(kind: str, seed: int) -> Schedule:
     if kind != "curp" and dice.random() < _BATCHED:
         calls = _travel_together(calls, dice)
         faults = _aim_at_batches(faults, dice, setting.servers)
+    if kind in _KEYED and not {fault.fault for fault in faults} & _FORGETTING:
+        dice = Random(f"{kind} {seed} keys")  # noqa: S311 - repeatable, not secret
+        if dice.random() < _BY_KEYS:
+            calls = _by_keys(calls, dice)
     return Schedule(kind, seed, setting, calls, faults, closings)
 
 
@@ -335,6 +346,20 @@ def _travel_together(calls: tuple[PlannedCall, ...], random: Random) -> tuple[Pl
         random.shuffle(batch)
         alone += [replace(call, at=at, deadline_s=deadline_s, batch=number) for call in batch]
     return tuple(sorted(alone, key=lambda call: call.at))
+
+
+def _by_keys(calls: tuple[PlannedCall, ...], random: Random) -> tuple[PlannedCall, ...]:
+    """Have some calls made by a key of their own, now and then by two callers."""
+    made: list[PlannedCall] = []
+    for call in calls:
+        if call.batch or call.op == "read" or random.random() < 0.6:
+            made.append(call)
+            continue
+        call = replace(call, key=b"key %d" % call.number, plain=True)
+        made.append(call)
+        if random.random() < 0.3:
+            made.append(replace(call, at=call.at + 10.0 * random.random() ** 4))
+    return tuple(sorted(made, key=lambda call: call.at))
 
 
 def _aim_at_batches(

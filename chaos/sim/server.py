@@ -34,7 +34,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, HandlerResult, resolve, serve
 from rifl.server.answers import STATUS_CODES, answer_status, refusal_status
 from rifl.server.batches import Batch
-from rifl.server.engine import Engine
+from rifl.server.engine import Engine, KeysFrom
 from rifl.server.outcomes import RESOLUTION, resolution_call, resolution_reply
 from rifl.stores.base import Store
 from rifl.stores.errors import StoreError
@@ -148,6 +148,7 @@ class Server:
             max_aio_waiters=0,
             max_wait_s=10.0,
             peer_property=None,
+            keys_from=KeysFrom.ANYONE,
         )
         self._shell = Shell(process, self._engine)
         if hasattr(store, "fault"):
@@ -565,3 +566,6 @@ class _Context:
 
     def invocation_metadata(self) -> tuple[tuple[str, Any], ...]:
         return self._metadata
+
+    def peer_identities(self) -> None:
+        """Nobody is authenticated here."""

@@ -114,8 +114,9 @@ class SharedData:
         return self._end(request)
 
     def renew(self, client: Client) -> None:
-        """Give a lease its full length again."""
-        client.due = self._clock() + client.length_s
+        """Give a lease its full length again; a namespace has none."""
+        if client.state != "namespace":
+            client.due = self._clock() + client.length_s
 
     def ended(self, client: Client, identity: int | bytes) -> Attempted:
         """Take an attempt out and wake who waits for it."""

@@ -43,6 +43,7 @@ from rifl.core.client_session import ClientSession
 from rifl.core.client_table import ClientTable
 from rifl.core.errors import Deposed, LeaseExpired
 from rifl.core.outcome import Outcome
+from rifl.core.policy import KeyBounds
 from rifl.core.result_tracker import ResultTracker
 from rifl.core.verdict import Verdict
 from rifl.stores.embedded import EmbeddedStore
@@ -221,6 +222,23 @@ def _late_answer_sent() -> AbstractContextManager[Any]:
 def _lost_never_arrived() -> AbstractContextManager[Any]:
     # Once a defect, too.
     return unittest.mock.patch.object(SharedStore, "may_have_run", return_value=False)
+
+
+def _key_let_go_early() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(KeyBounds, "retained_s", return_value=0.5)
+
+
+def _key_let_go_while_it_runs() -> AbstractContextManager[Any]:
+    original = shared_data.SharedData.expire_keys
+
+    def expire_keys(self: Any, lost: bytes, limit: int) -> int:
+        for client in self.clients.values():
+            for key in [each for each in client.running if isinstance(each, bytes)]:
+                self.ended(client, key)
+                self._freed(client, key)
+        return original(self, lost, limit)
+
+    return unittest.mock.patch.object(shared_data.SharedData, "expire_keys", expire_keys)
 
 
 def _expired_never_ran() -> AbstractContextManager[Any]:
@@ -571,6 +589,10 @@ MUTATIONS = (
         "replicas",
         _late_answer_sent,
     ),
+    Mutation("key let go early", "§3: kept for a stated time", "sqlite", _key_let_go_early),
+    Mutation(
+        "key let go while its call runs", "§4: retention", "replicas", _key_let_go_while_it_runs
+    ),
     Mutation("expired means never ran", "§3: only what is known", "replicas", _expired_never_ran),
     Mutation(
         "item's id redrawn on retry", "§3: every attempt, one identity", "memory", _item_redrawn
@@ -687,6 +709,8 @@ MUTATIONS = (
 
 # The first seed of default settings that shows each.
 _SEEDS = {
+    "key let go while its call runs": 1,
+    "key let go early": 3,
     "id redrawn on retry": 1,
     "answer not kept": 1,
     "running call not known": 1,
@@ -697,7 +721,7 @@ _SEEDS = {
     "no intent": 7,
     "intents forgotten": 4,
     "record given up": 41,
-    "record deleted before its acknowledgement is durable": 4,
+    "record deleted before its acknowledgement is durable": 9,
     "resolution not recorded": 126,
     "closed session reopened": 2,
     "closed session served": 1,
@@ -713,9 +737,9 @@ _SEEDS = {
     "record after reply": 2,
     "expired means never ran": 149,
     "item's id redrawn on retry": 1,
-    "batch recorded in part": 19,
+    "batch recorded in part": 23,
     "intents of a batch in part": 4,
-    "late answer to an acknowledged call": 8,
+    "late answer to an acknowledged call": 25,
     "lost means never arrived": 127,
     "witness not frozen": 95,
     "restarted witness believed": 48,

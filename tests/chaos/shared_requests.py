@@ -29,7 +29,7 @@ PEER = b"peer"
 # A renewal may be written late, by a quarter of a term: ages are far from that.
 TERM_S = 100_000.0
 RETENTION_S = 60.0
-AGES_S = (1.5, 200.0, 0.45 * TERM_S, 2 * TERM_S)
+AGES_S = (1.5, 200.0, 0.45 * TERM_S, 0.45 * TERM_S, 0.45 * TERM_S, 2 * TERM_S)
 LOST = b"lost"
 UNIX_S = 1_800_000_000.0
 
@@ -57,11 +57,11 @@ class Sequence:
         self.left = False
 
     def begin(self) -> list[Step]:
-        steps = [self._beat(owner, leaving=False) for owner in OWNERS]
+        # The leases are watched for a term, so that what is due is due.
+        steps = [self._sweep(), *(self._age(0.45 * TERM_S) for _ in range(3))]
+        steps += [self._beat(owner, leaving=False) for owner in OWNERS]
         steps += [self._grant(client_id) for client_id in self.clients]
         steps += [self._open(name) for name in ("s1", "s2")]
-        # The leases are watched for a term from here on.
-        steps += [self._age(0.0), self._sweep()]
         return steps
 
     def next(self) -> Step:
@@ -78,7 +78,7 @@ class Sequence:
             (2, lambda: self._grant(self._fresh())),
             (2, lambda: self._open(random.choice(("s1", "s2", "s3")))),
             (2, lambda: self._close(random.choice(("s1", "s2", "s4")))),
-            (3, lambda: self._age(random.choice(AGES_S))),
+            (6, lambda: self._age(random.choice(AGES_S))),
             (4, self._sweep),
             (4, self._expire),
         )
@@ -260,7 +260,13 @@ class Sequence:
     # -- time ----------------------------------------------------------------------------
 
     def _age(self, seconds: float) -> Step:
-        return Step(f"age {seconds:g} s", lambda subject: subject.age(seconds))
+        def take(subject: Subject) -> None:
+            subject.age(seconds)
+            if seconds == 0.45 * TERM_S:
+                # Often enough for the store to count as watched.
+                subject.leases.sweep(TERM_S, 100 * TERM_S, UNIX_S)
+
+        return Step(f"age {seconds:g} s", take)
 
     def _expire(self) -> Step:
         # Late is right, so what is asked for is what has to be: all that is long over

@@ -95,7 +95,7 @@ FOUND = (
     Found("hasty retries", "sqlite", 26, _retries_that_do_not_back_off, _asks_far_more),
     Found("a session's first calls", "spark", 321, _first_calls_without_a_trace),
     Found("a lost replica's calls", "replicas", 127, _lost_replicas_calls),
-    Found("late answers", "replicas", 8, _late_answers),
+    Found("late answers", "replicas", 25, _late_answers),
     Found("idle clients forgotten", "curp", 3, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 149, _expired_while_it_ran),
 )
