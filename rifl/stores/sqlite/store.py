@@ -33,13 +33,9 @@ from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.lent import LentConnection
 from rifl.stores.sqlite.medium import FILES, Medium
+from rifl.stores.sqlite.parts import AioSharedTransaction, SharedTransaction
 from rifl.stores.sqlite.schema import opening_error
-from rifl.stores.sqlite.sharing import (
-    AioSharedTransaction,
-    SharedTransaction,
-    SharedTransactions,
-    Turn,
-)
+from rifl.stores.sqlite.sharing import SharedTransactions, Turn
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async, write_row
 from rifl.stores.transactions import (
     DbApiTransaction,
