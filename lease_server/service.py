@@ -153,7 +153,8 @@ class _AioShell:
         try:
             peer = peer_of(context, self._peer_property)
             refusals = 0
-            async for raw in requests:
+            # Not by ``requests``: its generator took a tenth of a renewal's processor time.
+            while (raw := await context.read()) is not grpc.aio.EOF:
                 if self._desk.blocks:
                     reply, refused = await asyncio.get_running_loop().run_in_executor(
                         self._executor, self._desk.keep_alive, raw, peer
