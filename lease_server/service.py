@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -154,7 +154,8 @@ class _AioShell:
             peer = peer_of(context, self._peer_property)
             refusals = 0
             # Not by ``requests``: its generator took a tenth of a renewal's processor time.
-            while (raw := await context.read()) is not grpc.aio.EOF:
+            read: Callable[[], Awaitable[Any]] = context.read
+            while (raw := await read()) is not grpc.aio.EOF:
                 if self._desk.blocks:
                     reply, refused = await asyncio.get_running_loop().run_in_executor(
                         self._executor, self._desk.keep_alive, raw, peer
