@@ -212,7 +212,8 @@ BEGIN
                     o_found := 'running';
                 ELSIF p_lost = '' THEN
                     UPDATE rifl.calls
-                    SET token = p_token, owner = p_owner, kind = p_kind, waiters = '{}'
+                    SET token = p_token, owner = p_owner, kind = p_kind, waiters = '{}',
+                        claimed_at = clock_timestamp()
                     WHERE client_id = p_client AND seq = p_seq AND key = p_key
                       AND token = p_take_over AND calls.record IS NULL;
                     CONTINUE WHEN NOT FOUND;
@@ -359,17 +360,27 @@ BEGIN
     RETURN false;
 END $$;
 
--- A client whose lease ended while it ran calls goes with the last one.
+-- A client whose lease ended while it ran calls goes with the last one. A session's row
+-- stays: it is what its calls are refused by.
 CREATE OR REPLACE FUNCTION rifl.end_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    ended text;
 BEGIN
-    PERFORM FROM rifl.clients WHERE client_id = p_client AND state = 'over';
+    PERFORM FROM rifl.clients WHERE client_id = p_client AND state IN ('over', 'closed');
     IF NOT FOUND THEN RETURN; END IF;
     -- If a sweep holds it, that sweep or the next one drops it: no waiting, no deadlock.
-    PERFORM FROM rifl.clients WHERE client_id = p_client FOR UPDATE SKIP LOCKED;
-    IF FOUND AND NOT EXISTS (
+    SELECT state INTO ended FROM rifl.clients WHERE client_id = p_client
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR EXISTS (
         SELECT FROM rifl.calls WHERE client_id = p_client AND record IS NULL
     ) THEN
+        RETURN;
+    END IF;
+    IF ended = 'over' THEN
         PERFORM rifl.drop_1(p_client);
+    ELSE
+        DELETE FROM rifl.calls WHERE client_id = p_client;
+        DELETE FROM rifl.key_counts WHERE client_id = p_client;
     END IF;
 END $$;
 
@@ -433,8 +444,8 @@ BEGIN
     WHERE client_id = p_client AND seq = p_seq AND key = p_key FOR UPDATE;
     IF FOUND THEN
         IF known.record IS NOT NULL THEN
-            -- The same attempt's, by a request whose reply was lost?
-            IF p_what = 'finish' AND known.token = p_token AND known.record = p_record THEN
+            -- Mostly the same attempt's, by a request whose reply was lost.
+            IF p_what = 'finish' AND known.record = p_record THEN
                 ending := 'done';
             ELSE
                 ending := 'stands'; standing := known.record;
@@ -445,6 +456,8 @@ BEGIN
         RETURN;
     END IF;
     IF p_what <> 'finish' THEN ending := 'done'; RETURN; END IF;
+    -- A namespace is alive, and its row goes with its last key.
+    IF p_client < 0 THEN ending := 'fenced'; RETURN; END IF;
     SELECT * INTO client FROM rifl.clients WHERE client_id = p_client;
     IF NOT FOUND OR client.state IN ('over', 'closed') THEN ending := 'gone';
     ELSIF p_seq > 0 AND (p_seq < client.first_incomplete OR p_seq <@ client.acknowledged) THEN
@@ -814,36 +827,36 @@ BEGIN
 END $$;
 
 
-INSERT INTO rifl.meta VALUES ('functions', '8')
+INSERT INTO rifl.meta VALUES ('functions', '9')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'd915e726-3ebf-49d9-848f-8f15dba083e4');
+VALUES ('store', '8980fb37-e4bf-44d1-929b-f906c3330904');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('functions', '8');
+VALUES ('functions', '9');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 00:07:27.908568+00');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 01:16:44.821926+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 00:08:42.897571+00');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 01:17:59.819063+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7e3b590d73a75652504b167b4443ed3c', 'eb6c656a7b2e84c0', '{}', NULL, '2026-11-22 00:07:27.981379+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '68cb6ae96c862be503ce8ecff275bc28', '87e0612708644b9c', '{}', NULL, '2026-11-22 01:16:44.832445+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a4757237ac537e50977e887c5935f0a6', 'eb6c656a7b2e84c0', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 00:07:28.018628+00', '2026-11-22 00:07:28.023961+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'e2d2f081bd6651001b8c249523ebb849', '87e0612708644b9c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 01:16:44.835411+00', '2026-11-22 01:16:44.836629+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '73991bc6ef42170f16a4f095531fb411', 'eb6c656a7b2e84c0', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 00:07:28.082892+00', '2026-11-22 00:07:28.084287+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'b00b6449edd01b8cbbb333a62f3366c2', '87e0612708644b9c', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 01:16:44.837728+00', '2026-11-22 01:16:44.838147+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '2f31da26450af54d97d90332917e6e67', 'eb6c656a7b2e84c0', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 00:07:28.086816+00', '2026-11-22 00:07:28.092516+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'c206b541e5854942ca32458a5d994e31', '87e0612708644b9c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 01:16:44.839307+00', '2026-11-22 01:16:44.8405+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6f7f7b09a3239f6057898c46fe69d94e', 'eb6c656a7b2e84c0', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 00:07:28.100484+00', '2026-11-22 00:07:28.102945+00', '876000:00:00', '2126-10-29 00:07:28.102945+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'dac56898604b4261aa60499a699df991', '87e0612708644b9c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 01:16:44.843147+00', '2026-11-22 01:16:44.844093+00', '876000:00:00', '2126-10-29 01:16:44.844093+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -855,4 +868,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x9267c7edc5cb795d21bac5db180926da141177bf65e4865cabed15f7f9e6c2c0');
+VALUES ('1', '0', E'\\xe81d66dabbe96b743372f8bb82ec09a9e4a2d706ec294ca7512b762aa0b1be8b');
