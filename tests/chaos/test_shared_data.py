@@ -16,7 +16,7 @@ from tests.chaos.shared_stores import PostgresStore, RedisStore, SimulatedStore,
 from tests.helpers.waiting import until
 
 # Sequences, and the steps of each.
-SEQUENCES, STEPS = 50, 60
+SEQUENCES, STEPS = 120, 60
 
 
 @pytest.fixture(scope="module")
