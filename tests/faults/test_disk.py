@@ -181,6 +181,22 @@ def test_a_failed_fsync_of_the_lease_storage_is_not_retried(machine):
 
 
 @pytest.mark.parametrize("kind", _KINDS)
+def test_a_handlers_own_commit_whose_fsync_failed_may_have_succeeded(machine, kind):
+    """What the next start may find in the log of the file is not told as not executed (§3, §6)."""
+    server = machine(kind)
+    assert server.call("atomic", b"known", 1).ok
+    server.control(b"fail-fsync")
+    reply = server.call("atomic", b"x", 2)
+    assert not reply.ok
+    assert reply.outcome == "unknown"
+    server.server.kill()
+    server.start()
+    again = server.call("atomic", b"x", 2, attempt=2)
+    assert again.ok
+    assert server.effects(b"x") == 1
+
+
+@pytest.mark.parametrize("kind", _KINDS)
 def test_a_failed_fsync_stops_the_store_for_good(machine, kind):
     """After a failed fsync nothing new begins until the next start (§6).
 

@@ -131,7 +131,7 @@ def test_record_and_effect_roll_back_together(files, elsewhere):
     connection.execute("INSERT INTO effect VALUES ('x')")
     files.store.record_in(attempt, FIRST, connection)
     connection.rollback()
-    assert files.store.committed(attempt) is None
+    assert files.store.committed(attempt).wait() is None
     wait(files.store.abandon(attempt))
     assert connection.execute("SELECT count(*) FROM effect").fetchone() == (0,)
     files.atomic(one, policy, OTHER)

@@ -62,6 +62,8 @@ _CLIENT = Statement(
 )
 # An empty transaction would succeed on a full disk too.
 _PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
+# Nothing but that: what a failed commit may have left in the file's log is written over.
+_OVERWRITE = Statement(_PROBE, "")
 _DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 _DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
 
@@ -166,7 +168,7 @@ class Journal:
     for its entry: that one has no change of thread to wait for. Thread-safe.
     """
 
-    INTENT, RECORD, DELETE = _INTENT, _RECORD, _DELETE
+    INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
 
     def __init__(
         self,
@@ -459,7 +461,7 @@ class Journal:
                     statement.write(connection, rows[statement])
             if noted:
                 self._write_acknowledged(noted)
-            if probe:
+            if probe or _OVERWRITE in rows:
                 connection.execute(_PROBE)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -500,7 +502,7 @@ class Journal:
 
 def _is_alone(batch: list[Entry]) -> bool:
     """Whether a batch can be written in one step that is its own transaction."""
-    if not batch or batch[0].statement is _DELETE:
+    if not batch or batch[0].statement not in _ALONE:
         return False
     kind = batch[0].statement
     count = 0

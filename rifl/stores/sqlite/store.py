@@ -169,7 +169,20 @@ class SqliteStore(GroupCommits):
             return attempt.shared
         if attempt.recorded is None:
             return None
-        return self._database(attempt).read(attempt.call)
+        database = self._database(attempt)
+        standing = database.read(attempt.call)
+        if standing is not None:
+            return standing
+        # Rolled back; or its fsync failed, and then it is in the file's log where nobody
+        # reads it but the next start. A commit of ours is written over it: there is none.
+        call = attempt.call
+        entry = Entry(
+            Journal.OVERWRITE,
+            (call.client_id, call.identity),
+            patient=False,
+            failure=_doubtful,
+        )
+        return database.journal.submit(entry, awaited=True)
 
     def may_have_run(self, attempt: Attempt) -> bool:
         """Whether a run of an earlier incarnation can have left no trace.
@@ -506,3 +519,7 @@ def _plain(transaction: Any) -> Any:
     if isinstance(transaction, sqlite3.Cursor):
         return transaction.connection
     return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
+
+
+def _doubtful(error: Exception) -> RecordPending:
+    return RecordPending(f"what became of the handler's own commit is not known: {error}")
