@@ -82,6 +82,16 @@ def _expired_while_it_ran() -> AbstractContextManager[Any]:
     return patch.object(SharedStore, "_standing", standing)
 
 
+def _claims_answered_late() -> AbstractContextManager[Any]:
+    original = SharedStore.__init__
+
+    def init(self: SharedStore, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        self._doubtful_after_s = float("inf")
+
+    return patch.object(SharedStore, "__init__", init)
+
+
 @contextmanager
 def _idle_clients_forgotten() -> Iterator[None]:
     with (
@@ -98,6 +108,7 @@ FOUND = (
     Found("late answers", "replicas", 25, _late_answers),
     Found("idle clients forgotten", "curp", 3, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 149, _expired_while_it_ran),
+    Found("claims answered late", "replicas", 425, _claims_answered_late),
 )
 
 

@@ -64,6 +64,8 @@ _OWNER_BYTES = 8
 _KEYS_PER_SWEEP = 10_000
 # How old what observers are told of the whole store may be.
 _COUNT_EVERY_S = 2.0
+# A claim whose replies came late so often is given up.
+_MOST_DOUBTS = 3
 # Nothing of an answer is in it: never sealed.
 _LOST = RecordCodec().to_bytes(
     refusal_record(
@@ -134,6 +136,9 @@ class SharedStore:
         self._attempts = Attempts(self.owner, token_hex)
         self._draining = False
         self._clock = clock
+        # Others take this replica for dead after so long at the earliest, and by clocks
+        # that drift.
+        self._doubtful_after_s = dead_after_s / 2
         self._count_at = clock()
         self._pulse = Pulse(
             self.owner,
@@ -342,7 +347,7 @@ class SharedStore:
             bounds.max_bytes,
             retention_s=None if call.key is None else bounds.retained_s(policy.retention_s),
         )
-        asked, claimed = False, False
+        asked, claimed, doubts = False, False, 0
         request = wanted
         try:
             while True:
@@ -352,9 +357,18 @@ class SharedStore:
                 reply: Claimed = yield request
                 asked = False
                 if reply.found is Found.NEW:
-                    claimed = True
                     self._observe(began)
-                    return Decision(Verdict.NEW, attempt)
+                    if self._clock() - began < self._doubtful_after_s:
+                        claimed = True
+                        return Decision(Verdict.NEW, attempt)
+                    # Suspended meanwhile, this replica may be taken for dead, and the call
+                    # have been answered elsewhere. The same token is new again if not.
+                    asked = True
+                    doubts += 1
+                    if doubts == _MOST_DOUBTS:
+                        raise StoreUnavailable("the store takes too long to answer claims")
+                    request = wanted
+                    continue
                 if reply.found is Found.COMPLETED:
                     record = self._codec.from_bytes(reply.record)
                     return Decision(Verdict.COMPLETED, None, record, reply.verified)

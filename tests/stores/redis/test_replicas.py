@@ -23,8 +23,9 @@ from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds
 from rifl.core.verdict import Verdict
+from rifl.stores.codec import RecordCodec
 from rifl.stores.redis.scripts import CLAIM
-from rifl.stores.shared.requests import TakeBack
+from rifl.stores.shared.requests import Finish, Found, TakeBack
 from tests.helpers.holding import HoldingProxy
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 from tests.stores.redis.servers import until
@@ -323,6 +324,48 @@ def test_claims_that_are_taken_back_are_bounded(replicas, monkeypatch):
     one.store._pulse.take_back(TakeBack(arriving, b"nobody's"), one.store._pulse.until_s())
     with pytest.raises(StoreUnavailable, match="too many"):
         one.claim(arriving)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_claim_whose_reply_came_late_is_asked_again(replicas, taken):
+    """Suspended, and taken for dead, nobody begins what another has answered since (§6)."""
+    one, two = replicas(), replicas()
+    now = [0.0]
+    one.store._clock = lambda: now[0]
+    rule = one.store._claim(call(one.client(), 1), IDEMPOTENT)
+    late = one.store._backend.ask(next(rule))
+    now[0] = 60.0
+    again = rule.send(late)
+    if taken:
+        token = b"f" * len(again.token)
+        other = again._replace(token=token, owner=two.store.owner, take_over=again.token)
+        assert two.store._backend.ask(other).found is Found.NEW
+        two.store._backend.ask(Finish(again.call, token, RecordCodec().to_bytes(FIRST)))
+    reply = one.store._backend.ask(again)
+    with pytest.raises(StopIteration) as ended:
+        rule.send(reply)
+    decision = ended.value.value
+    assert decision.verdict is (Verdict.COMPLETED if taken else Verdict.NEW)
+    assert decision.record == (FIRST if taken else None)
+
+
+def test_a_store_that_answers_every_claim_late_gets_no_calls(replicas):
+    """After three such replies the call is refused, and its claim undone (§3, §6)."""
+    one = replicas()
+    now = [0.0]
+    one.store._clock = lambda: now[0]
+    wanted = call(one.client(), 1)
+    rule = one.store._claim(wanted, IDEMPOTENT)
+    request = next(rule)
+    for _ in range(2):
+        reply = one.store._backend.ask(request)
+        now[0] += 60.0
+        request = rule.send(reply)
+    reply = one.store._backend.ask(request)
+    now[0] += 60.0
+    with pytest.raises(StoreUnavailable, match="too long"):
+        rule.send(reply)
+    until(lambda: one.claim(wanted).verdict is Verdict.NEW, "its claim is undone")
 
 
 def test_a_rotation_that_is_repeated_is_one(replicas):
