@@ -9,7 +9,6 @@ into one file of results.
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,12 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cases import Case, Side, cases
+from benchmarks.cases import Case, cases
 from benchmarks.databases import Databases
-from benchmarks.pairs import compare
+from benchmarks.pairs import Pair, figure_of, run_pairs
 from benchmarks.plots import write_plot
 from benchmarks.results import RESULTS, Results
-from benchmarks.sides import Run, running
+from benchmarks.sides import running
 from benchmarks.tables import COLUMNS, is_reached, markdown, row, scale_markdown
 
 _FLAVORS = ("sync", "aio")
@@ -34,50 +33,40 @@ def _name(case: Case, flavor: str) -> str:
 
 
 def _all() -> Iterator[tuple[str, Case]]:
-    """Every figure: its flavor and case; sides that may be used again follow each other."""
+    """Every figure: its flavor and case."""
     return ((flavor, case) for flavor in _FLAVORS for case in cases() if flavor in case.flavors)
 
 
-class _Sides:
-    """The two sides that run: a side that the next case has too goes on."""
+def _pairs(
+    case: Case, flavor: str, databases: Databases, arguments: argparse.Namespace
+) -> list[Pair]:
+    """Run the pairs of a case, some on each of several pairs of servers.
 
-    def __init__(self, databases: Databases) -> None:
-        self._databases = databases
-        self._running: dict[tuple[Side, str], tuple[contextlib.ExitStack, Run]] = {}
-
-    def pair(self, case: Case, flavor: str) -> tuple[Run, Run]:
-        """Return what loads ours and theirs."""
-        wanted = [(case.ours, flavor), (case.theirs, flavor)]
-        for key in [key for key in self._running if key not in wanted]:
-            self._running.pop(key)[0].close()
-        return self._run(*wanted[0]), self._run(*wanted[1])
-
-    def close(self) -> None:
-        """End both."""
-        for stack, _ in self._running.values():
-            stack.close()
-        self._running.clear()
-
-    def _run(self, side: Side, flavor: str) -> Run:
-        if (side, flavor) not in self._running:
-            stack = contextlib.ExitStack()
-            run = stack.enter_context(running(side, flavor, self._databases))
-            self._running[side, flavor] = stack, run
-        return self._running[side, flavor][1]
+    Two servers that were started alike differ by up to a tenth for as long as they run.
+    """
+    load = (case.callers, arguments.seconds)
+    found: list[Pair] = []
+    for at in range(arguments.servers):
+        some = len(range(at, arguments.pairs, arguments.servers))
+        with (
+            running(case.ours, flavor, databases) as ours,
+            running(case.theirs, flavor, databases) as theirs,
+        ):
+            found += run_pairs(partial(ours, *load), partial(theirs, *load), some)
+    return found
 
 
 def _measure(arguments: argparse.Namespace, results: Results, console: Console) -> dict[str, bool]:
     names = [_name(case, flavor) for flavor, case in _all()]
     measured = {}
-    with Databases() as databases, contextlib.closing(_Sides(databases)) as sides:
+    with Databases() as databases:
         for flavor, case in _all():
             wanted = arguments.only in case.name and arguments.flavor in (flavor, "both")
             if not wanted or arguments.callers not in (None, case.callers):
                 continue
-            ours, theirs = sides.pair(case, flavor)
-            load = (case.callers, arguments.seconds)
-            figure = compare(partial(ours, *load), partial(theirs, *load), arguments.pairs)
-            kept = {**figure.as_json(), "seconds": load[1], "targets": case.targets._asdict()}
+            figure = figure_of(_pairs(case, flavor, databases, arguments))
+            run = {"servers": arguments.servers, "seconds": arguments.seconds}
+            kept = {**figure.as_json(), **run, "targets": case.targets._asdict()}
             name = _name(case, flavor)
             results.put("figures", name, kept, names)
             measured[name] = is_reached(kept)
@@ -101,6 +90,7 @@ def main() -> None:
     """Measure, print a table, write every figure and the plots."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--servers", type=int, default=3, help="how often both are started anew")
     parser.add_argument("--seconds", type=float, default=0.25, help="length of one run")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--callers", type=int, help="cases with so many callers")

@@ -65,7 +65,7 @@ HEADER = Side("none", client="header")
 
 
 def cases() -> Iterator[Case]:
-    """Yield every case; those with the same sides follow each other."""
+    """Yield every case."""
     yield from _memory()
     yield from _sqlite()
     yield Case(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.callers import Load
 
-__all__ = ["Figure", "Spread", "compare", "fsync_ms"]
+__all__ = ["Figure", "Pair", "Spread", "figure_of", "fsync_ms", "run_pairs"]
 
 _FSYNCS = 20
 
@@ -69,35 +69,55 @@ def _plain(value: Any) -> Any:
     return round(value, 4)
 
 
-def compare(variant: Callable[[], Load], baseline: Callable[[], Load], pairs: int) -> Figure:
+class Pair(NamedTuple):
+    """A run of ours and one of theirs, and the fsync measured just before, milliseconds."""
+
+    ours: Load
+    theirs: Load
+    fsync_ms: float
+
+
+def run_pairs(variant: Callable[[], Load], baseline: Callable[[], Load], pairs: int) -> list[Pair]:
     """Run both in turn, the order changing from pair to pair, after one warm-up of each."""
     variant()
     baseline()
-    runs: list[tuple[Load, Load]] = []
-    fsyncs: list[float] = []
+    found = []
     for at in range(pairs):
-        fsyncs.append(fsync_ms())
+        fsync = fsync_ms()
         if at % 2:
-            first = baseline()
-            runs.append((variant(), first))
+            theirs = baseline()
+            ours = variant()
         else:
-            runs.append((variant(), baseline()))
-    more = [ours.median_ms - theirs.median_ms for ours, theirs in runs]
+            ours = variant()
+            theirs = baseline()
+        found.append(Pair(ours, theirs, fsync))
+    return found
+
+
+def figure_of(pairs: Sequence[Pair]) -> Figure:
+    """Return what pairs amount to, of one ``run_pairs`` or several."""
+    more = [each.ours.median_ms - each.theirs.median_ms for each in pairs]
+
+    def ratio(part: Callable[[Load], float]) -> Spread:
+        return Spread.of([part(each.ours) / part(each.theirs) for each in pairs])
+
     return Figure(
-        pairs=pairs,
-        throughput=Spread.of([ours.calls_per_s / theirs.calls_per_s for ours, theirs in runs]),
-        latency=Spread.of([ours.median_ms / theirs.median_ms for ours, theirs in runs]),
-        client_cpu=Spread.of([ours.cpu_us / theirs.cpu_us for ours, theirs in runs]),
-        server_cpu=Spread.of([ours.server_cpu_us / theirs.server_cpu_us for ours, theirs in runs]),
+        pairs=len(pairs),
+        throughput=ratio(lambda load: load.calls_per_s),
+        latency=ratio(lambda load: load.median_ms),
+        client_cpu=ratio(lambda load: load.cpu_us),
+        server_cpu=ratio(lambda load: load.server_cpu_us),
         more_ms=Spread.of(more),
-        fsyncs=Spread.of([one / fsync for one, fsync in zip(more, fsyncs, strict=True)]),
-        fsync_ms=statistics.median(fsyncs),
-        calls_per_s=statistics.median(ours.calls_per_s for ours, _ in runs),
-        baseline_calls_per_s=statistics.median(theirs.calls_per_s for _, theirs in runs),
-        latency_ms=statistics.median(ours.median_ms for ours, _ in runs),
-        baseline_latency_ms=statistics.median(theirs.median_ms for _, theirs in runs),
-        client_cpu_us=statistics.median(ours.cpu_us for ours, _ in runs),
-        server_cpu_us=statistics.median(ours.server_cpu_us for ours, _ in runs),
+        fsyncs=Spread.of(
+            [one / each.fsync_ms for one, each in zip(more, pairs, strict=True)],
+        ),
+        fsync_ms=statistics.median(each.fsync_ms for each in pairs),
+        calls_per_s=statistics.median(each.ours.calls_per_s for each in pairs),
+        baseline_calls_per_s=statistics.median(each.theirs.calls_per_s for each in pairs),
+        latency_ms=statistics.median(each.ours.median_ms for each in pairs),
+        baseline_latency_ms=statistics.median(each.theirs.median_ms for each in pairs),
+        client_cpu_us=statistics.median(each.ours.cpu_us for each in pairs),
+        server_cpu_us=statistics.median(each.ours.server_cpu_us for each in pairs),
     )
 
 

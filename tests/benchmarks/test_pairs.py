@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.callers import Load
 from benchmarks.cases import cases
-from benchmarks.pairs import Spread, compare
+from benchmarks.pairs import Spread, figure_of, run_pairs
 from benchmarks.results import Results
 from benchmarks.tables import is_reached, markdown
 
@@ -29,7 +29,7 @@ def test_pairs_alternate_and_are_compared_pair_by_pair() -> None:
         # The machine gets faster all the time.
         return Load(next(speeds) // 2 * factor + 1e-9, 1.0, 1.0, 1.0)
 
-    figure = compare(lambda: run("ours", 2.0), lambda: run("theirs", 1.0), 4)
+    figure = figure_of(run_pairs(lambda: run("ours", 2.0), lambda: run("theirs", 1.0), 4))
     assert order == ["ours", "theirs"] + ["ours", "theirs", "theirs", "ours"] * 2
     assert figure.pairs == 4
     assert 1.2 < figure.throughput.median < 3
@@ -53,7 +53,7 @@ def test_a_part_replaces_its_figures_and_leaves_the_others(tmp_path: Path) -> No
 def test_a_figure_reaches_its_targets_or_says_that_it_misses_them() -> None:
     """Throughput is to be at least its target, everything else at most."""
     loads = [Load(80.0, 1.25, 10.0, 10.0), Load(100.0, 1.0, 10.0, 10.0)]
-    figure = compare(lambda: loads[0], lambda: loads[1], 3).as_json()
+    figure = figure_of(run_pairs(lambda: loads[0], lambda: loads[1], 3)).as_json()
     for targets, reached in (
         ({"throughput": 0.75, "latency": 1.3, "client_cpu": None}, True),
         ({"throughput": 0.85, "latency": None, "client_cpu": None}, False),

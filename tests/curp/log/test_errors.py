@@ -8,7 +8,7 @@ import pytest
 
 from curp.log import errors
 
-CLASSES = [getattr(errors, name) for name in errors.__all__]
+CLASSES = [found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)]
 EXTRA = {
     errors.TailMismatch: ("tail", 7),
     errors.LeaseHeld: ("remaining_s", 1.5),
