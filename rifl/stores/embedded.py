@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from lease_server.log import get_logger
@@ -18,7 +16,7 @@ from rifl.core.observer import Observer
 from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
-from rifl.stores.transactions import check_begins, committer
+from rifl.stores.own_transactions import OwnTransactions
 
 __all__ = ["EmbeddedStore"]
 
@@ -28,7 +26,7 @@ _KEYS_PER_SWEEP = 10_000
 _LOOKED_AT_AT_ONCE = 256
 
 
-class EmbeddedStore:
+class EmbeddedStore(OwnTransactions):
     """Decides in memory; what it keeps durable, if anything, is a subclass's.
 
     The decision and the claim are one step under ``_lock``, which is never held
@@ -169,39 +167,6 @@ class EmbeddedStore:
     ) -> None:
         """Refused, like ``record_in``."""
         self.record_in(attempt, record, transaction)
-
-    def begin_in(self, transaction: Any) -> None:
-        """Begin the transaction that ``commit_in`` ends: drivers do so by themselves."""
-        check_begins(transaction)
-
-    async def begin_in_async(self, transaction: Any) -> None:
-        """The same for an asynchronous connection."""
-        check_begins(transaction)
-
-    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record in the handler's own transaction, then commit that."""
-        commit = committer(transaction)
-        self.record_in(attempt, record, transaction)
-        commit()
-
-    async def commit_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-        commit = committer(transaction)
-        await self.record_in_async(attempt, record, transaction)
-        if inspect.isawaitable(done := commit()):
-            await done
-
-    def share(self, attempt: Attempt, remaining_s: float | None) -> AbstractContextManager[Any]:
-        """Refused: only SQLite has one that calls share."""
-        raise WrongDatabase("the store has no transactions that calls share: give a connection")
-
-    def share_async(
-        self, attempt: Attempt, remaining_s: float | None
-    ) -> AbstractAsyncContextManager[Any]:
-        """Refused, like ``share``."""
-        raise WrongDatabase("the store has no transactions that calls share: give a connection")
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import secrets as randomness
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from lease_server.errors import StorageUnavailable
@@ -37,7 +35,8 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
 from rifl.stores.codec import RecordCodec
-from rifl.stores.errors import UnsupportedStore, WrongDatabase
+from rifl.stores.errors import UnsupportedStore
+from rifl.stores.own_transactions import OwnTransactions
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
 from rifl.stores.shared.backend import Backend, BackendError, Steps
 from rifl.stores.shared.pulse import Pulse
@@ -53,7 +52,6 @@ from rifl.stores.shared.requests import (
     TakeBack,
 )
 from rifl.stores.shared.together import AllSteps
-from rifl.stores.transactions import check_begins, committer
 
 __all__ = ["SharedStore"]
 
@@ -86,7 +84,7 @@ _REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
 }
 
 
-class SharedStore:
+class SharedStore(OwnTransactions):
     """``Store`` over a ``Backend``: attempts of this replica, and waiting for others'.
 
     The decision is the store's own, in one step; here is what follows from it. A
@@ -252,49 +250,6 @@ class SharedStore:
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Nothing to do: the leases' storage drops clients where their rows are."""
-
-    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record inside the handler's own transaction: the subclass's."""
-        raise NotImplementedError
-
-    async def record_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-        raise NotImplementedError
-
-    def begin_in(self, transaction: Any) -> None:
-        """Begin the transaction that ``commit_in`` ends: drivers do so by themselves."""
-        check_begins(transaction)
-
-    async def begin_in_async(self, transaction: Any) -> None:
-        """The same for an asynchronous connection."""
-        check_begins(transaction)
-
-    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record in the handler's own transaction, then commit that."""
-        commit = committer(transaction)
-        self.record_in(attempt, record, transaction)
-        commit()
-
-    async def commit_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-        commit = committer(transaction)
-        await self.record_in_async(attempt, record, transaction)
-        if inspect.isawaitable(done := commit()):
-            await done
-
-    def share(self, attempt: Attempt, remaining_s: float | None) -> AbstractContextManager[Any]:
-        """Refused: only SQLite has one that calls share."""
-        raise WrongDatabase("the store has no transactions that calls share: give a connection")
-
-    def share_async(
-        self, attempt: Attempt, remaining_s: float | None
-    ) -> AbstractAsyncContextManager[Any]:
-        """Refused, like ``share``."""
-        raise WrongDatabase("the store has no transactions that calls share: give a connection")
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
