@@ -1,7 +1,9 @@
 """``python -m chaos.sim``: run schedules from seeds, or show one (``--trace``).
 
 Exits with 1 if a run broke a promise, 3 if a fault never struck where it has to
-(``--require-coverage``), 2 for wrong arguments.
+(``--require-coverage``), 2 for wrong arguments, 130 if it was interrupted (Ctrl-C): what
+came of the schedules until then is told all the same. How far it is stands on standard
+error (``--every``).
 """
 
 from __future__ import annotations
@@ -34,26 +36,41 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"seeds {seeds.start} to {seeds.stop - 1}, deployments {', '.join(kinds)}", flush=True)
     tally = Tally()
     began = time.perf_counter()
-    for result in run_many(_work(kinds, seeds), jobs=options.jobs):
-        tally.add(result)
-        if result.problems:
-            _tell(result)
-            if len(tally.failed) >= options.stop_after:
-                break
+    interrupted = False
+    try:
+        _run(_work(kinds, seeds), options, tally)
+    except KeyboardInterrupt:
+        interrupted = True
     for line in lines(tally, time.perf_counter() - began):
         print(line, flush=True)
-    if options.coverage and not tally.failed:
+    if options.coverage and not (tally.failed or interrupted):
         for line in reach(kinds, options.coverage, options.seed):
             print(line)
     if tally.failed:
         print(f"{len(tally.failed)} schedules broke a promise")
         _shrink(tally.failed[0])
         return 1
+    if interrupted:
+        print("interrupted; no promise was broken until then")
+        return 130
     if options.require_coverage and (missed := list(unhit(tally, REQUIRED))):
         print(*missed, sep="\n")
         return 3
     print("no promise was broken")
     return 0
+
+
+def _run(work: list[tuple[str, int]], options: argparse.Namespace, tally: Tally) -> None:
+    told = time.perf_counter()
+    for result in run_many(work, jobs=options.jobs):
+        tally.add(result)
+        if time.perf_counter() - told >= options.every:
+            told = time.perf_counter()
+            print(f"{tally.runs} of {len(work)} schedules", file=sys.stderr, flush=True)
+        if result.problems:
+            _tell(result)
+            if len(tally.failed) >= options.stop_after:
+                break
 
 
 def _work(kinds: list[str], seeds: range) -> list[tuple[str, int]]:
@@ -107,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--deployment", action="append", choices=KINDS, help="these only")
     parser.add_argument("--jobs", type=int, help="processes; as many as processors")
     parser.add_argument("--stop-after", type=int, default=3, help="stop after so many failures")
+    parser.add_argument(
+        "--every", type=float, default=60.0, metavar="SECONDS", help="tell how far it is"
+    )
     parser.add_argument("--require-coverage", action="store_true")
     parser.add_argument(
         "--coverage",

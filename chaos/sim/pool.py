@@ -6,6 +6,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -74,6 +75,8 @@ def quiet() -> None:
 
 def _settle() -> None:
     quiet()
+    # A terminal's Ctrl-C goes to all: who gave the work out ends those who do it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A schedule's objects live as long as it does, and what is imported for ever: the
     # collector looks between schedules, at them alone.
     gc.collect()

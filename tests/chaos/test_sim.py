@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,25 @@ def test_calls_and_faults_can_be_left_out() -> None:
     result = simulate(schedule)
     assert result.problems == []
     assert sum(result.outcomes.values()) == 2
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_tells_what_it_did() -> None:
+    """Ctrl-C on the hours of ``make chaos-long`` loses nothing of what was run before it."""
+    arguments = ["-m", "chaos.sim", "--runs", "100000", "--jobs", "2", "--every", "0"]
+    with subprocess.Popen(
+        [sys.executable, *arguments, "--deployment", "memory"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "1 of 100000 schedules\n"
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, (output, errors)
+    assert "memory): " in output
+    assert output.endswith("interrupted; no promise was broken until then\n")

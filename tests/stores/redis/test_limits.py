@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import AsyncExitStack, ExitStack
 
 import pytest
@@ -27,6 +28,7 @@ class TestServer(Limits):
     """``redis://``: redis-py's pool waits, and calls need none of its connections."""
 
     # Of calls that wait for a connection.
+    test_a_connection_that_comes_back_is_waited_for = None
     test_callers_are_told_that_nothing_was_executed = None
     test_the_same_on_an_event_loop = None
 
@@ -38,6 +40,23 @@ class TestServer(Limits):
         with self.taken(one.store):
             assert one.claim(call(client, 2)).verdict is Verdict.NEW
             assert one.finish(running) is None
+
+    def test_of_a_burst_none_is_refused(self, replicas, narrow):
+        """More callers than connections, while none of them is free: all travel (§9)."""
+        one = replicas(narrow)
+        client = one.client()
+        found = []
+
+        def claim(seq):
+            found.append(one.claim(call(client, seq)).verdict)
+
+        threads = [threading.Thread(target=claim, args=(seq,)) for seq in range(1, 8)]
+        with self.taken(one.store):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert found == [Verdict.NEW] * 7
 
     def taken(self, store):
         """All but the one that listens."""
