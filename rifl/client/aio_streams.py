@@ -15,6 +15,7 @@ from rifl.client.aio_exchange import AioExchange
 from rifl.client.errors import unserialisable
 from rifl.client.keys import take_key
 from rifl.client.resending import AioResending, resumed
+from rifl.core.stream_attempts import ReceivedResponses
 
 __all__ = ["AioStreamUnaryMultiCallable", "AioUnaryStreamMultiCallable"]
 
@@ -111,15 +112,19 @@ class _StreamExchange(AioExchange):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.received = 0
+        self._responses = ReceivedResponses()
         self.messages: asyncio.Queue[Any] = asyncio.Queue(_AHEAD)
-        send = self._send
-        self._send = lambda header, timeout_s: send(resumed(header, self.received), timeout_s)
+
+    def launch(
+        self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
+    ) -> None:
+        """See ``Exchange``."""
+        super().launch(number, resumed(header, self._responses.asked_after()), timeout_s)
 
     async def receive(self, inner: Any) -> None:
         """Take the messages of an attempt, to its end."""
         async for message in inner:
-            self.received += 1
+            self._responses.take()
             await self.messages.put(message)
 
 

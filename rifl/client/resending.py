@@ -11,30 +11,21 @@ import grpc
 
 from rifl.client.errors import call_error
 from rifl.core.outcome import Outcome
+from rifl.core.stream_attempts import KeptRequests
 from rifl.v1 import rifl_pb2
 
 __all__ = ["RESEND_BYTES", "AioResending", "Resending", "resumed"]
 
 # What is kept of a request stream so that it can be sent again.
 RESEND_BYTES = 4 << 20
-_MESSAGE_BYTES = 16
 
 
 class _Kept:
-    """Messages read so far, from ``base`` on.
-
-    Invariant: ``base`` is 0 while another attempt can be made. A stream that is not
-    whole is never ended as if it were: the attempt that lacks its beginning breaks.
-    """
+    """What of a request stream was read so far, and whether it can be sent (again)."""
 
     def __init__(self, serialise: Callable[[Any], bytes] | None, limit: int) -> None:
         self._serialise = serialise
-        self._limit = limit
-        self._bytes = 0
-        self._kept: list[bytes] = []
-        self._base = 0
-        self._overflown = False
-        self._ended = False
+        self._kept = KeptRequests(limit)
         self._failed: BaseException | None = None
 
     def check(self) -> None:
@@ -46,35 +37,17 @@ class _Kept:
                 rpc_id=None,
                 outcome=Outcome.UNKNOWN,
             )
-        if self._base:
+        if not self._kept.resendable:
             raise call_error(
                 grpc.StatusCode.UNAVAILABLE,
-                f"the request stream is too long to be sent again: more than {self._limit} bytes",
+                "the request stream is too long to be sent again: more than "
+                f"{self._kept.limit} bytes",
                 rpc_id=None,
                 outcome=Outcome.UNKNOWN,
             )
 
     def _add(self, message: Any) -> None:
-        data = message if self._serialise is None else self._serialise(message)
-        self._kept.append(data)
-        self._bytes += len(data) + _MESSAGE_BYTES
-        self._overflown = self._overflown or self._bytes > self._limit
-
-    def _take(self, at: int) -> bytes | None:
-        """Return a message that was read, None if it was not yet."""
-        if at < self._base:
-            raise _Incomplete
-        if at >= self._base + len(self._kept):
-            return None
-        message = self._kept[at - self._base]
-        if self._overflown:
-            del self._kept[: at + 1 - self._base]
-            self._base = at + 1
-        return message
-
-
-class _Incomplete(Exception):
-    """The stream's beginning is not kept any more."""
+        self._kept.add(message if self._serialise is None else self._serialise(message))
 
 
 class Resending(_Kept):
@@ -95,9 +68,9 @@ class Resending(_Kept):
         at = 0
         while True:
             with self._lock:
-                message = self._take(at)
+                message = self._kept.take(at)
                 if message is None:
-                    if self._ended:
+                    if self._kept.ended:
                         return
                     self._read()
                     continue
@@ -108,7 +81,7 @@ class Resending(_Kept):
         try:
             self._add(next(self._source))
         except StopIteration:
-            self._ended = True
+            self._kept.end()
         except BaseException as error:
             self._failed = error
             raise
@@ -135,18 +108,18 @@ class AioResending(_Kept):
 
     def end(self) -> None:
         """Note that no more is written."""
-        self._ended = True
+        self._kept.end()
         self._more.set()
 
     async def attempt(self) -> AsyncIterator[bytes]:
         """Yield the stream from its beginning."""
         at = 0
         while True:
-            message = self._take(at)
+            message = self._kept.take(at)
             if message is not None:
                 at += 1
                 yield message
-            elif self._ended:
+            elif self._kept.ended:
                 return
             elif self._source is None:
                 self._more.clear()
@@ -154,14 +127,14 @@ class AioResending(_Kept):
             else:
                 async with self._lock:
                     # Another attempt may have read it meanwhile.
-                    if at >= self._base + len(self._kept) and not self._ended:
+                    if not (self._kept.has(at) or self._kept.ended):
                         await self._read(self._source)
 
     async def _read(self, source: Any) -> None:
         try:
             self._add(await anext(source) if hasattr(source, "__anext__") else next(source))
         except (StopIteration, StopAsyncIteration):
-            self._ended = True
+            self._kept.end()
         except BaseException as error:
             self._failed = error
             raise

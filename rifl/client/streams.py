@@ -12,6 +12,7 @@ from rifl.client.keys import take_key
 from rifl.client.resending import Resending, resumed
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
+from rifl.core.stream_attempts import ReceivedResponses
 
 __all__ = ["StreamCall", "StreamUnaryMultiCallable", "UnaryStreamMultiCallable"]
 
@@ -124,15 +125,20 @@ class StreamCall(BlockingExchange, grpc.Call):
         self._deadline = deadline
         self._current: Any = None
         self._number = 0
-        self.received = 0
+        self._responses = ReceivedResponses()
         self._on_end: list[Callable[[], None]] = []
+
+    @property
+    def received(self) -> int:
+        """How many messages there were so far."""
+        return self._responses.count
 
     def launch(
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
     ) -> None:
         """See ``Exchange``."""
         self._number = number
-        self._current = self._send(resumed(header, self.received), timeout_s)
+        self._current = self._send(resumed(header, self._responses.asked_after()), timeout_s)
 
     def cancel_attempt(self, number: int) -> None:
         """See ``Exchange``."""
@@ -160,7 +166,7 @@ class StreamCall(BlockingExchange, grpc.Call):
                 self._current = None
                 self.attempt_ended(self._number, current, None)
             else:
-                self.received += 1
+                self._responses.take()
                 return message
         if self.error is not None:
             raise self.error

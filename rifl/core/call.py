@@ -54,7 +54,8 @@ class Call:
     client's time in microseconds and its random seed. ``configuration`` is the number
     of a group's configuration that the client knows, 0 for none; ``conflict_keys`` are those
     that it found itself, if any. ``marks`` is what the
-    store has told of the answer beside it, and ``extra`` the store's own.
+    store has told of the answer beside it, and ``extra`` the store's own. ``streamed``:
+    one side is a stream, so that this arrival can run its handler once only.
     """
 
     # What most calls leave as it is; set on the class, not for every call.
@@ -67,6 +68,7 @@ class Call:
     conflict_keys: frozenset[int] = frozenset()
     marks: Metadata = ()
     extra: Any = None
+    streamed: bool = False
 
     def __init__(
         self,

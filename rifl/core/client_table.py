@@ -30,7 +30,7 @@ from rifl.core.resting import RestingClients
 from rifl.core.retention import Retention
 from rifl.core.verdict import Verdict
 
-__all__ = ["Attempt", "ClientEntry", "ClientTable", "Decision", "Kept", "Leases"]
+__all__ = ["Attempt", "ClientEntry", "ClientTable", "Decision", "Kept", "Leases", "match_payload"]
 
 
 _STALE = Decision(Verdict.STALE)
@@ -272,12 +272,12 @@ class ClientTable:
         """Steps 2 and 3: known calls first, then stale ones; None if it is new."""
         attempt = entry.running.get(call.identity)
         if attempt is not None:
-            _match(call, attempt.call.fingerprint)
+            match_payload(call, attempt.call.fingerprint)
             return Decision(Verdict.IN_PROGRESS, attempt)
         kept = entry.kept(call)
         if kept is not None:
             fingerprint, record = kept
-            _match(call, fingerprint)
+            match_payload(call, fingerprint)
             return Decision(Verdict.COMPLETED, None, record, fingerprint is not None)
         if call.key is None and entry.tracker.peek(call.seq) is Verdict.STALE:  # type: ignore[arg-type]
             return _STALE
@@ -358,6 +358,7 @@ class ClientTable:
         return entry
 
 
-def _match(call: Call, fingerprint: bytes | None) -> None:
+def match_payload(call: Call, fingerprint: bytes | None) -> None:
+    """Raise ``PayloadMismatch`` where both payloads are known, and differ."""
     if call.fingerprint is not None and fingerprint is not None and call.fingerprint != fingerprint:
         raise PayloadMismatch(f"{call.rpc_id} is the identity of a call with another payload")

@@ -20,7 +20,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, Protocol
 
 from rifl.core.call import Call
-from rifl.core.client_table import Attempt, Decision
+from rifl.core.client_table import Attempt, Decision, match_payload
 from rifl.core.errors import (
     InProgress,
     NotExecuted,
@@ -164,6 +164,8 @@ def admit(
         elif not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
             raise InProgress(f"{call.rpc_id} is still running")
         elif (record := decision.attempt.record) is not None:  # type: ignore[union-attr]
+            # A request stream's payload may have become known only now.
+            match_payload(call, decision.attempt.call.fingerprint)  # type: ignore[union-attr]
             # The same answer, even if its client is forgotten by now.
             return Answer(record, _replayed(record))
     raise InProgress(f"{call.rpc_id} has changed under our hands too often: ask again")
@@ -189,12 +191,7 @@ def admit_stream(store: Records, call: Call, policy: MethodPolicy, rest: Later) 
             return Answer(record, _replayed(record))
     if decision.verdict is not Verdict.STALE:
         yield rest
-    admitted = yield from admit(store, call, policy)
-    if isinstance(admitted, Attempt):
-        if (pending := store.abandon(admitted)) is not None:
-            yield pending
-        raise InProgress(f"{call.rpc_id} has just become new again: send it once more")
-    return admitted
+    return (yield from _answered(store, call, policy))
 
 
 def serve(store: Records, call: Call, policy: MethodPolicy) -> Steps:
@@ -273,7 +270,12 @@ def execute(store: Records, attempt: Attempt) -> Steps:
     started = start(store, attempt)
     if isinstance(started, Attempt):
         started = _or_elsewhere(store, attempt, _run(store, attempt))
-    return (yield from started)
+    if not attempt.call.streamed:
+        return (yield from started)
+    try:
+        return (yield from started)
+    except InProgress:
+        return (yield from _answered(store, attempt.call, attempt.policy))
 
 
 def _or_elsewhere(store: Records, attempt: Attempt, steps: Steps) -> Steps:
@@ -281,7 +283,19 @@ def _or_elsewhere(store: Records, attempt: Attempt, steps: Steps) -> Steps:
     try:
         return (yield from steps)
     except InProgress:
+        if attempt.call.streamed:
+            raise
         return (yield from serve(store, attempt.call, attempt.policy))
+
+
+def _answered(store: Records, call: Call, policy: MethodPolicy) -> Steps:
+    """Admit a call that this arrival cannot run: what it needs was read, or sent, already."""
+    admitted = yield from admit(store, call, policy)
+    if isinstance(admitted, Attempt):
+        if (pending := store.abandon(admitted)) is not None:
+            yield pending
+        raise InProgress(f"{call.rpc_id} has just become new again: send it once more")
+    return admitted
 
 
 def _admit_and_execute(store: Records, admission: Admission) -> Steps:

@@ -18,8 +18,8 @@ from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Answer, HandlerResult, admit, admit_stream, execute
-from rifl.core.streams import RequestStream, ResponseStream
+from rifl.core.serving import Answer, HandlerResult, admit, execute
+from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
 from rifl.server.aio import AioShell, send
 from rifl.server.answers import (
     STATUS_CODES,
@@ -30,7 +30,6 @@ from rifl.server.answers import (
     returned_result,
 )
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
-from rifl.server.sync_streams import SETTLE_S
 
 __all__ = ["stream_unary_behavior", "unary_stream_behavior"]
 
@@ -84,9 +83,7 @@ class _Requests(Later):
         self._source = source
         self._stream = stream
         self._deserialize = deserialize
-        self._position = 0
         self.gone = False
-        self.broken = False
 
     async def buffer(self) -> None:
         """Read the stream to its end, or until no more may be kept."""
@@ -96,7 +93,7 @@ class _Requests(Later):
         await self._end()
 
     async def _drain(self) -> None:
-        self._stream.buffered.clear()
+        self._stream.drop()
         async for message in self._source:
             self._stream.take(message)
         await self._end()
@@ -112,16 +109,10 @@ class _Requests(Later):
         return self
 
     async def __anext__(self) -> Any:
-        buffered = self._stream.buffered
-        if self._position < len(buffered):
-            message = buffered[self._position]
-            self._position += 1
-            if self._position == len(buffered) and not self._stream.ended:
-                buffered.clear()
-                self._position = 0
-        elif self._stream.ended:
-            raise StopAsyncIteration
-        else:
+        message = self._stream.next()
+        if message is None:
+            if self._stream.ended:
+                raise StopAsyncIteration
             message = await self._arriving()
         return message if self._deserialize is None else self._deserialize(message)
 
@@ -131,6 +122,9 @@ class _Requests(Later):
         except StopAsyncIteration:
             await self._end()
             raise
+        except BaseException:
+            self._stream.break_off()
+            raise
         self._stream.take(message)
         return message
 
@@ -138,10 +132,8 @@ class _Requests(Later):
         # As for the sync shell: a stream that broke off looks like one that ended,
         # and the cancellation that tells them apart comes a little later.
         await asyncio.sleep(SETTLE_S)
-        if self.gone:
-            self.broken = True
+        if not self._stream.settled(gone=self.gone):
             raise _BrokenOff("the request stream broke off")
-        self._stream.end()
 
 
 def stream_unary_behavior(
@@ -157,7 +149,11 @@ def stream_unary_behavior(
     serving = Serving(store, serialize)
 
     async def run(
-        requests: _Requests, context: Any, attempt: Attempt, raised: list[BaseException]
+        stream: RequestStream,
+        requests: _Requests,
+        context: Any,
+        attempt: Attempt,
+        raised: list[BaseException],
     ) -> HandlerResult:
         inner = _Context(context, attempt, serving)
         inner.requests = requests
@@ -167,8 +163,7 @@ def stream_unary_behavior(
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            result = raised_result(inner, error, aio=True)
-            return result._replace(broken=requests.broken and result.raised)
+            return stream.result(raised_result(inner, error, aio=True))
         return returned_result(inner, response, serialize, aio=True)
 
     async def deduplicated(source: AsyncIterator[bytes], context: Any) -> Any:
@@ -179,18 +174,14 @@ def stream_unary_behavior(
             stream = RequestStream(call, policy.buffer_bytes)
             requests = _Requests(aiter(source), stream, handler.request_deserializer)
             await requests.buffer()
-            if stream.ended or call.fingerprint is not None:
-                steps = admit(store, call, policy)
-            else:
-                steps = admit_stream(store, call, policy, requests)
-            answer = await shell.drive(steps, context)
+            answer = await shell.drive(stream.admit(store, policy, requests), context)
             if isinstance(answer, Attempt):
                 try:
                     answer = await shell.shielded(
                         shell.drive(
                             execute(store, answer),
                             context,
-                            lambda attempt: run(requests, context, attempt, raised),
+                            lambda attempt: run(stream, requests, context, attempt, raised),
                         )
                     )
                 except asyncio.CancelledError:
@@ -211,13 +202,13 @@ def stream_unary_behavior(
 class _Outlet:
     """Between the handler, which runs on, and the caller, who may be gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, responses: ResponseStream) -> None:
         self._queue: asyncio.Queue[Any] = asyncio.Queue(_AHEAD)
-        self.here = True
+        self._responses = responses
 
     async def put(self, message: Any) -> None:
         """Hand a message over; waits while the caller is slow."""
-        if self.here:
+        if self._responses.here:
             await self._queue.put(message)
 
     async def send_all(self, write: Callable[[bytes], Awaitable[None]]) -> None:
@@ -226,7 +217,7 @@ class _Outlet:
             while (message := await self._queue.get()) is not _END:
                 await write(message)
         except BaseException:
-            self.here = False
+            self._responses.leave()
             # One who waits to put something must not wait for ever.
             while not self._queue.empty():
                 self._queue.get_nowait()
@@ -260,7 +251,7 @@ def unary_stream_behavior(
             data = response if serialize is None else serialize(response)
             if responses.add(data):
                 await outlet.put(data)
-            if responses.overflown and not outlet.here:
+            if not responses.wanted:
                 raise _TooLong
 
         inner.emit = emit
@@ -279,7 +270,7 @@ def unary_stream_behavior(
 
     async def carry_out(
         attempt: Attempt, context: Any, responses: ResponseStream, outlet: _Outlet, request: bytes
-    ) -> tuple[Answer, HandlerResult, BaseException | None]:
+    ) -> tuple[Answer, BaseException | None]:
         """Execute the call to its durable end, whoever listens."""
         try:
             steps = execute(store, attempt)
@@ -287,7 +278,7 @@ def unary_stream_behavior(
             inner = _Context(context, attempt, serving)
             live, raised = await produce(inner, responses, outlet, request)
             answer = await shell.drive(steps, context, value=responses.result(live))
-            return answer, live, raised
+            return answer, raised
         finally:
             await outlet.put(_END)
 
@@ -297,21 +288,21 @@ def unary_stream_behavior(
         try:
             call = engine.arrive(method, request, context, deserialize)
             received = engine.received(context)
+            responses = ResponseStream(call, policy, received)
             answer = await shell.drive(admit(store, call, policy), context)
             if isinstance(answer, Attempt):
-                outlet = _Outlet()
-                responses = ResponseStream(policy, received)
+                outlet = _Outlet(responses)
                 work = asyncio.ensure_future(
                     shell.shielded(carry_out(answer, context, responses, outlet, request))
                 )
                 try:
                     await outlet.send_all(context.write)
                 finally:
-                    if not outlet.here:
+                    if not responses.here:
                         work.cancel()
-                answer, live, raised = await work
-                # A stream too long to be recorded still is, for this caller, what it is.
-                answer = answer._replace(record=live.record)
+                answer, raised = await work
+                answer = responses.ended(answer)
+                raised = raised if answer.record.code else None
             else:
                 for message in ResponseStream.rest(answer.record, received):
                     await context.write(message)

@@ -17,8 +17,8 @@ from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import HandlerResult, admit, admit_stream, execute, serve
-from rifl.core.streams import RequestStream, ResponseStream
+from rifl.core.serving import HandlerResult, admit, execute
+from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
 from rifl.server.answers import (
     STATUS_CODES,
     answer_status,
@@ -33,13 +33,6 @@ from rifl.server.sync import SyncShell, send
 __all__ = ["SETTLE_S", "stream_unary_behavior", "unary_stream_behavior"]
 
 _log = get_logger("rifl.server")
-# gRPC reports the end of a request stream and a stream that broke off by the same
-# event, and the cancellation after it: up to a millisecond on an idle process
-# (measured: one in five looked like a clean end), longer where threads compete. So
-# an end is believed when nothing followed for so long. It is a guess: half a stream
-# taken for a whole one is answered, and the retry with all of it is told
-# PAYLOAD_MISMATCH.
-SETTLE_S = 0.01
 
 
 class _Context(HandlerContext):
@@ -64,8 +57,6 @@ class _Requests(Later):
         self._stream = stream
         self._outer = context
         self._deserialize = deserialize
-        self._position = 0
-        self.broken = False
         self.inner: HandlerContext | None = None
 
     def buffer(self) -> None:
@@ -77,7 +68,7 @@ class _Requests(Later):
 
     def wait(self) -> None:
         """Read the stream to its end, keeping nothing."""
-        self._stream.buffered.clear()
+        self._stream.drop()
         for message in self._source:
             self._stream.take(message)
         self._end()
@@ -89,16 +80,10 @@ class _Requests(Later):
         return self
 
     def __next__(self) -> Any:
-        buffered = self._stream.buffered
-        if self._position < len(buffered):
-            message = buffered[self._position]
-            self._position += 1
-            if self._position == len(buffered) and not self._stream.ended:
-                buffered.clear()
-                self._position = 0
-        elif self._stream.ended:
-            raise StopIteration
-        else:
+        message = self._stream.next()
+        if message is None:
+            if self._stream.ended:
+                raise StopIteration
             message = self._arriving()
         return message if self._deserialize is None else self._read(message)
 
@@ -109,14 +94,10 @@ class _Requests(Later):
         try:
             message = next(self._source)
         except StopIteration:
-            try:
-                self._end()
-            except BaseException:
-                self.broken = True
-                raise
+            self._end()
             raise
         except BaseException:
-            self.broken = True
+            self._stream.break_off()
             raise
         self._stream.take(message)
         return message
@@ -131,9 +112,9 @@ class _Requests(Later):
 
     def _end(self) -> None:
         gone = threading.Event()
-        if not self._outer.add_callback(gone.set) or gone.wait(SETTLE_S):
+        followed = not self._outer.add_callback(gone.set) or gone.wait(SETTLE_S)
+        if not self._stream.settled(gone=followed):
             raise _BrokenOff("the request stream broke off")
-        self._stream.end()
 
 
 class _BrokenOff(grpc.RpcError):
@@ -155,7 +136,11 @@ def stream_unary_behavior(
     serving = Serving(store, serialize)
 
     def run(
-        requests: _Requests, context: Any, attempt: Attempt, raised: list[BaseException]
+        stream: RequestStream,
+        requests: _Requests,
+        context: Any,
+        attempt: Attempt,
+        raised: list[BaseException],
     ) -> HandlerResult:
         inner = requests.inner = _Context(context, attempt, serving)
         CURRENT.set(inner)
@@ -164,8 +149,7 @@ def stream_unary_behavior(
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
             if not inner.aborted:
                 raised.append(error)
-            result = raised_result(inner, error, aio=aio)
-            return result._replace(broken=requests.broken and result.raised)
+            return stream.result(raised_result(inner, error, aio=aio))
         finally:
             # As in ``sync``: it were a cycle.
             CURRENT.set(None)
@@ -181,14 +165,11 @@ def stream_unary_behavior(
             requests.buffer()
 
             def handle(attempt: Attempt) -> HandlerResult:
-                return run(requests, context, attempt, raised)
+                return run(stream, requests, context, attempt, raised)
 
-            if stream.ended or call.fingerprint is not None:
-                answer = shell.drive(serve(store, call, policy), context, handle)
-            else:
-                answer = shell.drive(admit_stream(store, call, policy, requests), context)
-                if isinstance(answer, Attempt):
-                    answer = shell.drive(execute(store, answer), context, handle)
+            answer = shell.drive(stream.admit(store, policy, requests), context)
+            if isinstance(answer, Attempt):
+                answer = shell.drive(execute(store, answer), context, handle)
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
             return RawAnswer(send(context, refusal_status(error, call)))
@@ -221,6 +202,7 @@ def unary_stream_behavior(
         try:
             call = engine.arrive(method, request, context, deserialize)
             received = engine.received(context)
+            responses = ResponseStream(call, policy, received)
             answer = shell.drive(admit(store, call, policy), context)
             if isinstance(answer, Attempt):
                 steps = execute(store, answer)
@@ -240,9 +222,8 @@ def unary_stream_behavior(
             return
         inner = _Context(context, attempt, serving)
         CURRENT.set(inner)
-        responses = ResponseStream(policy, received)
         raised: BaseException | None = None
-        here, opened = True, False
+        opened = False
         produced: Any = None
         try:
             produced = handler.unary_stream(
@@ -250,8 +231,7 @@ def unary_stream_behavior(
             )
             for response in produced:
                 data = response if serialize is None else serialize(response)
-                needed = responses.add(data)
-                if here and needed:
+                if responses.add(data):
                     if not opened and inner.noted_initial:
                         context.send_initial_metadata(inner.noted_initial)
                     opened = True
@@ -259,8 +239,8 @@ def unary_stream_behavior(
                         yield data
                     except GeneratorExit:
                         # The caller is gone; the effect goes on and is recorded.
-                        here = False
-                if not here and responses.overflown:
+                        responses.leave()
+                if not responses.wanted:
                     _close(produced)
                     break
         except BaseException as error:  # noqa: BLE001 - recorded, then raised again
@@ -273,18 +253,17 @@ def unary_stream_behavior(
             CURRENT.set(None)
         try:
             answer = shell.drive(steps, context, value=responses.result(live))
+            if not responses.here:
+                return
+            answer = responses.ended(answer)
         except RiflError as error:
-            if here:
+            if responses.here:
                 send(context, refusal_status(error, call))
             return
-        if not here:
-            return
-        # A stream too long to be recorded still is, for this caller, what it is.
-        answer = answer._replace(record=live.record)
         status = answer_status(answer, call.attempt)
         if opened:
             status = status._replace(initial_metadata=())
-        if raised is not None:
+        if raised is not None and status.code:
             _raise(context, raised, status)
         send(context, status)
 

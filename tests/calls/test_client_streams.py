@@ -12,8 +12,9 @@ import grpc
 import pytest
 
 import rifl
-from rifl.client.resending import AioResending, Resending, _Incomplete, resumed
+from rifl.client.resending import AioResending, Resending, resumed
 from rifl.core import OutcomeUnknown
+from rifl.core.stream_attempts import Incomplete
 from rifl.v1 import rifl_pb2
 from tests.calls.services import Kinds, serving
 
@@ -161,7 +162,7 @@ def test_a_stream_is_never_ended_short() -> None:
     assert next(first) == b"a" * 9
     with pytest.raises(rifl.CallError):
         resending.check()
-    with pytest.raises(_Incomplete):
+    with pytest.raises(Incomplete):
         list(resending.attempt())
     assert list(first) == [b"b" * 9]
 

@@ -15,6 +15,7 @@ from rifl.core import (
     NotLeader,
     NotRecorded,
     Outcome,
+    PayloadMismatch,
     RecordPending,
     RiflError,
     StaleRpc,
@@ -451,3 +452,36 @@ def test_a_refusal_becomes_a_record_with_its_reason() -> None:
     record = refusal_record(RecordPending("why"))
     assert (record.code, record.details, record.reason) == (ABORTED, "why", "RECORD_PENDING")
     assert (record.outcome, record.response) == (Outcome.UNKNOWN, None)
+
+
+def test_a_payload_that_becomes_known_while_a_duplicate_waits_is_compared() -> None:
+    """A waiter gets the answer of its own payload, or PAYLOAD_MISMATCH (DESIGN §4, step 2)."""
+    running = attempt_of(policy_of(Kind.PLAIN))
+    running.call.fingerprint, running.record = b"half", COMMITTED
+    late = Call(7, b"", 1, method="/p.S/M", fingerprint=b"whole")
+    store = Script(decisions=[Decision(Verdict.IN_PROGRESS, running)])
+    with pytest.raises(PayloadMismatch):
+        drive(store, admit(store, late, running.policy), waits=(True,))
+
+
+FENCED = InProgress("taken over")
+
+
+def test_a_stream_that_was_taken_over_is_answered_by_what_stands() -> None:
+    """Its arrival admits the call again, and does not run it again (DESIGN §4, step 7)."""
+    attempt = attempt_of(policy_of(Kind.IDEMPOTENT))
+    attempt.call.streamed = True
+    store = Script([Decision(Verdict.COMPLETED, None, COMMITTED)], failing={"finish": FENCED})
+    answer = drive(store, execute(store, attempt), RETURNED)
+    assert answer == Answer(COMMITTED, Outcome.REPLAYED)
+    assert store.asked == ["start", "run", "finish", "claim"]
+
+
+def test_a_stream_that_is_new_again_is_left_to_the_next_attempt() -> None:
+    """Its messages are read, or sent: this arrival cannot run it (DESIGN §4)."""
+    attempt, again = (attempt_of(policy_of(Kind.IDEMPOTENT)) for _ in range(2))
+    attempt.call.streamed = again.call.streamed = True
+    store = Script([Decision(Verdict.NEW, again)], failing={"finish": FENCED})
+    with pytest.raises(InProgress, match="once more"):
+        drive(store, execute(store, attempt), RETURNED)
+    assert store.asked == ["start", "run", "finish", "claim", "abandon"]
