@@ -75,7 +75,7 @@ class MethodPolicy:
     the records go into; None means the store's own.
     ``retention_s``: how long the records of keyed calls are kept after completion
     (those of a named session stay as long as it does); None means the
-    deduplicator's ``key_retention``. A retry after that runs again.
+    deduplicator's ``key_retention_s``. A retry after that runs again.
     ``key_field``: the field of the request (dotted for a nested one) that is the
     key of a call which brings no identity of its own.
     ``buffer_bytes``: a request stream that ends within as many is read before its
