@@ -14,7 +14,6 @@ from rifl.stores.errors import WrongDatabase
 from rifl.stores.postgres.backend import PostgresBackend
 from rifl.stores.postgres.transaction import (
     NOT_OURS,
-    TYPES,
     arguments_of,
     elsewhere,
     judge,
@@ -129,9 +128,8 @@ def _committing(
     if len(finish.record) > _IN_TEXT:
         text = f"{function}({placeholders(lambda _: '%s')})"
         return [(text.encode(), arguments), (_COMMIT, None)]
-    literals = ", ".join(
-        f"CAST({_literal(value)} AS {name})" for value, name in zip(arguments, TYPES, strict=True)
-    )
+    # Their types are the function's: to cast each would cost more than it does to read them.
+    literals = ", ".join(map(_literal, arguments))
     return [(f"{function}({literals}); COMMIT".encode(), None)]
 
 
@@ -141,7 +139,7 @@ def _literal(value: str | bytes | int) -> str:
     The texts are digits of ours; what a peer chose is bytes.
     """
     if isinstance(value, bytes):
-        return f"decode('{value.hex()}', 'hex')"
+        return f"E'\\\\x{value.hex()}'"
     return f"'{value}'"
 
 

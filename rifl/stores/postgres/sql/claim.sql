@@ -20,30 +20,22 @@ CREATE OR REPLACE FUNCTION @schema@.count_key_1(
 $$;
 
 -- Apply acknowledgements, which only move forward, and delete what they free, in this
--- one transaction; renew the lease. False if another call of the client is doing the
--- same just now and p_wait is false: every header repeats what it acknowledges, and
--- calls of one client shall not wait for each other's commit.
-CREATE OR REPLACE FUNCTION @schema@.acknowledge_1(
-    p_client bigint, p_first bigint, p_acks int8multirange, p_wait boolean
-) RETURNS boolean LANGUAGE plpgsql AS $$
+-- one transaction; renew the lease. The client's row is locked, and p_old_first and
+-- p_old_acks are what it says.
+CREATE OR REPLACE FUNCTION @schema@.apply_1(
+    p_client bigint, p_old_first bigint, p_old_acks int8multirange, p_first bigint,
+    p_acks int8multirange
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    client @schema@.clients;
-    new_first bigint;
-    new_acks int8multirange;
-    woken bigint;
+    new_first bigint := greatest(p_old_first, p_first);
+    new_acks int8multirange := p_old_acks;
 BEGIN
-    IF p_wait THEN
-        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE;
-    ELSE
-        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client
-        FOR NO KEY UPDATE SKIP LOCKED;
-    END IF;
-    IF NOT FOUND THEN RETURN false; END IF;
-    new_first := greatest(client.first_incomplete, p_first);
-    new_acks := (client.acknowledged + p_acks) * int8multirange(int8range(new_first, NULL));
-    IF (SELECT count(*) FROM unnest(new_acks)) > 4096 THEN
-        -- Beyond the bound the records stay: then nothing may be called acknowledged.
-        new_acks := client.acknowledged * int8multirange(int8range(new_first, NULL));
+    IF NOT isempty(p_old_acks) OR NOT isempty(p_acks) THEN
+        new_acks := (p_old_acks + p_acks) * int8multirange(int8range(new_first, NULL));
+        IF (SELECT count(*) FROM unnest(new_acks)) > 4096 THEN
+            -- Beyond the bound the records stay: then nothing may be called acknowledged.
+            new_acks := p_old_acks * int8multirange(int8range(new_first, NULL));
+        END IF;
     END IF;
     UPDATE @schema@.clients
     SET first_incomplete = new_first,
@@ -52,20 +44,36 @@ BEGIN
         due = CASE WHEN due < clock_timestamp() + term THEN clock_timestamp() + 1.25 * term
                    ELSE due END
     WHERE client_id = p_client;
-    IF new_first = client.first_incomplete AND new_acks = client.acknowledged THEN
-        RETURN true;
+    IF new_first > p_old_first OR new_acks <> p_old_acks THEN
+        DELETE FROM @schema@.calls
+        WHERE ctid = ANY (ARRAY(
+            -- A row that is locked is being recorded just now; the next acknowledgement
+            -- takes it.
+            SELECT ctid FROM @schema@.calls
+            WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
+            FOR UPDATE SKIP LOCKED
+        )) AND (waiters = '{}' OR @schema@.wake_1(token, waiters) IS NULL);
     END IF;
-    -- A row that is locked is being recorded just now; the next acknowledgement takes it.
-    WITH freed AS (
-        SELECT seq FROM @schema@.calls
-        WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
-        FOR UPDATE SKIP LOCKED
-    ), gone AS (
-        DELETE FROM @schema@.calls AS calls USING freed
-        WHERE calls.client_id = p_client AND calls.seq = freed.seq AND calls.key = ''
-        RETURNING calls.token, calls.waiters
-    )
-    SELECT count(@schema@.wake_1(token, waiters)) INTO woken FROM gone WHERE waiters <> '{}';
+END $$;
+
+-- The same. False if another call of the client is doing so just now and p_wait is false:
+-- every header repeats what it acknowledges, and calls of one client shall not wait for
+-- each other's commit.
+CREATE OR REPLACE FUNCTION @schema@.acknowledge_1(
+    p_client bigint, p_first bigint, p_acks int8multirange, p_wait boolean
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    client @schema@.clients;
+BEGIN
+    IF p_wait THEN
+        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE;
+    ELSE
+        SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client
+        FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
+    IF NOT FOUND THEN RETURN false; END IF;
+    PERFORM @schema@.apply_1(
+        p_client, client.first_incomplete, client.acknowledged, p_first, p_acks);
     RETURN true;
 END $$;
 
@@ -88,17 +96,55 @@ DECLARE
     alive boolean;
     applied boolean;
     held record;
+    client_state text;
+    old_first bigint;
+    old_acks int8multirange;
+    is_due boolean;
+    top bigint;
+    -- What a function returns that is called for what it does: an expression costs a
+    -- fraction of a PERFORM.
+    ignored text;
 BEGIN
-    IF NOT @schema@.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
     -- Until this has committed, whoever abandons it waits: it is in time, or is undone.
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 1));
-    IF extract(epoch FROM clock_timestamp()) > p_until THEN o_found := 'late'; RETURN; END IF;
+    ignored := pg_advisory_xact_lock_shared(hashtextextended(p_token, 1));
+    IF clock_timestamp() > to_timestamp(p_until) THEN o_found := 'late'; RETURN; END IF;
     IF p_kind <> 'plain' AND p_lost = '' THEN
         -- Only a plain call's claim is an intent. What a crash of the database loses of
         -- another's is a run whose record can no longer be written: that of an atomic call
         -- is in a transaction which comes after this one, and an idempotent one runs again.
-        PERFORM set_config('synchronous_commit', 'off', true);
+        ignored := set_config('synchronous_commit', 'off', true);
     END IF;
+    <<usual>>
+    BEGIN
+        -- What most calls are is claimed with few statements: a new call of a sequence, by
+        -- a client that lives and has room, while nobody else holds its row. Whatever else
+        -- it turns out to be is decided below, which looks at everything anew.
+        EXIT usual WHEN p_seq = 0 OR p_refusing OR p_take_over <> ''
+            OR p_seq < p_first OR p_seq <@ p_acks;
+        SELECT state, first_incomplete, acknowledged, due < clock_timestamp() + term,
+            (SELECT max(seq) FROM @schema@.calls WHERE client_id = p_client AND seq > 0)
+        INTO client_state, old_first, old_acks, is_due, top
+        FROM @schema@.clients
+        WHERE client_id = p_client
+          AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
+        FOR NO KEY UPDATE SKIP LOCKED;
+        EXIT usual WHEN NOT FOUND OR client_state <> 'open' OR p_seq < old_first
+            OR p_seq <@ old_acks OR greatest(top, p_seq) - p_first >= p_window;
+        IF p_seq <= top THEN
+            EXIT usual WHEN EXISTS (
+                SELECT FROM @schema@.calls WHERE client_id = p_client AND seq = p_seq);
+        END IF;
+        IF p_first > old_first OR NOT p_acks <@ old_acks OR is_due THEN
+            ignored := @schema@.apply_1(p_client, old_first, old_acks, p_first, p_acks);
+        END IF;
+        INSERT INTO @schema@.calls (client_id, seq, key, fingerprint, method, kind, token, owner)
+        VALUES (p_client, p_seq, '', p_fingerprint, p_method, p_kind, p_token, p_owner)
+        ON CONFLICT DO NOTHING;
+        EXIT usual WHEN NOT FOUND;
+        -- No acknowledgement came between, as below: the client's row is locked.
+        o_found := 'new'; RETURN;
+    END;
+    IF NOT @schema@.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
     LOOP
         SELECT * INTO known FROM @schema@.calls
         WHERE client_id = p_client AND seq = p_seq AND key = p_key;

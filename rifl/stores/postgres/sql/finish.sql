@@ -33,8 +33,9 @@ DECLARE
     known @schema@.calls;
     client @schema@.clients;
     noted text[];
+    -- An expression costs a fraction of a PERFORM.
+    ignored text;
 BEGIN
-    IF NOT @schema@.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
     IF p_what = 'finish' THEN
         UPDATE @schema@.calls
         SET record = p_record, recorded_at = clock_timestamp(),
@@ -43,16 +44,19 @@ BEGIN
             fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
           AND record IS NULL
+          AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
         RETURNING waiters INTO noted;
         IF FOUND THEN
             IF p_seq = 0 THEN
                 PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_record));
             END IF;
             IF noted <> '{}' THEN PERFORM @schema@.wake_1(p_token, noted); END IF;
-            PERFORM @schema@.end_1(p_client);
+            ignored := @schema@.end_1(p_client);
             ending := 'done'; RETURN;
         END IF;
-    ELSIF p_what = 'abandon' THEN
+    END IF;
+    IF NOT @schema@.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
+    IF p_what = 'abandon' THEN
         -- A claim of this token that has begun and not committed would not show.
         PERFORM pg_advisory_xact_lock(hashtextextended(p_token, 1));
         DELETE FROM @schema@.calls
@@ -113,12 +117,17 @@ CREATE OR REPLACE FUNCTION @schema@.record_1(
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     noted text[];
+    ignored text;
 BEGIN
-    IF NOT @schema@.same_store_1(p_store) THEN RETURN 'wrong'; END IF;
-    PERFORM FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
-    IF NOT FOUND THEN RETURN 'gone'; END IF;
+    PERFORM FROM @schema@.clients
+    WHERE client_id = p_client
+      AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN CASE WHEN @schema@.same_store_1(p_store) THEN 'gone' ELSE 'wrong' END;
+    END IF;
     -- By this a take-over finds the transaction; nobody else ever asks for this lock.
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
+    ignored := pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
     UPDATE @schema@.calls
     SET record = p_record, recorded_at = clock_timestamp(),
         expires_at = clock_timestamp() + retention,

@@ -93,30 +93,22 @@ CREATE OR REPLACE FUNCTION rifl.count_key_1(
 $$;
 
 -- Apply acknowledgements, which only move forward, and delete what they free, in this
--- one transaction; renew the lease. False if another call of the client is doing the
--- same just now and p_wait is false: every header repeats what it acknowledges, and
--- calls of one client shall not wait for each other's commit.
-CREATE OR REPLACE FUNCTION rifl.acknowledge_1(
-    p_client bigint, p_first bigint, p_acks int8multirange, p_wait boolean
-) RETURNS boolean LANGUAGE plpgsql AS $$
+-- one transaction; renew the lease. The client's row is locked, and p_old_first and
+-- p_old_acks are what it says.
+CREATE OR REPLACE FUNCTION rifl.apply_1(
+    p_client bigint, p_old_first bigint, p_old_acks int8multirange, p_first bigint,
+    p_acks int8multirange
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    client rifl.clients;
-    new_first bigint;
-    new_acks int8multirange;
-    woken bigint;
+    new_first bigint := greatest(p_old_first, p_first);
+    new_acks int8multirange := p_old_acks;
 BEGIN
-    IF p_wait THEN
-        SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR NO KEY UPDATE;
-    ELSE
-        SELECT * INTO client FROM rifl.clients WHERE client_id = p_client
-        FOR NO KEY UPDATE SKIP LOCKED;
-    END IF;
-    IF NOT FOUND THEN RETURN false; END IF;
-    new_first := greatest(client.first_incomplete, p_first);
-    new_acks := (client.acknowledged + p_acks) * int8multirange(int8range(new_first, NULL));
-    IF (SELECT count(*) FROM unnest(new_acks)) > 4096 THEN
-        -- Beyond the bound the records stay: then nothing may be called acknowledged.
-        new_acks := client.acknowledged * int8multirange(int8range(new_first, NULL));
+    IF NOT isempty(p_old_acks) OR NOT isempty(p_acks) THEN
+        new_acks := (p_old_acks + p_acks) * int8multirange(int8range(new_first, NULL));
+        IF (SELECT count(*) FROM unnest(new_acks)) > 4096 THEN
+            -- Beyond the bound the records stay: then nothing may be called acknowledged.
+            new_acks := p_old_acks * int8multirange(int8range(new_first, NULL));
+        END IF;
     END IF;
     UPDATE rifl.clients
     SET first_incomplete = new_first,
@@ -125,20 +117,36 @@ BEGIN
         due = CASE WHEN due < clock_timestamp() + term THEN clock_timestamp() + 1.25 * term
                    ELSE due END
     WHERE client_id = p_client;
-    IF new_first = client.first_incomplete AND new_acks = client.acknowledged THEN
-        RETURN true;
+    IF new_first > p_old_first OR new_acks <> p_old_acks THEN
+        DELETE FROM rifl.calls
+        WHERE ctid = ANY (ARRAY(
+            -- A row that is locked is being recorded just now; the next acknowledgement
+            -- takes it.
+            SELECT ctid FROM rifl.calls
+            WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
+            FOR UPDATE SKIP LOCKED
+        )) AND (waiters = '{}' OR rifl.wake_1(token, waiters) IS NULL);
     END IF;
-    -- A row that is locked is being recorded just now; the next acknowledgement takes it.
-    WITH freed AS (
-        SELECT seq FROM rifl.calls
-        WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
-        FOR UPDATE SKIP LOCKED
-    ), gone AS (
-        DELETE FROM rifl.calls AS calls USING freed
-        WHERE calls.client_id = p_client AND calls.seq = freed.seq AND calls.key = ''
-        RETURNING calls.token, calls.waiters
-    )
-    SELECT count(rifl.wake_1(token, waiters)) INTO woken FROM gone WHERE waiters <> '{}';
+END $$;
+
+-- The same. False if another call of the client is doing so just now and p_wait is false:
+-- every header repeats what it acknowledges, and calls of one client shall not wait for
+-- each other's commit.
+CREATE OR REPLACE FUNCTION rifl.acknowledge_1(
+    p_client bigint, p_first bigint, p_acks int8multirange, p_wait boolean
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    client rifl.clients;
+BEGIN
+    IF p_wait THEN
+        SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR NO KEY UPDATE;
+    ELSE
+        SELECT * INTO client FROM rifl.clients WHERE client_id = p_client
+        FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
+    IF NOT FOUND THEN RETURN false; END IF;
+    PERFORM rifl.apply_1(
+        p_client, client.first_incomplete, client.acknowledged, p_first, p_acks);
     RETURN true;
 END $$;
 
@@ -161,17 +169,55 @@ DECLARE
     alive boolean;
     applied boolean;
     held record;
+    client_state text;
+    old_first bigint;
+    old_acks int8multirange;
+    is_due boolean;
+    top bigint;
+    -- What a function returns that is called for what it does: an expression costs a
+    -- fraction of a PERFORM.
+    ignored text;
 BEGIN
-    IF NOT rifl.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
     -- Until this has committed, whoever abandons it waits: it is in time, or is undone.
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 1));
-    IF extract(epoch FROM clock_timestamp()) > p_until THEN o_found := 'late'; RETURN; END IF;
+    ignored := pg_advisory_xact_lock_shared(hashtextextended(p_token, 1));
+    IF clock_timestamp() > to_timestamp(p_until) THEN o_found := 'late'; RETURN; END IF;
     IF p_kind <> 'plain' AND p_lost = '' THEN
         -- Only a plain call's claim is an intent. What a crash of the database loses of
         -- another's is a run whose record can no longer be written: that of an atomic call
         -- is in a transaction which comes after this one, and an idempotent one runs again.
-        PERFORM set_config('synchronous_commit', 'off', true);
+        ignored := set_config('synchronous_commit', 'off', true);
     END IF;
+    <<usual>>
+    BEGIN
+        -- What most calls are is claimed with few statements: a new call of a sequence, by
+        -- a client that lives and has room, while nobody else holds its row. Whatever else
+        -- it turns out to be is decided below, which looks at everything anew.
+        EXIT usual WHEN p_seq = 0 OR p_refusing OR p_take_over <> ''
+            OR p_seq < p_first OR p_seq <@ p_acks;
+        SELECT state, first_incomplete, acknowledged, due < clock_timestamp() + term,
+            (SELECT max(seq) FROM rifl.calls WHERE client_id = p_client AND seq > 0)
+        INTO client_state, old_first, old_acks, is_due, top
+        FROM rifl.clients
+        WHERE client_id = p_client
+          AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
+        FOR NO KEY UPDATE SKIP LOCKED;
+        EXIT usual WHEN NOT FOUND OR client_state <> 'open' OR p_seq < old_first
+            OR p_seq <@ old_acks OR greatest(top, p_seq) - p_first >= p_window;
+        IF p_seq <= top THEN
+            EXIT usual WHEN EXISTS (
+                SELECT FROM rifl.calls WHERE client_id = p_client AND seq = p_seq);
+        END IF;
+        IF p_first > old_first OR NOT p_acks <@ old_acks OR is_due THEN
+            ignored := rifl.apply_1(p_client, old_first, old_acks, p_first, p_acks);
+        END IF;
+        INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner)
+        VALUES (p_client, p_seq, '', p_fingerprint, p_method, p_kind, p_token, p_owner)
+        ON CONFLICT DO NOTHING;
+        EXIT usual WHEN NOT FOUND;
+        -- No acknowledgement came between, as below: the client's row is locked.
+        o_found := 'new'; RETURN;
+    END;
+    IF NOT rifl.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
     LOOP
         SELECT * INTO known FROM rifl.calls
         WHERE client_id = p_client AND seq = p_seq AND key = p_key;
@@ -395,8 +441,9 @@ DECLARE
     known rifl.calls;
     client rifl.clients;
     noted text[];
+    -- An expression costs a fraction of a PERFORM.
+    ignored text;
 BEGIN
-    IF NOT rifl.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
     IF p_what = 'finish' THEN
         UPDATE rifl.calls
         SET record = p_record, recorded_at = clock_timestamp(),
@@ -405,16 +452,19 @@ BEGIN
             fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
           AND record IS NULL
+          AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
         RETURNING waiters INTO noted;
         IF FOUND THEN
             IF p_seq = 0 THEN
                 PERFORM rifl.count_key_1(p_client, p_key, 0, length(p_record));
             END IF;
             IF noted <> '{}' THEN PERFORM rifl.wake_1(p_token, noted); END IF;
-            PERFORM rifl.end_1(p_client);
+            ignored := rifl.end_1(p_client);
             ending := 'done'; RETURN;
         END IF;
-    ELSIF p_what = 'abandon' THEN
+    END IF;
+    IF NOT rifl.same_store_1(p_store) THEN ending := 'backwards'; RETURN; END IF;
+    IF p_what = 'abandon' THEN
         -- A claim of this token that has begun and not committed would not show.
         PERFORM pg_advisory_xact_lock(hashtextextended(p_token, 1));
         DELETE FROM rifl.calls
@@ -475,12 +525,17 @@ CREATE OR REPLACE FUNCTION rifl.record_1(
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     noted text[];
+    ignored text;
 BEGIN
-    IF NOT rifl.same_store_1(p_store) THEN RETURN 'wrong'; END IF;
-    PERFORM FROM rifl.clients WHERE client_id = p_client FOR KEY SHARE;
-    IF NOT FOUND THEN RETURN 'gone'; END IF;
+    PERFORM FROM rifl.clients
+    WHERE client_id = p_client
+      AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN CASE WHEN rifl.same_store_1(p_store) THEN 'gone' ELSE 'wrong' END;
+    END IF;
     -- By this a take-over finds the transaction; nobody else ever asks for this lock.
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
+    ignored := pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
     UPDATE rifl.calls
     SET record = p_record, recorded_at = clock_timestamp(),
         expires_at = clock_timestamp() + retention,
@@ -827,36 +882,36 @@ BEGIN
 END $$;
 
 
-INSERT INTO rifl.meta VALUES ('functions', '9')
+INSERT INTO rifl.meta VALUES ('functions', '10')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '8980fb37-e4bf-44d1-929b-f906c3330904');
+VALUES ('store', '34d7b1e2-9084-4721-8912-47fa77f725f1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('functions', '9');
+VALUES ('functions', '10');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 01:16:44.821926+00');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 03:24:42.911085+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 01:17:59.819063+00');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 03:25:57.902277+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '68cb6ae96c862be503ce8ecff275bc28', '87e0612708644b9c', '{}', NULL, '2026-11-22 01:16:44.832445+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f0d5276094e5cc38671596c7a09a3220', '0b1fa832c519729b', '{}', NULL, '2026-11-22 03:24:42.973972+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'e2d2f081bd6651001b8c249523ebb849', '87e0612708644b9c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 01:16:44.835411+00', '2026-11-22 01:16:44.836629+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'cc6d238a2674ec1cfcbd1e2d23c2626e', '0b1fa832c519729b', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 03:24:42.988327+00', '2026-11-22 03:24:43.002201+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'b00b6449edd01b8cbbb333a62f3366c2', '87e0612708644b9c', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 01:16:44.837728+00', '2026-11-22 01:16:44.838147+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'b9a2c618941dd342b99c867d5189dbb4', '0b1fa832c519729b', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 03:24:43.006042+00', '2026-11-22 03:24:43.006708+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'c206b541e5854942ca32458a5d994e31', '87e0612708644b9c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 01:16:44.839307+00', '2026-11-22 01:16:44.8405+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'aaf1313beb13031a77944ebaa827ed56', '0b1fa832c519729b', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 03:24:43.018901+00', '2026-11-22 03:24:43.025807+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'dac56898604b4261aa60499a699df991', '87e0612708644b9c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 01:16:44.843147+00', '2026-11-22 01:16:44.844093+00', '876000:00:00', '2126-10-29 01:16:44.844093+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'cd023a09a99d99a25f52736defddc1d6', '0b1fa832c519729b', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 03:24:43.030055+00', '2026-11-22 03:24:43.037344+00', '876000:00:00', '2126-10-29 03:24:43.037344+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -868,4 +923,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\xe81d66dabbe96b743372f8bb82ec09a9e4a2d706ec294ca7512b762aa0b1be8b');
+VALUES ('1', '0', E'\\x758bac036d8fc3e15b1a5ad5dc1960e7198deeb35e1acb35e810eee39ca72302');
