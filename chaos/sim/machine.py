@@ -53,6 +53,10 @@ class Machine:
         """See ``Services``."""
         return self._facts.get(method)
 
+    def reader(self, method: str) -> Callable[[bytes], Any] | None:
+        """See ``Services``: no request is read twice here."""
+        return None
+
     def keys(self, method: str, request: bytes) -> frozenset[int]:
         """See ``Services``."""
         return _keys_of(request, None)

@@ -17,8 +17,10 @@ _CALLS = 210
 _ROWS = 170
 _ACTIVE_S = 30.0
 _BATCHES = 6
-# How many schedules have calls that travel together.
-_BATCHED = 0.4
+# How many schedules have calls that travel together, and how many of these calls travel
+# alone: of a group's, what is in no batch is what may be answered first.
+_BATCHED, _BATCHED_IN_A_GROUP = 0.4, 0.25
+_ALONE, _ALONE_IN_A_GROUP = 0.2, 0.6
 # And calls by a key in a header: where their records outlive the server's process, and
 # the clock that these are kept by.
 _BY_KEYS = 0.6
@@ -148,6 +150,7 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.STOP,), (Point.REPEATABLE_RAN,))
     | _cells(_STORE, (Point.CLAIM_REQUEST, Point.FINISH_REQUEST, Point.BEAT_REQUEST)),
     "curp": _ON_THE_WAY
+    | _OF_DURABLE_BATCHES
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), (Point.HANDLER, Point.RECORD, Point.IDLE))
     | _cells((Fault.CRASH,), (Point.ANSWERED_FIRST, Point.LOGGED, Point.RECOVERING))
     | _cells(_OPERATOR, (Point.HANDLER, Point.RECORD, Point.ANSWERED_FIRST, Point.IDLE))
@@ -281,9 +284,9 @@ def draw(kind: str, seed: int) -> Schedule:
     faults = _draw_faults(kind, random, setting)
     # Of their own dice, so that the schedules without them stay what they were.
     dice = Random(f"{kind} {seed} batches")  # noqa: S311 - repeatable, not secret
-    if kind != "curp" and dice.random() < _BATCHED:
-        calls = _travel_together(calls, dice)
-        faults = _aim_at_batches(faults, dice, setting.servers)
+    if dice.random() < (_BATCHED_IN_A_GROUP if kind == "curp" else _BATCHED):
+        calls = _travel_together(calls, dice, _ALONE_IN_A_GROUP if kind == "curp" else _ALONE)
+        faults = _aim_at_batches(faults, dice, LEADER if kind == "curp" else setting.servers)
     if kind in _KEYED and not {fault.fault for fault in faults} & _FORGETTING:
         dice = Random(f"{kind} {seed} keys")  # noqa: S311 - repeatable, not secret
         if dice.random() < _BY_KEYS:
@@ -323,14 +326,16 @@ def _as_batches(
     return tuple(sorted(rows, key=lambda row: row.at)), tuple(closings)
 
 
-def _travel_together(calls: tuple[PlannedCall, ...], random: Random) -> tuple[PlannedCall, ...]:
+def _travel_together(
+    calls: tuple[PlannedCall, ...], random: Random, share_alone: float
+) -> tuple[PlannedCall, ...]:
     """Have many calls of one client and method travel in one RPC, in any order."""
     open_batches: dict[tuple[int, str, str], tuple[int, int, float]] = {}
     numbers = 0
     members: dict[int, list[PlannedCall]] = {}
     alone: list[PlannedCall] = []
     for call in calls:
-        if random.random() < 0.2:
+        if random.random() < share_alone:
             alone.append(call)
             continue
         shared = call.client, call.session, call.method
@@ -365,13 +370,14 @@ def _by_keys(calls: tuple[PlannedCall, ...], random: Random) -> tuple[PlannedCal
 def _aim_at_batches(
     faults: tuple[PlannedFault, ...], random: Random, servers: int
 ) -> tuple[PlannedFault, ...]:
-    """Have a server end, or stop, in the middle of batches."""
+    """Have a server end, or stop, in the middle of batches; ``servers``: or LEADER."""
     aimed = []
     for point in (Point.BATCH_PART, Point.BATCH_RECORD):
         fault = random.choice((Fault.CRASH, Fault.CRASH, Fault.STOP, Fault.DRAIN))
         at = 0.3 + random.random() * _ACTIVE_S * 0.7
         seconds = random.choice((0.02, 0.2, 2.0)) * (0.2 + random.random())
-        aimed.append(PlannedFault(at, fault, seconds, random.randrange(servers), 0.5, point))
+        target = servers if servers == LEADER else random.randrange(servers)
+        aimed.append(PlannedFault(at, fault, seconds, target, 0.5, point))
     return tuple(sorted((*faults, *aimed), key=lambda fault: fault.at))
 
 

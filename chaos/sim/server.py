@@ -424,10 +424,10 @@ class Server:
         """Write down an answer that leaves."""
         world = self.world
         record, outcome = answer
-        # What a group's leader answers first is not final by itself, and a read leaves
-        # no record.
+        # What a group's leader may answer first is not final by itself; what came without
+        # a number is (invariant 1). And a read leaves no record.
         final = not hasattr(self._opened, "machine") or (
-            bool(call.marks) and operation.behaviour != "read"
+            (bool(call.marks) or not call.configuration) and operation.behaviour != "read"
         )
         if final and not record.reason and outcome.value in ("executed", "replayed"):
             world.history.answer(

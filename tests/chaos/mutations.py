@@ -30,7 +30,9 @@ from curp.core.state import GroupState, Witnessed
 from curp.core.steps import Sync
 from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
 from curp.log import checks
+from curp.log.memory import MemoryEngine
 from curp.replica import engine, group_store
+from curp.replica.group_store import GroupStore
 from lease_server import sessions
 from lease_server.sessionbook import SessionBook
 from lease_server.storage import MemoryLeaseStorage
@@ -42,6 +44,7 @@ from rifl.core.call_flow import CallFlow
 from rifl.core.client_session import ClientSession
 from rifl.core.client_table import ClientTable
 from rifl.core.errors import Deposed, LeaseExpired
+from rifl.core.groups import Together
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds
 from rifl.core.result_tracker import ResultTracker
@@ -557,6 +560,50 @@ def _trimmed_before_saved() -> AbstractContextManager[Any]:
     return stack
 
 
+def _batch_answered_first() -> AbstractContextManager[Any]:
+    original = GroupStore.finish_all
+
+    def finish_all(self: GroupStore, *arguments: Any) -> Any:
+        replies = original(self, *arguments).replies  # type: ignore[union-attr]  # a Together
+        return [reply if isinstance(reply, Exception) else None for reply in replies]
+
+    return unittest.mock.patch.object(GroupStore, "finish_all", finish_all)
+
+
+def _batch_answered_by_its_first() -> AbstractContextManager[Any]:
+    original = GroupStore.finish_all
+
+    def finish_all(self: GroupStore, *arguments: Any) -> Any:
+        replies = original(self, *arguments).replies  # type: ignore[union-attr]  # a Together
+        return Together([replies[0], *(None for _ in replies[1:])])
+
+    return unittest.mock.patch.object(GroupStore, "finish_all", finish_all)
+
+
+def _turn_for_each_of_a_batch() -> AbstractContextManager[Any]:
+    def start_all(self: GroupStore, attempts: Any) -> Any:
+        return Together([self.start(attempt) for attempt in attempts])
+
+    return unittest.mock.patch.object(GroupStore, "start_all", start_all)
+
+
+def _torn_append_recognised() -> AbstractContextManager[Any]:
+    original = MemoryEngine.append
+
+    def append(self: MemoryEngine, entries: Any, **keywords: Any) -> int:
+        expected, name = keywords["expected_tail"], keywords["append_id"]
+        if self._appended(expected, name) is None:
+            half = len(entries) // 2
+            if half:
+                # Here its reply, or its sender, may be lost.
+                original(self, entries[:half], **{**keywords, "metadata": None})
+                keywords["expected_tail"] += half
+            original(self, entries[half:], **keywords)
+        return int(expected + len(entries))
+
+    return unittest.mock.patch.object(MemoryEngine, "append", append)
+
+
 MUTATIONS = (
     Mutation("id redrawn on retry", "§3: every attempt, one identity", "memory", _seq_redrawn),
     Mutation("answer not kept", "§4.2: completed, replayed", "memory", _answer_not_kept),
@@ -704,6 +751,17 @@ MUTATIONS = (
         _rule_without(relisting, "change_witnesses", Sync=None),
     ),
     Mutation("list changed under the same number", "§7.11: number", "curp", _unnumbered_list),
+    Mutation("batch answered before it is logged", "§7.1: a batch", "curp", _batch_answered_first),
+    Mutation(
+        "batch answered when its first call is logged",
+        "§7.1: a batch",
+        "curp",
+        _batch_answered_by_its_first,
+    ),
+    Mutation(
+        "a turn for each call of a batch", "§4: end together", "curp", _turn_for_each_of_a_batch
+    ),
+    Mutation("torn append recognised", "§7: one atomic step", "curp", _torn_append_recognised),
 )
 
 
