@@ -12,9 +12,9 @@ from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
 
 KINDS = ("memory", "sqlite", "replicas", "spark", "curp")
-_CALLS = 210
-# Rows of a query that are sent once; with those that are sent again it is more than that.
-_ROWS = 170
+_CALLS = 200
+# Rows of a query; those that are sent again come to these.
+_ROWS = 110
 _ACTIVE_S = 30.0
 _BATCHES = 6
 # How many schedules have calls that travel together, and how many of these calls travel
@@ -323,6 +323,9 @@ def _as_batches(
         if batch:
             # A commit closes the sessions of the batches before.
             closings.append((commits[batch], f"query/{batch - 1}"))
+    while len(rows) < _CALLS:
+        row = random.choice(rows)
+        rows.append(_again(row, random, setting, row.at + random.random() * batch_s))
     return tuple(sorted(rows, key=lambda row: row.at)), tuple(closings)
 
 
