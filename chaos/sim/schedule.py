@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from random import Random
 
+from chaos.sim.coincidences import FAILING, add_coincidences
 from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
@@ -155,6 +156,9 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.CRASH,), (Point.ANSWERED_FIRST, Point.LOGGED, Point.RECOVERING))
     | _cells(_OPERATOR, (Point.HANDLER, Point.RECORD, Point.ANSWERED_FIRST, Point.IDLE))
     | _cells((Fault.CRASH,), chain.from_iterable(_AT_AN_OPERATION.values()))
+    | frozenset(
+        (fault.value, point.value) for fault, point in chain.from_iterable(FAILING.values())
+    )
     | _cells((Fault.SNAPSHOT,), (Point.FROM_SNAPSHOT, Point.BEHIND_SNAPSHOT))
     | _cells((Fault.WITNESS_CRASH,), (Point.ANSWERED_FIRST,))
     | _cells((Fault.LOSS, Fault.PARTITION), (Point.RECORDED, Point.WITNESS, Point.GROUP))
@@ -291,6 +295,7 @@ def draw(kind: str, seed: int) -> Schedule:
         dice = Random(f"{kind} {seed} keys")  # noqa: S311 - repeatable, not secret
         if dice.random() < _BY_KEYS:
             calls = _by_keys(calls, dice)
+    calls, faults = add_coincidences(kind, seed, setting, calls, faults, _ACTIVE_S)
     return Schedule(kind, seed, setting, calls, faults, closings)
 
 
