@@ -12,7 +12,7 @@ from rifl.core.errors import NotRecorded
 from rifl.core.record import CompletionRecord
 from rifl.server.context import Noted, noted_of
 from rifl.stores.errors import WrongDatabase
-from rifl.stores.transactions import committer, holder
+from rifl.stores.transactions import check_begins, committer, holder
 
 __all__ = ["Held", "transaction", "transaction_async"]
 
@@ -27,8 +27,9 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
             rifl.record(context, reply, connection)
 
     The transaction begins where the block does, on a connection that has none open
-    (psycopg's, in autocommit or not; SQLAlchemy's ``Session`` or ``Connection``; sqlite3's; a
-    ``DbApiTransaction``), and ends with it: within it nobody else commits or rolls back.
+    (psycopg's, in autocommit or not; SQLAlchemy's ``Session`` or ``Connection``; sqlite3's, in
+    autocommit begun by hand; a ``DbApiTransaction``), and ends with it: within it nobody else
+    commits or rolls back.
     ``rifl.record`` gives the answer, once; it is written at the end, with the commit. Over
     psycopg both take one round trip, and as the commit's own answer is seen, nothing is read
     back; elsewhere they are what they are without the block. Yields the connection. For
@@ -48,7 +49,8 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     those before them did; a block that takes long holds up all others. What it yields has
     ``execute``, ``executemany``, ``cursor`` and ``row_factory`` of a ``sqlite3.Connection``,
     until the block ends. Ending the transaction, other databases and settings of the
-    connection are refused; foreign keys are not enforced on it. Not to be nested.
+    connection are refused; foreign keys are not enforced on it. Not to be nested. A block
+    that is still open when the handler ends is undone.
 
     Such a block waits at its end until the shared commit is on the disk. Left by an
     exception, or without ``rifl.record``, its own part is undone. Raises
@@ -90,13 +92,16 @@ def _identified(context: Any) -> Noted:
 def _transaction(context: Any, connection: Any) -> Iterator[Any]:
     commit = committer(connection)
     noted = noted_of(context)
-    if noted is None and hasattr(connection, "pgconn"):
+    owner = holder(connection)
+    if noted is None and hasattr(owner, "pgconn"):
         # psycopg's own, which begins on a connection in autocommit, too.
-        with connection.transaction():
+        with owner.transaction():
             yield connection
         return
     held = Held(noted, connection)
-    if held.store is not None:
+    if held.store is None:
+        check_begins(connection)
+    else:
         held.store.begin_in(connection)
     try:
         with held:
@@ -107,7 +112,7 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
             held.store.commit_in(held.attempt, held.completion(), connection)
     except BaseException:
         with contextlib.suppress(Exception):
-            holder(connection).rollback()
+            owner.rollback()
         raise
 
 
@@ -115,12 +120,15 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
 async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any]:
     commit = committer(connection)
     noted = noted_of(context)
-    if noted is None and hasattr(connection, "pgconn"):
-        async with connection.transaction():
+    owner = holder(connection)
+    if noted is None and hasattr(owner, "pgconn"):
+        async with owner.transaction():
             yield connection
         return
     held = Held(noted, connection)
-    if held.store is not None:
+    if held.store is None:
+        check_begins(connection)
+    else:
         await held.store.begin_in_async(connection)
     try:
         with held:
@@ -131,7 +139,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
             await held.store.commit_in_async(held.attempt, held.completion(), connection)
     except BaseException:
         with contextlib.suppress(Exception):
-            await _done(holder(connection).rollback())
+            await _done(owner.rollback())
         raise
 
 

@@ -89,9 +89,14 @@ def holder(transaction: Any) -> Any:
 def check_begins(transaction: Any) -> None:
     """Raise ``WrongDatabase`` for what would not begin a transaction by itself."""
     held = holder(transaction)
-    # sqlite3's old way to say it; psycopg's isolation level is None where nobody set one.
-    if getattr(held, "in_transaction", None) is False and held.isolation_level is None:
+    # sqlite3's and aiosqlite's; SQLAlchemy's is a method.
+    begun = getattr(held, "in_transaction", None)
+    if begun is False and held.isolation_level is None:
         raise WrongDatabase("the connection is in autocommit mode: begin a transaction on it")
+    # In autocommit somebody has begun it for us; sqlite3's newer way has one open always.
+    by_itself = begun is True and held.isolation_level is not None
+    if by_itself and getattr(held, "autocommit", None) is not False:
+        raise WrongDatabase("a transaction is open on the connection already")
     if getattr(held, "autocommit", None) is True:
         raise WrongDatabase("the connection is in autocommit mode: its commit would do nothing")
 

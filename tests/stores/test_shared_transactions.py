@@ -18,8 +18,6 @@ import rifl.aio
 from rifl.core.client_table import Attempt
 from rifl.core.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
 from rifl.core.later import Later
-from rifl.core.policy import Kind, MethodPolicy
-from rifl.core.record import CompletionRecord
 from rifl.stores import WrongDatabase
 from rifl.stores.sqlite import journal, sharing, turns
 from rifl.stores.sqlite.journal import Entry, Journal
@@ -28,90 +26,22 @@ from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, PLAIN, Opened, call, wait
+from tests.stores.shared_calls import ATOMIC, INSERT, Calls, Place, failing
 
-ATOMIC = MethodPolicy(kind=Kind.ATOMIC)
-INSERT = "INSERT INTO effect VALUES (?)"
 METHOD = "/t.S/Act"
 
 
-class _Place:
-    """A store in a file, and a reader of it that is nobody's."""
-
-    durable = True
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.url = f"sqlite:///{path}"
-
-    def effects(self) -> list[Any]:
-        """What is committed, in order."""
-        with contextlib.closing(sqlite3.connect(self.path)) as connection:
-            return [row[0] for row in connection.execute("SELECT what FROM effect")]
-
-
 @pytest.fixture
-def place(tmp_path: Path) -> _Place:
+def place(tmp_path: Path) -> Place:
     """A file with a table of effects."""
-    place = _Place(tmp_path / "store.db")
-    with contextlib.closing(sqlite3.connect(place.path)) as connection:
-        connection.execute("CREATE TABLE effect (what UNIQUE)")
-    return place
-
-
-class _Calls:
-    """A store, and calls of one client that are begun."""
-
-    def __init__(self, place: _Place) -> None:
-        self.opened = Opened(place, window=512)
-        self.store: Any = self.opened.store
-        self.client = self.opened.client()
-        self._seq = 0
-
-    @property
-    def shared(self) -> Any:
-        """What the calls share."""
-        return self.store._main.shared
-
-    def begin(self, policy: MethodPolicy = ATOMIC) -> Attempt:
-        """A call whose handler is to run now."""
-        self._seq += 1
-        return self.opened.begin(call(self.client, self._seq), policy)
-
-    def enter(self, attempt: Attempt, remaining_s: float | None = None) -> Any:
-        """Its turn, for ``with``."""
-        return self.store.share(attempt, remaining_s)
-
-    def enter_async(self, attempt: Attempt, remaining_s: float | None = None) -> Any:
-        """Its turn, for ``async with``."""
-        return self.store.share_async(attempt, remaining_s)
-
-    def act(self, attempt: Attempt, what: Any = None) -> None:
-        """One effect and the record, in a turn."""
-        with self.enter(attempt) as connection:
-            connection.execute(INSERT, (what or attempt.number,))
-            self.store.record_in(attempt, FIRST, connection)
-
-    def waiting(self) -> int:
-        """How many wait for their turn."""
-        return len(self.shared._turns._waiting)
-
-    def end(self, attempt: Attempt) -> CompletionRecord | None:
-        """Settle a call as the rules do; its record, if it left one."""
-        standing = self.store.committed(attempt)
-        if isinstance(standing, Later):
-            standing = wait(standing)
-        if standing is None:
-            wait(self.store.abandon(attempt))
-        else:
-            self.store.adopt(attempt, standing)
-        return standing  # type: ignore[no-any-return]
+    return Place(tmp_path / "store.db")
 
 
 @pytest.fixture
-def calls(place: _Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Calls]:
+def calls(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     """A store over the file, whose transactions do not end for their age."""
     monkeypatch.setattr(turns, "OPEN_S", 60.0)
-    calls = _Calls(place)
+    calls = Calls(place)
     yield calls
     calls.opened.close()
 
@@ -123,7 +53,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def held(calls: _Calls, pool: ThreadPoolExecutor, count: int) -> tuple[list[Attempt], Any]:
+def held(calls: Calls, pool: ThreadPoolExecutor, count: int) -> tuple[list[Attempt], Any]:
     """The first of so many calls is in its turn, the others wait; what lets it go on."""
     attempts = [calls.begin() for _ in range(count)]
     entered, go_on = threading.Event(), threading.Event()
@@ -152,7 +82,7 @@ def held(calls: _Calls, pool: ThreadPoolExecutor, count: int) -> tuple[list[Atte
 
 
 def test_those_who_wait_share_one_commit(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """Turns in the order they came, in one transaction; all committed or none (§6)."""
     attempts, release = held(calls, pool, 8)
@@ -166,7 +96,7 @@ def test_those_who_wait_share_one_commit(
         assert calls.opened.answer(attempt.call) == FIRST
 
 
-def test_a_block_ends_when_its_effects_are_durable(calls: _Calls, place: _Place) -> None:
+def test_a_block_ends_when_its_effects_are_durable(calls: Calls, place: Place) -> None:
     """Whoever leaves the block finds its effect and its record in the file (§4.7)."""
     for number in range(3):
         attempt = calls.begin()
@@ -177,7 +107,7 @@ def test_a_block_ends_when_its_effects_are_durable(calls: _Calls, place: _Place)
 
 
 def test_who_comes_together_is_waited_for(
-    calls: _Calls, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    calls: Calls, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Callers that shared a commit share the next one, though none waits for a turn (§6)."""
     # Longer than any pause of this machine's: only the last to come ends the wait.
@@ -196,7 +126,7 @@ def test_who_comes_together_is_waited_for(
 
 
 def test_a_handler_that_raises_undoes_its_own_part_only(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """A savepoint each: the others' effects stand, the call is new (§6)."""
     attempts, release = held(calls, pool, 2)
@@ -223,7 +153,7 @@ def test_a_handler_that_raises_undoes_its_own_part_only(
 
 
 def test_an_error_waits_for_the_commit_of_what_it_saw(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """A handler sees what came before it; what it says of that waits until it stands (§4)."""
     attempts, release = held(calls, pool, 1)
@@ -244,7 +174,7 @@ def test_an_error_waits_for_the_commit_of_what_it_saw(
     assert place.effects() == [attempts[0].number]
 
 
-def test_a_block_without_a_record_is_undone(calls: _Calls, place: _Place) -> None:
+def test_a_block_without_a_record_is_undone(calls: Calls, place: Place) -> None:
     """No record, no effect: NOT_RECORDED, whatever the handler makes of it (§4)."""
     attempt = calls.begin()
     with pytest.raises(NotRecorded), calls.enter(attempt) as connection:
@@ -276,7 +206,7 @@ def test_a_block_without_a_record_is_undone(calls: _Calls, place: _Place) -> Non
     ],
 )
 def test_a_handler_cannot_end_or_change_what_is_shared(
-    calls: _Calls, place: _Place, statement: str
+    calls: Calls, place: Place, statement: str
 ) -> None:
     """It is refused, in whichever words, before and after we did it ourselves (§6)."""
     for what in ("first", "second"):
@@ -290,7 +220,7 @@ def test_a_handler_cannot_end_or_change_what_is_shared(
     assert place.effects() == ["first", "second"]
 
 
-def test_nor_by_the_connections_methods(calls: _Calls, place: _Place) -> None:
+def test_nor_by_the_connections_methods(calls: Calls, place: Place) -> None:
     """Neither the block's connection nor the one under its cursors commits (§6)."""
     attempt = calls.begin()
     with calls.enter(attempt) as connection:
@@ -313,7 +243,7 @@ def test_nor_by_the_connections_methods(calls: _Calls, place: _Place) -> None:
     assert place.effects() == ["x"]
 
 
-def test_what_is_read_and_how(calls: _Calls) -> None:
+def test_what_is_read_and_how(calls: Calls) -> None:
     """Savepoints of its own, pragmas that tell something, row factories for one turn (§6)."""
     attempt = calls.begin()
     with calls.enter(attempt) as connection:
@@ -335,7 +265,7 @@ def test_what_is_read_and_how(calls: _Calls) -> None:
 
 
 def test_a_turn_that_is_over_writes_nothing(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """A connection or cursor kept beyond the block is closed, in any thread (§6)."""
     attempt, other = calls.begin(), calls.begin()
@@ -358,7 +288,7 @@ def test_a_turn_that_is_over_writes_nothing(
 
 
 def test_a_second_thread_of_the_handler_may_work_in_its_turn(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """The connection is no thread's own (§6)."""
     attempt = calls.begin()
@@ -368,17 +298,17 @@ def test_a_second_thread_of_the_handler_may_work_in_its_turn(
     assert place.effects() == ["x"]
 
 
-def test_another_calls_turn_takes_no_record(calls: _Calls) -> None:
+def test_another_calls_turn_takes_no_record(calls: Calls) -> None:
     """A connection is lent to one call: another's record would share its savepoint (§6)."""
     mine, other = calls.begin(), calls.begin()
     with pytest.raises(WrongDatabase), calls.enter(mine) as connection:
         calls.store.record_in(other, FIRST, connection)
-    with pytest.raises(RuntimeError, match="already"), calls.enter(mine):
+    with pytest.raises(WrongDatabase, match="its turn"), calls.enter(mine):
         calls.enter(mine).__enter__()
     assert calls.end(mine) is None
 
 
-def test_only_atomic_methods_share(calls: _Calls) -> None:
+def test_only_atomic_methods_share(calls: Calls) -> None:
     """Whose record is not part of a transaction of its own has none to share (§6)."""
     with pytest.raises(WrongDatabase):
         calls.enter(calls.begin(PLAIN))
@@ -388,7 +318,7 @@ def test_only_atomic_methods_share(calls: _Calls) -> None:
 
 
 def test_a_statement_that_rolls_everything_back_fails_everyone(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """OR ROLLBACK ends the shared transaction: nobody's effect stands, and all are told (§4)."""
     attempts, release = held(calls, pool, 1)
@@ -421,31 +351,8 @@ def test_a_statement_that_rolls_everything_back_fails_everyone(
     assert calls.end(after) == FIRST
 
 
-class _Failing(sqlite3.Connection):
-    """A connection whose next commit fails."""
-
-    error: sqlite3.Error | None = None
-
-    def commit(self) -> None:
-        if self.error is not None:
-            error, self.error = self.error, None
-            raise error
-        super().commit()
-
-
-def failing(calls: _Calls, name: str) -> None:
-    """Have the next shared commit fail with SQLite's error of that name."""
-    connection = sqlite3.connect(
-        calls.store._main.path, isolation_level=None, check_same_thread=False, factory=_Failing
-    )
-    error = sqlite3.OperationalError(name)
-    error.sqlite_errorname = name
-    connection.error = error
-    calls.shared._connect = lambda: connection
-
-
 def test_a_commit_that_fails_for_certain_is_not_executed(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """All of its calls are refused as not executed, and run when they come again (§3)."""
     failing(calls, "SQLITE_FULL")
@@ -465,7 +372,7 @@ def test_a_commit_that_fails_for_certain_is_not_executed(
 
 
 def test_a_failed_fsync_of_a_shared_commit_stops_the_store(
-    calls: _Calls, pool: ThreadPoolExecutor
+    calls: Calls, pool: ThreadPoolExecutor
 ) -> None:
     """Nobody can tell what is on the disk: unknown, and nothing is written after it (§6)."""
     failing(calls, "SQLITE_IOERR_FSYNC")
@@ -485,7 +392,7 @@ def test_a_failed_fsync_of_a_shared_commit_stops_the_store(
         calls.begin()
 
 
-def test_an_owner_of_yesterday_leaves_nothing(calls: _Calls, place: _Place) -> None:
+def test_an_owner_of_yesterday_leaves_nothing(calls: Calls, place: Place) -> None:
     """The record is conditional on the incarnation, as everywhere (§6)."""
     attempt = calls.begin()
     with contextlib.closing(sqlite3.connect(place.path)) as other, other:
@@ -495,7 +402,7 @@ def test_an_owner_of_yesterday_leaves_nothing(calls: _Calls, place: _Place) -> N
     assert place.effects() == []
 
 
-def test_a_record_that_stands_undoes_the_rest(calls: _Calls, place: _Place) -> None:
+def test_a_record_that_stands_undoes_the_rest(calls: Calls, place: Place) -> None:
     """A second record raises, and the effects are undone (§6)."""
     attempt = calls.begin()
     with contextlib.closing(sqlite3.connect(place.path)) as own, own:
@@ -505,7 +412,7 @@ def test_a_record_that_stands_undoes_the_rest(calls: _Calls, place: _Place) -> N
     assert place.effects() == []
 
 
-def test_a_fall_back_to_an_own_transaction_counts(calls: _Calls, place: _Place) -> None:
+def test_a_fall_back_to_an_own_transaction_counts(calls: Calls, place: Place) -> None:
     """Whose turn did not come may commit by itself: that record is the answer (§4)."""
     holder, attempt = calls.begin(), calls.begin()
     with calls.enter(holder) as connection:
@@ -523,7 +430,7 @@ def test_a_fall_back_to_an_own_transaction_counts(calls: _Calls, place: _Place) 
 
 
 def test_a_turn_that_does_not_come_in_time_is_refused(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
     """The deadline passes: nothing ran, also if the handler lets it pass; the rest goes on (§3)."""
     attempts, release = held(calls, pool, 3)
@@ -538,9 +445,7 @@ def test_a_turn_that_does_not_come_in_time_is_refused(
     assert [calls.end(attempt) for attempt in attempts] == [FIRST] * 3
 
 
-def test_the_journal_has_its_turn_too(
-    calls: _Calls, place: _Place, pool: ThreadPoolExecutor
-) -> None:
+def test_the_journal_has_its_turn_too(calls: Calls, place: Place, pool: ThreadPoolExecutor) -> None:
     """Journal and handlers write in the order they came, and nobody polls for a lock (§6)."""
     attempts, release = held(calls, pool, 2)
     entry = Entry(Journal.RECORD, (7, 1, b"f", "/m", b"r"), patient=False, failure=RuntimeError)
@@ -559,7 +464,7 @@ def test_the_journal_has_its_turn_too(
 
 
 def test_a_handler_that_does_not_end_holds_no_plain_call_up_for_ever(
-    calls: _Calls, monkeypatch: pytest.MonkeyPatch
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file cannot be written meanwhile: refused by type, and tried again (§3)."""
     monkeypatch.setattr(journal, "LONGEST_WAIT_S", 0.05)
@@ -575,7 +480,7 @@ def test_a_handler_that_does_not_end_holds_no_plain_call_up_for_ever(
     assert calls.end(holder) == FIRST
 
 
-def test_the_journal_is_not_starved(calls: _Calls, pool: ThreadPoolExecutor) -> None:
+def test_the_journal_is_not_starved(calls: Calls, pool: ThreadPoolExecutor) -> None:
     """Handlers that come without end do not keep acknowledgements from the disk (§4)."""
     stop = threading.Event()
     attempts = iter([calls.begin() for _ in range(400)])
@@ -601,14 +506,14 @@ def test_the_journal_is_not_starved(calls: _Calls, pool: ThreadPoolExecutor) -> 
 # -- on an event loop ------------------------------------------------------------------------
 
 
-async def act(calls: _Calls, attempt: Attempt) -> None:
+async def act(calls: Calls, attempt: Attempt) -> None:
     """One effect and the record, by a coroutine."""
     async with calls.enter_async(attempt) as connection:
         connection.execute(INSERT, (attempt.number,))
         await calls.store.record_in_async(attempt, FIRST, connection)
 
 
-async def test_coroutines_share_a_commit(calls: _Calls, place: _Place) -> None:
+async def test_coroutines_share_a_commit(calls: Calls, place: Place) -> None:
     """The same turns for coroutines, beside threads (§6)."""
     attempts = [calls.begin() for _ in range(8)]
     await asyncio.gather(*(act(calls, attempt) for attempt in attempts[:4]))
@@ -622,7 +527,7 @@ async def test_coroutines_share_a_commit(calls: _Calls, place: _Place) -> None:
         assert calls.end(attempt) == FIRST
 
 
-async def test_an_event_loop_never_waits_for_the_file(calls: _Calls, place: _Place) -> None:
+async def test_an_event_loop_never_waits_for_the_file(calls: Calls, place: Place) -> None:
     """While another connection holds the file the loop goes on (§6)."""
     with contextlib.closing(sqlite3.connect(place.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -637,7 +542,7 @@ async def test_an_event_loop_never_waits_for_the_file(calls: _Calls, place: _Pla
 
 
 async def test_a_coroutine_cancelled_while_it_waits_holds_nobody_up(
-    calls: _Calls, place: _Place
+    calls: Calls, place: Place
 ) -> None:
     """Cancelled in the queue, or with the turn just given: the next one has it (§4)."""
     attempts = [calls.begin() for _ in range(4)]
@@ -660,7 +565,7 @@ async def test_a_coroutine_cancelled_while_it_waits_holds_nobody_up(
 
 
 async def test_a_coroutine_cancelled_while_the_transaction_begins(
-    calls: _Calls, place: _Place
+    calls: Calls, place: Place
 ) -> None:
     """The turn is given on once the file could be had (§4)."""
     with contextlib.closing(sqlite3.connect(place.path, isolation_level=None)) as other:
@@ -681,7 +586,7 @@ async def test_a_coroutine_cancelled_while_the_transaction_begins(
 
 
 async def test_a_coroutine_cancelled_while_it_is_committed_stands(
-    calls: _Calls, place: _Place
+    calls: Calls, place: Place
 ) -> None:
     """Its record is in a commit under way: it is executed, whatever its handler raised (§4)."""
     attempt, other = calls.begin(), calls.begin()
@@ -704,7 +609,7 @@ async def test_a_coroutine_cancelled_while_it_is_committed_stands(
 # -- the public form -------------------------------------------------------------------------
 
 
-def _handlers(kind: str, place: _Place) -> dict[str, Any]:
+def _handlers(kind: str, place: Place) -> dict[str, Any]:
     def act(request: bytes, context: Any) -> bytes:
         with rifl.transaction(context) as connection:
             connection.execute(INSERT, (request.decode(),))
@@ -737,7 +642,7 @@ def rifl_code() -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_handlers_of_every_kind_share(place: _Place, kind: str) -> None:
+def test_handlers_of_every_kind_share(place: Place, kind: str) -> None:
     """Once each, the same answer to a retry; errors undo their own part (§1, §4)."""
     with (
         rifl.Deduplicator(place.url, methods={METHOD: "atomic"}) as dedup,
@@ -765,7 +670,7 @@ def test_handlers_of_every_kind_share(place: _Place, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_turn_that_does_not_come_within_the_deadline_is_not_executed(
-    place: _Place, kind: str
+    place: Place, kind: str
 ) -> None:
     """The caller may come again under the same identity, and then it runs (§3)."""
     with (

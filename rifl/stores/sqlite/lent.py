@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Self
 
-__all__ = ["LentConnection", "guard"]
+__all__ = ["LentConnection", "guard", "lent_by"]
 
 # What a handler may ask; anything else would outlast its turn, or be another's.
 _PRAGMAS = frozenset(
@@ -78,7 +79,8 @@ class LentConnection:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._lock = threading.RLock()
-        self._cursors: list[_LentCursor] = []
+        # Only those that somebody holds: a block may make any number of them.
+        self._cursors: weakref.WeakSet[_LentCursor] = weakref.WeakSet()
         self._open = True
         self.row_factory: Any = None
 
@@ -94,7 +96,7 @@ class LentConnection:
             cursor = self._connection.cursor(_LentCursor)
             cursor.lent = self
             cursor.row_factory = self.row_factory
-            self._cursors.append(cursor)
+            self._cursors.add(cursor)
             return cursor
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
@@ -123,13 +125,14 @@ class LentConnection:
             self._check()
             work(self._connection)
 
-    def end(self) -> None:
-        """Take it back; waits for a statement that another thread executes."""
+    def end(self) -> bool:
+        """Take it back; false if it was. Waits for a statement that another thread executes."""
         with self._lock:
-            self._open = False
+            was_open, self._open = self._open, False
             for cursor in self._cursors:
                 cursor.close()
             self._cursors.clear()
+            return was_open
 
     def _check(self) -> None:
         if not self._open:
@@ -155,3 +158,10 @@ class _LentCursor(sqlite3.Cursor):
     def executescript(self, sql: str, /) -> NoReturn:
         # It commits first.
         raise sqlite3.ProgrammingError(_NOT_YOURS)
+
+
+def lent_by(transaction: Any) -> LentConnection | None:
+    """Return the lent connection that something is, or is a cursor of."""
+    if isinstance(transaction, _LentCursor):
+        return transaction.lent
+    return transaction if isinstance(transaction, LentConnection) else None

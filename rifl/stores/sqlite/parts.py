@@ -8,22 +8,21 @@ from types import TracebackType
 from typing import Any
 
 from rifl.core.client_table import Attempt
-from rifl.core.errors import NotRecorded, StoreUnavailable
+from rifl.core.errors import NotRecorded, StaleRpc, StoreUnavailable
 from rifl.core.record import CompletionRecord
+from rifl.stores.errors import WrongDatabase
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.lent import LentConnection
 from rifl.stores.sqlite.sharing import SharedTransactions, Turn
 from rifl.stores.sqlite.turns import LONGEST_WAIT_S, Next
 
-__all__ = ["AioSharedTransaction", "SharedTransaction"]
+__all__ = ["AioSharedTransaction", "SharedTransaction", "check_no_turn"]
 
 
 class _Part:
     """What entering and leaving a shared transaction means to the call."""
 
-    def __init__(
-        self, of: SharedTransactions, attempt: Attempt | None, remaining_s: float | None
-    ) -> None:
+    def __init__(self, of: SharedTransactions, attempt: Attempt, remaining_s: float | None) -> None:
         self._of = of
         self._attempt = attempt
         self._limit_s = LONGEST_WAIT_S
@@ -32,16 +31,14 @@ class _Part:
         self._turn: Turn
 
     def _begin(self) -> None:
-        attempt = self._attempt
-        if attempt is None:
-            return
-        if isinstance(attempt.shared, Turn) and attempt.shared.connection.in_transaction:
-            raise RuntimeError("the call has its turn in the shared transaction already")
+        check_no_turn(self._attempt)
+        if self._attempt.recorded is not None:
+            # Of a transaction that may be committed: what becomes of this one must not be
+            # all that is known of the call.
+            raise StaleRpc("the call has put its record into a transaction already")
 
     def _entered(self, run: Callable[..., Any]) -> LentConnection:
-        self._turn = self._of.enter(self._attempt, run)
-        if self._attempt is not None:
-            self._attempt.shared = self._turn
+        self._turn = self._attempt.shared = self._of.enter(self._attempt, run)
         return self._turn.connection
 
     def _late(self) -> StoreUnavailable:
@@ -51,28 +48,33 @@ class _Part:
 
     def _refused(self, error: Exception) -> None:
         """Have the call answered so, if its handler does nothing else about it."""
-        if self._attempt is not None:
-            self._attempt.shared = Pending()
-            self._attempt.shared.fail(error)
+        self._attempt.shared = Pending()
+        self._attempt.shared.fail(error)
 
     def _leaves_none(self) -> bool:
-        """Whether the call has to have a record, and its handler left none."""
-        return self._attempt is not None and self._turn.record is None
+        """Whether its handler left no record, as the call has to have one."""
+        return self._turn.record is None
+
+    def _left(self, after: Next | None, exc: BaseException | None) -> None:
+        if after is None and exc is None:
+            raise StaleRpc("the call ended before its block did, which was undone")
 
     def _ended(self, record: CompletionRecord | None, *, undone: bool) -> None:
-        attempt = self._attempt
-        if attempt is None:
-            return
         if undone:
-            attempt.recorded = None
+            self._attempt.recorded = None
         else:
-            attempt.committed = record
+            self._attempt.committed = record
+
+    def _failed(self) -> None:
+        """Note that nothing was committed: the handler may try again."""
+        self._attempt.recorded = None
 
     def _not_recorded(self) -> NotRecorded:
         error = NotRecorded(
             "the handler left the shared transaction without rifl.record: it was rolled back"
         )
-        self._refused(error)
+        if not self._turn.met:
+            self._refused(error)
         return error
 
 
@@ -111,9 +113,15 @@ class SharedTransaction(_Part):
         """
         missing = exc is None and self._leaves_none()
         undone = exc is not None or missing
-        if self._of.exit(self._turn, _at_once, undo=undone) is Next.GATHER:
+        after = self._of.exit(self._turn, _at_once, undo=undone)
+        self._left(after, exc)
+        if after is Next.GATHER:
             self._of.gather(self._turn.group)
-        self._ended(self._turn.wait(), undone=undone)
+        try:
+            self._ended(self._turn.wait(), undone=undone)
+        except StoreUnavailable:
+            self._failed()
+            raise
         if missing:
             raise self._not_recorded()
 
@@ -169,12 +177,24 @@ class AioSharedTransaction(_Part):
         of = self._of
         missing = exc is None and self._leaves_none()
         undone = exc is not None or missing
-        if of.exit(self._turn, of.in_background, undo=undone) is Next.GATHER:
+        after = of.exit(self._turn, of.in_background, undo=undone)
+        self._left(after, exc)
+        if after is Next.GATHER:
             of.in_background(of.gather, self._turn.group)
-        self._ended(await self._turn, undone=undone)
+        try:
+            self._ended(await self._turn, undone=undone)
+        except StoreUnavailable:
+            self._failed()
+            raise
         if missing:
             raise self._not_recorded()
 
 
 def _at_once(work: Callable[..., Any], *arguments: Any) -> None:
     work(*arguments)
+
+
+def check_no_turn(attempt: Attempt) -> None:
+    """Raise ``WrongDatabase`` while the call has its turn: nothing else of it can be written."""
+    if isinstance(attempt.shared, Turn) and attempt.shared.connection.in_transaction:
+        raise WrongDatabase("the call has its turn in the shared transaction: record in that")

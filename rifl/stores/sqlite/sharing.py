@@ -80,7 +80,11 @@ class SharedTransactions:
             arrival = self._turns.arrive(waiter, alone=True)
             group = self._turns.group
         if arrival is Next.COMMIT and group is not None:
-            self._end(group)
+            try:
+                self._end(group)
+            except BaseException:
+                self.released()
+                raise
         elif arrival is Next.WAIT and not waiter.wait_for(limit_s):
             with self._lock:
                 return not self._turns.leave(waiter)
@@ -138,7 +142,7 @@ class SharedTransactions:
         with self._lock:
             self._turns.opened(time.monotonic())
 
-    def enter(self, attempt: Attempt | None, run: Callable[..., Any]) -> Turn:
+    def enter(self, attempt: Attempt, run: Callable[..., Any]) -> Turn:
         """Begin a handler's turn in the open transaction.
 
         Raises ``StoreUnavailable``, and then the turn is over.
@@ -156,14 +160,16 @@ class SharedTransactions:
             raise StoreUnavailable(f"no turn can be begun: {error}") from error
         return Turn(self, group, attempt, LentConnection(connection))
 
-    def exit(self, turn: Turn, run: Callable[..., Any], *, undo: bool) -> Next:
+    def exit(self, turn: Turn, run: Callable[..., Any], *, undo: bool) -> Next | None:
         """End a turn, its effects kept or not; what its handler has to do next.
 
-        COMMIT is being done already, by ``run``.
+        COMMIT is being done already, by ``run``. None: the turn was over, and this is
+        another's.
         """
         connection: Any = self._connection
         group = turn.group
-        turn.connection.end()
+        if not turn.connection.end():
+            return None
         if undo:
             turn.record = None
         try:
@@ -227,14 +233,19 @@ class SharedTransactions:
                 self._connection.close()
                 self._connection = None
             self.released()
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
+        with self._lock:
+            # A handler that ends even later gets one anew.
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
 
     # -- the end of a transaction ----------------------------------------------------------
 
     def _commit(self, group: Group) -> None:
-        self._end(group)
-        self.released()
+        try:
+            self._end(group)
+        finally:
+            self.released()
 
     def _end(self, group: Group) -> None:
         """Commit, and tell the handlers; the file is still whose it was."""
@@ -251,7 +262,8 @@ class SharedTransactions:
         except sqlite3.Error as error:
             _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
             # Unless nobody can know, it is certain that it is undone: see below.
-            group.error, group.unknown = error, self._stop(error)
+            group.error, group.unknown = error, True
+            group.unknown = self._stop(error)
         finally:
             try:
                 if connection.in_transaction:
@@ -272,31 +284,35 @@ class SharedTransactions:
         can tell.
         """
         error = turn.group.error
-        if error is None:
+        if error is None and not turn.met:
             return turn.record
-        if turn.record is not None and turn.attempt is not None:
+        if turn.record is not None or turn.met:
             if turn.group.unknown:
                 raise RecordPending(f"what became of the shared commit is not known: {error}")
             standing = self._read(turn.attempt.call)
             if standing is not None:
                 return standing
+        if error is None:
+            return None
         raise StoreUnavailable(f"the shared transaction was not committed: {error}")
 
 
 class Turn(Later):
     """One handler's part in a shared transaction; ``record``: what it recorded there.
 
+    ``met``: another record stood there already.
+
     To be waited for by whoever wants to know what became of it: gives the record, or
     None if it left none, or raises as ``SharedTransactions.outcome``.
     """
 
-    __slots__ = ("_of", "attempt", "connection", "group", "record")
+    __slots__ = ("_of", "attempt", "connection", "group", "met", "record")
 
     def __init__(
         self,
         of: SharedTransactions,
         group: Group,
-        attempt: Attempt | None,
+        attempt: Attempt,
         connection: LentConnection,
     ) -> None:
         self._of = of
@@ -304,6 +320,13 @@ class Turn(Later):
         self.attempt = attempt
         self.connection = connection
         self.record: CompletionRecord | None = None
+        self.met = False
+
+    def cut_off(self) -> None:
+        """Undo and end a turn that its handler left open: nobody else would."""
+        of = self._of
+        if of.exit(self, of.in_background, undo=True) is Next.GATHER:
+            of.in_background(of.gather, self.group)
 
     def wait(self) -> CompletionRecord | None:
         """Block until the transaction has ended."""

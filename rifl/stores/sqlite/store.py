@@ -31,9 +31,9 @@ from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl.stores.sqlite.groups import GroupCommits, is_stale, not_started, record_pending
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
-from rifl.stores.sqlite.lent import LentConnection
+from rifl.stores.sqlite.lent import LentConnection, lent_by
 from rifl.stores.sqlite.medium import FILES, Medium
-from rifl.stores.sqlite.parts import AioSharedTransaction, SharedTransaction
+from rifl.stores.sqlite.parts import AioSharedTransaction, SharedTransaction, check_no_turn
 from rifl.stores.sqlite.schema import opening_error
 from rifl.stores.sqlite.sharing import SharedTransactions, Turn
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async, write_row
@@ -166,6 +166,8 @@ class SqliteStore(GroupCommits):
         if attempt.committed is not None:
             return attempt.committed
         if attempt.shared is not None:
+            if isinstance(attempt.shared, Turn):
+                attempt.shared.cut_off()
             return attempt.shared
         if attempt.recorded is None:
             return None
@@ -174,13 +176,19 @@ class SqliteStore(GroupCommits):
         if standing is not None:
             return standing
         # Rolled back; or its fsync failed, and then it is in the file's log where nobody
-        # reads it but the next start. A commit of ours is written over it: there is none.
+        # reads it but the next start: a commit of ours is written over it. Or another
+        # thread commits it just now, as where a coroutine was cancelled: ours comes after.
         call = attempt.call
+
+        def look_again() -> None:
+            entry.pending.result = database.read(call)
+
         entry = Entry(
             Journal.OVERWRITE,
             (call.client_id, call.identity),
             patient=False,
             failure=_doubtful,
+            durable=look_again,
         )
         return database.journal.submit(entry, awaited=True)
 
@@ -249,9 +257,10 @@ class SqliteStore(GroupCommits):
 
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
-        if isinstance(transaction, LentConnection):
-            self._record_in_turn(attempt, record, transaction)
+        if (lent := lent_by(transaction)) is not None:
+            self._record_in_turn(attempt, record, lent)
             return
+        check_no_turn(attempt)
         connection = _plain(driver_connection(transaction))
         if not isinstance(connection, sqlite3.Connection):
             raise WrongDatabase(
@@ -259,19 +268,19 @@ class SqliteStore(GroupCommits):
                 f"{type(connection)!r}"
             )
         row = self._row(attempt, record)
-        # Noted first: if a record stands already, that is what will be answered.
-        attempt.recorded = record
+        # Noted first: if a record stands already, that is what will be answered, whatever
+        # became of one it shared before.
+        attempt.recorded, attempt.shared = record, None
         write_record(connection, row)
-        # Whatever became of one it shared before: this record meets its.
-        attempt.shared = None
 
     async def record_in_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
-        if isinstance(transaction, LentConnection):
-            self._record_in_turn(attempt, record, transaction)
+        if (lent := lent_by(transaction)) is not None:
+            self._record_in_turn(attempt, record, lent)
             return
+        check_no_turn(attempt)
         connection = _plain(await driver_connection_async(transaction))
         if isinstance(connection, sqlite3.Connection):
             self.record_in(attempt, record, connection)
@@ -279,9 +288,8 @@ class SqliteStore(GroupCommits):
         if not (hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level")):
             raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
         row = self._row(attempt, record)
-        attempt.recorded = record
+        attempt.recorded, attempt.shared = record, None
         await write_record_async(connection, row)
-        attempt.shared = None
 
     def share(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:
         """Return the call's turn in the transaction that calls of its database share."""
@@ -422,7 +430,11 @@ class SqliteStore(GroupCommits):
         if not isinstance(turn, Turn) or turn.connection is not transaction:
             raise WrongDatabase("the connection is lent to another call")
         row = self._row(attempt, record)
-        transaction.within(lambda connection: write_row(connection, row))
+        try:
+            transaction.within(lambda connection: write_row(connection, row))
+        except StaleRpc:
+            turn.met = True
+            raise
         turn.record = attempt.recorded = record
 
     def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
