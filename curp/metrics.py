@@ -22,7 +22,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError as error:  # pragma: no cover - needs an environment without it
-    raise ImportError("curp.metrics needs the extra: pip install rifl[metrics]") from error
+    raise ImportError("curp.metrics needs the extra: pip install 'rifl[metrics]'") from error
 
 __all__ = ["PrometheusGroupObserver", "WitnessCollector", "serve_metrics"]
 

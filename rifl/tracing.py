@@ -22,7 +22,7 @@ try:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
 except ImportError as error:  # pragma: no cover - needs an environment without it
-    raise ImportError("rifl.tracing needs the extra: pip install rifl[tracing]") from error
+    raise ImportError("rifl.tracing needs the extra: pip install 'rifl[tracing]'") from error
 
 __all__ = ["TracingObserver", "caller_context"]
 

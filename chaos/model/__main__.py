@@ -20,9 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--trail", action="store_true", help="print the steps to an error")
     parser.add_argument("--jobs", type=int, default=2, help="searches at once (default 2)")
-    parser.add_argument(
-        "--long", action="store_true", help="also the searches that take minutes: minutes"
-    )
+    parser.add_argument("--long", action="store_true", help="also the searches that take minutes")
     given = parser.parse_args(arguments)
     searches: list[tuple[str, Search, bool]] = []
     if given.broken is None:

@@ -31,6 +31,15 @@ from rifl.core.policy import PolicyError
 
 __all__ = ["main"]
 
+_ENGINE = "the log's URL: sqlite:///file?group=NAME, redis://host?group=NAME"
+_REPEATED = (
+    ("--witness", "HOST:PORT", "a witness of the first list; may be given again, as the next four"),
+    ("--replica", "HOST:PORT", "another replica of the group"),
+    ("--conflict-key", "/PKG.SVC/METHOD=FIELD", "calls that share a value of it keep their order"),
+    ("--read-only", "/PKG.SVC/METHOD", "answered by the leader alone, and not logged"),
+    ("--nondeterministic", "/PKG.SVC/METHOD", "in the log before it is answered"),
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code: 0, 1 for what failed, 2 for what was asked wrongly."""
@@ -55,18 +64,23 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("serve", help="run a replica until a signal")
-    run.add_argument("servicer", nargs="+", metavar="MODULE:SERVICER")
-    run.add_argument("--engine", required=True, help="the log's URL: sqlite:///file?group=NAME")
+    run.add_argument(
+        "servicer", nargs="+", metavar="MODULE:SERVICER", help="its class, made without arguments"
+    )
+    run.add_argument("--engine", required=True, help=_ENGINE)
     run.add_argument("--name", required=True, help="unique in the group")
     run.add_argument("--listen", required=True, metavar="HOST:PORT")
     run.add_argument("--address", help="where clients reach it, if not at --listen")
-    run.add_argument("--witness", action="append", default=[], metavar="HOST:PORT")
-    run.add_argument("--replica", action="append", default=[], metavar="HOST:PORT")
-    run.add_argument("--conflict-key", action="append", default=[], metavar="/PKG.SVC/METHOD=FIELD")
-    run.add_argument("--read-only", action="append", default=[], metavar="/PKG.SVC/METHOD")
-    run.add_argument("--nondeterministic", action="append", default=[], metavar="/PKG.SVC/METHOD")
-    run.add_argument("--threads", type=int, default=32)
-    run.add_argument("--lease-term", type=float, default=1.0, metavar="SECONDS")
+    for name, metavar, text in _REPEATED:
+        run.add_argument(name, action="append", default=[], metavar=metavar, help=text)
+    run.add_argument("--threads", type=int, default=32, help="of the server's pool (default 32)")
+    run.add_argument(
+        "--lease-term",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="about how long a lost leader is missed (default 1)",
+    )
     add_server_options(run)
     run.add_argument(
         "--witness-authorities",

@@ -11,15 +11,19 @@ from contextlib import closing
 from pathlib import Path
 
 from lease_server.errors import LeaseError
-from rifl.cli.export import MissingExtra, export
+from rifl.cli.export import export
 from rifl.cli.identity import candidates
 from rifl.cli.report import Report, print_call, print_client, print_store, print_value
 from rifl.core.identity import RpcId
-from rifl.stores.errors import StoreError, StoreLocked, UnsupportedStore
+from rifl.stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
 from rifl.stores.inspection import Inspection, open_inspection
 
 __all__ = ["ExitCode", "main"]
 
+_ABOUT = """
+Look into a store of completion records, also beside the servers that use it, and mend it by
+hand. An error is one line on standard error.
+"""
 _EXIT_CODES = """
 exit codes: 0 done; 1 the store cannot be read or written; 2 wrong usage, or --yes is
 missing; 3 refused, a running server owns the store or runs the call; 4 no such client or
@@ -64,12 +68,12 @@ def main(argv: list[str] | None = None) -> int:
         return ExitCode.DONE
     except _Refused as error:
         return _failed(error, error.code)
+    except MissingExtra as error:
+        return _failed(error, ExitCode.MISSING_EXTRA)
     except UnsupportedStore as error:
         return _failed(error, ExitCode.USAGE)
     except StoreLocked as error:
         return _failed(error, ExitCode.OWNED)
-    except MissingExtra as error:
-        return _failed(error, ExitCode.MISSING_EXTRA)
     except BrokenPipeError:
         # Such as ``rifl inspect ... | head``: nobody reads on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -85,7 +89,7 @@ def _failed(error: Exception, code: ExitCode) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="rifl", description=__doc__, epilog=_EXIT_CODES)
+    parser = argparse.ArgumentParser(prog="rifl", description=_ABOUT, epilog=_EXIT_CODES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
     url.add_argument("url", metavar="URL", help=_URL)

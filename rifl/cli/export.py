@@ -11,10 +11,10 @@ from typing import Any
 
 import grpc
 
-from rifl.stores.errors import UnsupportedStore
+from rifl.stores.errors import MissingExtra, UnsupportedStore
 from rifl.stores.inspection import CallRow, Inspection
 
-__all__ = ["COLUMNS", "MissingExtra", "export"]
+__all__ = ["COLUMNS", "export"]
 
 # Name and Arrow type of each column; CSV has them as text, bytes in hexadecimal.
 COLUMNS = (
@@ -37,10 +37,6 @@ _RESPONSE = ("response", "binary")
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 _BATCH = 1000
 _Row = dict[str, Any]
-
-
-class MissingExtra(Exception):
-    """Parquet was asked for, and pyarrow is not installed."""
 
 
 def export(store: Inspection, out: Path, *, with_responses: bool) -> int:
@@ -125,7 +121,7 @@ def _write_parquet(path: Path, columns: tuple[tuple[str, str], ...], rows: Itera
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtra(
-            "Parquet needs pyarrow: pip install rifl[export], or write a .csv"
+            "Parquet needs the extra: pip install 'rifl[export]', or write a .csv"
         ) from error
     schema = pyarrow.schema(
         [(name, pyarrow.type_for_alias(arrow_type)) for name, arrow_type in columns]

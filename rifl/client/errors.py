@@ -26,6 +26,7 @@ from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 
 __all__ = [
+    "NOT_HOSTED",
     "BadHeaderError",
     "BatchTooLargeError",
     "CallError",
@@ -54,6 +55,10 @@ __all__ = [
     "undecodable",
     "unserialisable",
 ]
+
+
+# What the server's owner is to look for.
+NOT_HOSTED = "the server does not host the lease service (Deduplicator.add_to_server)"
 
 
 class Status(Protocol):

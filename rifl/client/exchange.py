@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from rifl.client.answers import FinalStatus, read_answer
-from rifl.client.errors import CallError, Status, call_error
+from rifl.client.errors import NOT_HOSTED, CallError, Status, call_error
 from rifl.client.routing import Route
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer, IssuedCall
@@ -272,10 +272,12 @@ class Exchange(ABC):
                 last = self.state.lease_status
                 code, details = last.code(), f"no client id: {last.details()}"
             else:
+                if call is None and self.state.lease is None and self.state.lease_status:
+                    details = details or self.state.lease_status.details() or ""
                 code, details = grpc.StatusCode[flow.code], _explain(flow, details)
         elif flow.reason == NotDeduplicated.reason:
             code = grpc.StatusCode[NotDeduplicated.code]
-            details = f"the server does not host the lease service: {details}"
+            details = f"{NOT_HOSTED}: {details}"
         elif code is grpc.StatusCode.OK:
             code = grpc.StatusCode.UNKNOWN
             details = "a server that does not deduplicate answered a later attempt"

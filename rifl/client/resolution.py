@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from rifl.client.answers import FinalStatus, read_answer
-from rifl.client.errors import CallError, Status, call_error
+from rifl.client.errors import NOT_HOSTED, CallError, Status, call_error
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.errors import NotDeduplicated, StaleRpc
@@ -134,7 +134,7 @@ def lease_error(status: Status, answer: Answer) -> Exception:
     if answer.code == "UNIMPLEMENTED":
         return call_error(
             grpc.StatusCode[NotDeduplicated.code],
-            f"the server does not host the lease service: {status.details()}",
+            f"{NOT_HOSTED}: {status.details()}",
             rpc_id=None,
             outcome=Outcome.NOT_EXECUTED,
             reason=NotDeduplicated.reason,

@@ -96,7 +96,7 @@ class MethodPolicy:
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.
-        object.__setattr__(self, "kind", Kind(self.kind))
+        object.__setattr__(self, "kind", _kind(self.kind))
         object.__setattr__(self, "unrecorded", frozenset(_numbers(self.unrecorded)))
         if self.database is not None and self.kind is not Kind.ATOMIC:
             raise PolicyError("only an atomic method names a database")
@@ -118,7 +118,7 @@ class MethodPolicy:
         """Return the policy that a declaration stands for; raises ``ValueError``."""
         if declared is None or isinstance(declared, MethodPolicy):
             return declared
-        return cls(kind=Kind(declared))
+        return cls(kind=_kind(declared))
 
 
 class MethodPolicies:
@@ -183,6 +183,14 @@ class MethodPolicies:
             for pattern, policy in self._patterns.items()
             if policy is None and pattern != "*"
         ]
+
+
+def _kind(word: Kind | str) -> Kind:
+    try:
+        return Kind(word)
+    except ValueError:
+        words = ", ".join(kind.value for kind in Kind)
+        raise PolicyError(f"{word!r} is no kind of method: {words}") from None
 
 
 def _numbers(codes: Iterable[Any]) -> Iterator[int]:

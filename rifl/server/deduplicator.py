@@ -21,7 +21,7 @@ from lease_server.remote import RemoteAuthority
 from rifl.core.call import MAX_RANGES
 from rifl.core.errors import Draining, RiflError
 from rifl.core.observer import Observer, Observers, Statistics
-from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy, PolicyError
 from rifl.server.asking import asking_store, open_remote_authority, require_own_ids
 from rifl.server.declarations import (
     check_policies,
@@ -202,6 +202,8 @@ class Deduplicator:
             max_batch_items=max_batch_items,
             max_batch_bytes=max_batch_bytes,
         )
+        # For which kinds of servers the interceptor was asked for.
+        self._given_out: set[type] = set()
         self._sync = SyncInterceptor(self._engine)
         self._aio = AioInterceptor(self._engine)
         self._closed = False
@@ -213,21 +215,26 @@ class Deduplicator:
 
     def interceptor(self) -> grpc.ServerInterceptor:
         """Return the interceptor for ``grpc.server``."""
+        self._given_out.add(grpc.Server)
         return self._sync
 
     def aio_interceptor(self) -> grpc.aio.ServerInterceptor:
         """Return the interceptor for ``grpc.aio.server``."""
+        self._given_out.add(grpc.aio.Server)
         return self._aio
 
     def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
         """Host the lease service, and the one that resolves outcomes, on the server.
 
         Before it starts, and after its servicers were added: the declarations are
-        checked against them, as by ``check``; raises ``PolicyError``. On a sync
+        checked against them, as by ``check``; raises ``PolicyError``, also where the
+        interceptor for this kind of server was never asked for: clients would be
+        told that calls happen once, and they would not. On a sync
         server this also learns the size of its thread pool, for the bound on
         waiting duplicates.
         """
         self.check(server)
+        self._check_wrapped(server)
         add_lease_service(
             server,
             self._authority,
@@ -377,6 +384,15 @@ class Deduplicator:
 
     def _declared(self) -> list[str]:
         return [pattern for pattern in self._policies.declared() if pattern != "*"]
+
+    def _check_wrapped(self, server: object) -> None:
+        kinds = ((grpc.Server, "interceptor"), (grpc.aio.Server, "aio_interceptor"))
+        for kind, name in kinds:
+            if isinstance(server, kind) and kind not in self._given_out:
+                raise PolicyError(
+                    "the server was made without our interceptor: "
+                    f"pass interceptors=[dedup.{name}()] to it"
+                )
 
     def _check_kinds(self, url: str) -> None:
         if not self._store.supports_atomic and any(

@@ -8,6 +8,7 @@ from lease_server.storage import LeaseStorage
 from rifl.stores.base import Store
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import (
+    MissingExtra,
     StoreCorrupt,
     StoreError,
     StoreLocked,
@@ -24,6 +25,7 @@ from rifl.stores.transactions import DbApiTransaction
 __all__ = [
     "DbApiTransaction",
     "MemoryStore",
+    "MissingExtra",
     "Pending",
     "RecordCodec",
     "Store",
@@ -100,7 +102,7 @@ def _postgres() -> ModuleType:
     try:
         import rifl.stores.postgres
     except ImportError as error:
-        raise UnsupportedStore(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
+        raise MissingExtra(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
     return rifl.stores.postgres
 
 
@@ -108,5 +110,5 @@ def _redis() -> ModuleType:
     try:
         import rifl.stores.redis
     except ModuleNotFoundError as error:
-        raise UnsupportedStore(f"redis:// needs the extra rifl[redis]: {error}") from error
+        raise MissingExtra(f"redis:// needs the extra rifl[redis]: {error}") from error
     return rifl.stores.redis

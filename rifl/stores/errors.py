@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "MissingExtra",
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
@@ -20,6 +21,10 @@ class StoreError(Exception):
 
 class UnsupportedStore(StoreError, ValueError):
     """The URL names no store we have, or its extra is not installed."""
+
+
+class MissingExtra(UnsupportedStore):
+    """What the URL, or a file's format, asks for is in an extra that is not installed."""
 
 
 class StoreCorrupt(StoreError):

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from rifl.core.identity import RpcId
 from rifl.core.record import CompletionRecord
-from rifl.stores.errors import UnsupportedStore
+from rifl.stores.errors import MissingExtra, UnsupportedStore
 
 __all__ = ["CallRow", "ClientRow", "Inspection", "SessionInfo", "Summary", "open_inspection"]
 
@@ -165,7 +165,7 @@ def _redis(url: str) -> Inspection:
     try:
         from rifl.stores.redis.inspection import RedisInspection
     except ModuleNotFoundError as error:
-        raise UnsupportedStore(f"redis:// needs the extra rifl[redis]: {error}") from error
+        raise MissingExtra(f"redis:// needs the extra rifl[redis]: {error}") from error
     return RedisInspection(url)
 
 
@@ -173,5 +173,5 @@ def _postgres(url: str) -> Inspection:
     try:
         from rifl.stores.postgres.inspection import PostgresInspection
     except ImportError as error:
-        raise UnsupportedStore(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
+        raise MissingExtra(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
     return PostgresInspection(url)

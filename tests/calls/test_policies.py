@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -191,3 +192,28 @@ def test_a_field_of_the_request_is_the_key_of_callers_without_one() -> None:
                 stub.Deposit(bank_pb2.DepositRequest(reference=wrong))
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert ledger.deposits == ["r-1", "r-2"]
+
+
+def test_a_word_that_is_no_kind_is_refused_with_those_there_are() -> None:
+    """A misspelt kind is told at start, beside what it may be (rifl.MethodPolicy)."""
+    for declared in ({"methods": {"*": "exact"}}, {"default": "exact"}):
+        with pytest.raises(PolicyError, match=r"'exact'.*plain, idempotent, atomic"):
+            rifl.Deduplicator("memory:", **declared)
+
+
+def test_a_server_without_the_interceptor_is_refused() -> None:
+    """No server says that calls happen once whose calls pass us by (Deduplicator.add_to_server)."""
+    with rifl.Deduplicator("memory:") as dedup:
+        dedup.aio_interceptor()
+        server = grpc.server(ThreadPoolExecutor(1))
+        with pytest.raises(PolicyError, match=r"interceptors=\[dedup.interceptor\(\)\]"):
+            dedup.add_to_server(server)
+
+
+async def test_an_aio_server_without_the_interceptor_is_refused() -> None:
+    """The same on grpc.aio, for which the sync interceptor does not count."""
+    async with rifl.Deduplicator("memory:") as dedup:
+        dedup.interceptor()
+        server = grpc.aio.server()
+        with pytest.raises(PolicyError, match=r"interceptors=\[dedup.aio_interceptor\(\)\]"):
+            dedup.add_to_server(server)

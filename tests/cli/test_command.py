@@ -221,3 +221,14 @@ def test_the_secret_is_rotated_beside_a_server(url: str, capsys: Any) -> None:
     with rifl.Deduplicator(url):
         assert main(["rotate-secret", url, "--json"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out) == {"key_id": 1}
+
+
+@pytest.mark.parametrize("extra", ["redis", "postgres"])
+def test_a_store_without_its_extra(
+    extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL whose extra is missing ends with that, not with wrong usage (docs/operations.md)."""
+    monkeypatch.setitem(sys.modules, f"rifl.stores.{extra}.inspection", None)
+    scheme = "postgresql" if extra == "postgres" else extra
+    assert main(["inspect", f"{scheme}://127.0.0.1:1"]) == ExitCode.MISSING_EXTRA
+    assert f"rifl[{extra}]" in capsys.readouterr().err

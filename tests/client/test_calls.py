@@ -21,6 +21,7 @@ from rifl.core import Outcome, OutcomeUnknown, RpcId
 from rifl.core.retry import RetryPolicy
 from rifl.v1 import rifl_pb2
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
+from tests.helpers.ports import free_port
 
 if TYPE_CHECKING:
     from tests.client.conftest import Connect
@@ -384,6 +385,15 @@ def test_a_server_without_leases_is_a_typed_error(connect: Connect) -> None:
         assert server.arrivals == []
         with pytest.raises(NotDeduplicatedError):
             caller.do(caller.session.open)
+    assert caught.value.outcome is Outcome.NOT_EXECUTED
+
+
+def test_a_server_that_cannot_be_reached_is_named_with_the_reason(connect: Connect) -> None:
+    """A call that ran out of time before it had an id tells what stood in its way."""
+    caller = connect(f"127.0.0.1:{free_port()}")
+    with pytest.raises(CallError, match=r"not sent; last attempt: .*connect") as caught:
+        caller.call(b"", timeout=2)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert caught.value.outcome is Outcome.NOT_EXECUTED
 
 
