@@ -12,7 +12,8 @@ from rifl.core.errors import NotRecorded
 from rifl.core.record import CompletionRecord
 from rifl.server.context import Noted, noted_of
 from rifl.stores.errors import WrongDatabase
-from rifl.stores.transactions import check_begins, committer, holder
+from rifl.stores.own_transactions import OwnTransactions
+from rifl.stores.transactions import committer, holder
 
 __all__ = ["Held", "transaction", "transaction_async"]
 
@@ -99,20 +100,17 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
             yield connection
         return
     held = Held(noted, connection)
-    if held.store is None:
-        check_begins(connection)
-    else:
-        held.store.begin_in(connection)
+    held.store.begin_in(connection)
     try:
         with held:
             yield connection
-        if held.store is None:
+        if noted is None:
             commit()
         else:
             held.store.commit_in(held.attempt, held.completion(), connection)
     except BaseException:
         with contextlib.suppress(Exception):
-            owner.rollback()
+            held.store.rollback_in(connection)
         raise
 
 
@@ -126,33 +124,32 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
             yield connection
         return
     held = Held(noted, connection)
-    if held.store is None:
-        check_begins(connection)
-    else:
-        await held.store.begin_in_async(connection)
+    await held.store.begin_in_async(connection)
     try:
         with held:
             yield connection
-        if held.store is None:
-            await _done(commit())
+        if noted is None:
+            # A blocking connection is fine on an event loop, too, if its owner thinks so.
+            if inspect.isawaitable(done := commit()):
+                await done
         else:
             await held.store.commit_in_async(held.attempt, held.completion(), connection)
     except BaseException:
         with contextlib.suppress(Exception):
-            await _done(owner.rollback())
+            await held.store.rollback_in_async(connection)
         raise
 
 
 class Held:
     """What ``rifl.record`` is given within a block, until the transaction's end.
 
-    ``store`` is None for a call without an identity, of which nothing is recorded.
+    Of a call without an identity nothing is recorded: its ``store`` begins and rolls back.
     """
 
     def __init__(self, noted: Noted | None, connection: Any) -> None:
         if noted is not None and noted.rifl_held is not None:
             raise WrongDatabase("a rifl.transaction within another one")
-        self.store: Any = None if noted is None else noted.rifl_serving.store
+        self.store: Any = OwnTransactions() if noted is None else noted.rifl_serving.store
         self._noted = noted
         self._connection = connection
         self._completion: CompletionRecord | None = None
@@ -186,9 +183,3 @@ class Held:
                 "rolled back"
             )
         return self._completion
-
-
-async def _done(pending: Any) -> None:
-    # A blocking connection is fine on an event loop, too, if its owner thinks so.
-    if inspect.isawaitable(pending):
-        await pending

@@ -85,6 +85,12 @@ class Store(Records, Protocol):
     async def begin_in_async(self, transaction: Any) -> None:
         """The same for an asynchronous connection."""
 
+    def rollback_in(self, transaction: Any) -> None:
+        """Roll back what ``begin_in`` began."""
+
+    async def rollback_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+
     def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Do what ``record_in`` does, then commit the transaction.
 

@@ -9,7 +9,7 @@ from typing import Any
 from rifl.core.client_table import Attempt
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
-from rifl.stores.transactions import check_begins, committer
+from rifl.stores.transactions import check_begins, committer, holder
 
 __all__ = ["OwnTransactions"]
 
@@ -39,6 +39,16 @@ class OwnTransactions:
     async def begin_in_async(self, transaction: Any) -> None:
         """The same for an asynchronous connection."""
         check_begins(transaction)
+
+    def rollback_in(self, transaction: Any) -> None:
+        """Roll back what ``begin_in`` began."""
+        holder(transaction).rollback()
+
+    async def rollback_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        # A blocking connection is fine on an event loop, too, if its owner thinks so.
+        if inspect.isawaitable(done := holder(transaction).rollback()):
+            await done
 
     def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's own transaction, then commit that."""

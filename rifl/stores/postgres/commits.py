@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator
 from typing import Any
 
@@ -21,7 +22,14 @@ from rifl.stores.postgres.transaction import (
 )
 from rifl.stores.shared.requests import Finish
 
-__all__ = ["begin", "begin_async", "commit_record", "commit_record_async"]
+__all__ = [
+    "begin",
+    "begin_async",
+    "commit_record",
+    "commit_record_async",
+    "rollback",
+    "rollback_async",
+]
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 # What our function says by an error, which keeps the COMMIT behind it from being done.
@@ -29,6 +37,8 @@ _REFUSED = "RIFL1"
 # A larger record is sent on its own, in binary.
 _IN_TEXT = 16 * 1024
 _COMMIT = b"COMMIT"
+# Connections whose transaction began here. What ends it elsewhere, psycopg refuses.
+_OURS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def begin(transaction: Any) -> bool:
@@ -43,6 +53,7 @@ def begin(transaction: Any) -> bool:
     _check_idle(connection)
     with connection.lock:
         connection.wait(_beginning(connection))
+    _hold(connection)
     return True
 
 
@@ -54,6 +65,7 @@ async def begin_async(transaction: Any) -> bool:
     _check_idle(connection)
     async with connection.lock:
         await connection.wait(_beginning(connection))
+    _hold(connection)
     return True
 
 
@@ -67,10 +79,12 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Finish) ->
     if not isinstance(connection, psycopg.Connection):
         return False
     _check_open(connection)
+    _let_go(connection)
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         try:
             for statement, arguments in _committing(backend, finish):
-                cursor.execute(statement, arguments)
+                # Never prepared: some are two in one.
+                cursor.execute(statement, arguments, prepare=False)
         except psycopg.Error as error:
             _refuse(error, backend, finish)
             raise
@@ -84,15 +98,49 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
     if not isinstance(connection, psycopg.AsyncConnection):
         return False
     _check_open(connection)
+    _let_go(connection)
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
         try:
             for statement, arguments in _committing(backend, finish):
-                await cursor.execute(statement, arguments)
+                await cursor.execute(statement, arguments, prepare=False)
         except psycopg.Error as error:
             _refuse(error, backend, finish)
             raise
         _check_committed(cursor)
     return True
+
+
+def rollback(transaction: Any) -> bool:
+    """Roll back what ``begin`` began; false: it is none of psycopg's."""
+    connection = _connection(transaction)
+    if not isinstance(connection, psycopg.Connection):
+        return False
+    _let_go(connection)
+    connection.rollback()
+    return True
+
+
+async def rollback_async(transaction: Any) -> bool:
+    """The same for psycopg's asynchronous ones."""
+    connection = _connection(transaction)
+    if not isinstance(connection, psycopg.AsyncConnection):
+        return False
+    _let_go(connection)
+    await connection.rollback()
+    return True
+
+
+def _hold(connection: _Any) -> None:
+    """Have psycopg refuse commit() and rollback(), as it does within its own blocks."""
+    # What those look at; nothing says so in public.
+    connection._num_transactions += 1
+    _OURS.add(connection)
+
+
+def _let_go(connection: _Any) -> None:
+    if connection in _OURS:
+        _OURS.discard(connection)
+        connection._num_transactions -= 1
 
 
 def _connection(transaction: Any) -> Any:
@@ -167,8 +215,7 @@ def _check_open(connection: _Any) -> None:
         raise WrongDatabase(
             "the connection is in autocommit mode, or its transaction was ended before its block"
         )
-    # What psycopg's own commit() looks at; nothing says so in public.
-    if connection._num_transactions or connection._tpc:
+    if connection._num_transactions > (connection in _OURS) or connection._tpc:
         raise WrongDatabase("the transaction is within a block of psycopg's, which commits it")
 
 

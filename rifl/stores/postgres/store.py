@@ -15,6 +15,8 @@ from rifl.stores.postgres.commits import (
     begin_async,
     commit_record,
     commit_record_async,
+    rollback,
+    rollback_async,
 )
 from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl.stores.postgres.opening import open_backend, store_id_at
@@ -83,6 +85,16 @@ class PostgresStore(SharedStore):
         """The same for an asynchronous connection."""
         if not await begin_async(transaction):
             await super().begin_in_async(transaction)
+
+    def rollback_in(self, transaction: Any) -> None:
+        """Roll back what ``begin_in`` began."""
+        if not rollback(transaction):
+            super().rollback_in(transaction)
+
+    async def rollback_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        if not await rollback_async(transaction):
+            await super().rollback_in_async(transaction)
 
     def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""

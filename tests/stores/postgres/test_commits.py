@@ -377,7 +377,7 @@ def test_a_block_is_the_only_one_that_begins_and_commits(begun, context, shared_
         connection.rollback()
         with pytest.raises(WrongDatabase, match="ended"), rifl.transaction(context, connection):  # noqa: PT012 - its body
             rifl.record(context, FIRST.response, connection)
-            connection.rollback()
+            connection.execute("ROLLBACK")
     assert (effects(), attempt.committed) == (0, None)
 
 
@@ -385,14 +385,54 @@ def test_a_block_is_the_only_one_that_begins_and_commits(begun, context, shared_
 def test_a_block_without_an_identity_is_a_plain_transaction(shared_server, effects, autocommit):
     """Effects are committed together, or rolled back together; nothing is recorded (§6)."""
     with shared_server.connect(autocommit=autocommit) as connection:
-        with pytest.raises(KeyError), rifl.transaction(None, connection):  # noqa: PT012 - its body
-            connection.execute(INSERT)
-            raise KeyError
-        assert effects() == 0
+        for held in (connection, connection.cursor()):
+            with pytest.raises(KeyError), rifl.transaction(None, held):  # noqa: PT012 - its body
+                connection.execute(INSERT)
+                raise KeyError
+            assert effects() == 0
         with rifl.transaction(None, connection):
             connection.execute(INSERT)
             rifl.record(None, b"x", connection)
         assert effects() == 1
+
+
+def test_the_handler_cannot_end_the_block_s_transaction(begun, context, shared_server, effects):
+    """As within psycopg's: else an effect were undone, or done, without its record (DESIGN §6)."""
+    one, attempt = begun
+    with shared_server.connect() as connection:
+        for end in (connection.commit, connection.rollback):
+            with pytest.raises(psycopg.ProgrammingError), rifl.transaction(context, connection):  # noqa: PT012 - its body
+                connection.execute(INSERT)
+                rifl.record(context, b"x", connection)
+                end()
+            assert connection.info.transaction_status == TransactionStatus.IDLE
+            assert effects() == 0
+        with rifl.transaction(context, connection):
+            connection.execute(INSERT)
+            with pytest.raises(KeyError), connection.transaction():  # noqa: PT012 - its body
+                connection.execute(INSERT)
+                raise KeyError
+            rifl.record(context, FIRST.response, connection)
+        # As before.
+        connection.execute(INSERT)
+        connection.rollback()
+        connection.execute(INSERT)
+        connection.commit()
+    assert one.store.committed(attempt) == FIRST
+    assert effects() == 2
+
+
+def test_a_connection_that_prepares_every_statement_will_do(begun, context, shared_server, effects):
+    """What records and commits in one message cannot be prepared (PostgreSQL's protocol)."""
+    one, attempt = begun
+    with (
+        shared_server.connect(prepare_threshold=0) as connection,
+        rifl.transaction(context, connection),
+    ):
+        connection.execute(INSERT)
+        rifl.record(context, FIRST.response, connection)
+    assert one.store.committed(attempt) == FIRST
+    assert effects() == 1
 
 
 async def test_blocks_of_asynchronous_transactions(begun, shared_server, effects):
@@ -414,6 +454,9 @@ async def test_blocks_of_asynchronous_transactions(begun, shared_server, effects
             await given.execute(INSERT)
             await rifl.aio.record(context, FIRST.response, given)
             assert effects() == 0
+        with pytest.raises(psycopg.ProgrammingError):
+            async with rifl.aio.transaction(context, connection):
+                await connection.rollback()
         with pytest.raises(StaleRpc):  # noqa: PT012 - its body
             async with rifl.aio.transaction(context, connection):
                 await connection.execute(INSERT)
