@@ -9,7 +9,14 @@ import grpc.aio
 
 from rifl.client.aio_client import AioClient
 from rifl.client.errors import Status
-from rifl.client.resolution import RESOLVE_METHOD, Resolution, Resolver, lease_error, lease_timeout
+from rifl.client.resolution import (
+    RESOLVE_METHOD,
+    Closing,
+    Resolution,
+    Resolver,
+    lease_error,
+    lease_timeout,
+)
 from rifl.core.attempt import Answer
 from rifl.core.identity import RpcId
 from rifl.v1 import rifl_pb2
@@ -61,6 +68,18 @@ class AioSession:
                 await asyncio.sleep(resolver.retry_after_s(error))
             else:
                 return resolver.read(reply)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Close the named session, for good; see ``Session.close``."""
+        closing = Closing(self._client, timeout)
+        ask: Any = self._client.channel.unary_unary(closing.METHOD)
+        while True:
+            try:
+                await ask(closing.request, timeout=closing.remaining_s())
+            except grpc.aio.AioRpcError as error:
+                await asyncio.sleep(closing.retry_after_s(error))
+            else:
+                return
 
 
 class _LeaseWaiter:

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus, read_answer
 from rifl.client.errors import NOT_HOSTED, CallError, Status, call_error
 from rifl.client.state import ClientState
@@ -19,7 +20,7 @@ from rifl.core.retry import pause_s
 from rifl.v1 import rifl_pb2
 from rifl.wire import parse_resolution
 
-__all__ = ["RESOLVE_METHOD", "Resolution", "Resolver", "lease_error", "lease_timeout"]
+__all__ = ["RESOLVE_METHOD", "Closing", "Resolution", "Resolver", "lease_error", "lease_timeout"]
 
 RESOLVE_METHOD = "/rifl.v1.Outcomes/Resolve"
 
@@ -39,42 +40,17 @@ class Resolution:
     error: CallError | None = None
 
 
-class Resolver:
-    """One resolution: its request, its retries, the reading of its reply."""
+class Asking:
+    """What is asked of the server besides calls, and may be asked again: how often, how long."""
 
-    def __init__(self, state: ClientState, rpc_id: RpcId, timeout_s: float | None) -> None:
+    def __init__(self, state: ClientState, timeout_s: float | None, rpc_id: RpcId | None) -> None:
         state.check_usable()
         self._state = state
         self._rpc_id = rpc_id
-        self._call = self._find()
         if timeout_s is None:
             timeout_s = state.settings.retry.max_elapsed_s
         self._deadline = None if timeout_s is None else state.now() + timeout_s
         self._attempts = 0
-
-    def _find(self) -> IssuedCall:
-        state = self._state
-        with state.lock:
-            call = state.session.unresolved(self._rpc_id, state.now())
-        if call is None:
-            raise call_error(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "not a call of this channel whose outcome is unknown, or no longer one",
-                rpc_id=self._rpc_id,
-                outcome=Outcome.UNKNOWN,
-                reason=StaleRpc.reason,
-            )
-        return call
-
-    def request(self) -> Any:
-        """Build the request."""
-        lease = self._call.lease
-        request = rifl_pb2.ResolveRequest(client_id=lease.client_id, token=lease.token)
-        if self._call.key is None:
-            request.seq = self._call.seq
-        else:
-            request.key = self._call.key
-        return request
 
     def remaining_s(self) -> float | None:
         """Return how long an attempt may take."""
@@ -99,6 +75,48 @@ class Resolver:
             )
         return delay
 
+
+class Closing(Asking):
+    """The closing of a channel's named session, for good."""
+
+    METHOD = "/lease_server.v1.LeaseServer/CloseSession"
+
+    def __init__(self, state: ClientState, timeout_s: float | None) -> None:
+        name = state.settings.session_name
+        if name is None:
+            raise ValueError("only a named session is closed: rifl.connect(..., session=...)")
+        super().__init__(state, timeout_s, None)
+        self.request = pb.CloseSessionRequest(name=name).SerializeToString()
+
+
+class Resolver(Asking):
+    """One resolution: its request, its retries, the reading of its reply."""
+
+    def __init__(self, state: ClientState, rpc_id: RpcId, timeout_s: float | None) -> None:
+        super().__init__(state, timeout_s, rpc_id)
+        with state.lock:
+            call = state.session.unresolved(rpc_id, state.now())
+        if call is None:
+            raise call_error(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "not a call of this channel whose outcome is unknown, or no longer one",
+                rpc_id=rpc_id,
+                outcome=Outcome.UNKNOWN,
+                reason=StaleRpc.reason,
+            )
+        self._identity = rpc_id
+        self._call: IssuedCall = call
+
+    def request(self) -> Any:
+        """Build the request."""
+        lease = self._call.lease
+        request = rifl_pb2.ResolveRequest(client_id=lease.client_id, token=lease.token)
+        if self._call.key is None:
+            request.seq = self._call.seq
+        else:
+            request.key = self._call.key
+        return request
+
     def read(self, reply: Any) -> Resolution:
         """Read the reply; a definite one acknowledges the call."""
         outcome, record = parse_resolution(reply)
@@ -122,7 +140,7 @@ class Resolver:
         if outcome is not Outcome.UNKNOWN or record is not None:
             state = self._state
             with state.lock:
-                state.session.resolved(self._rpc_id)
+                state.session.resolved(self._identity)
                 waiter = state.next_waiter()
             if waiter is not None:
                 waiter.wake()

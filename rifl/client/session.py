@@ -8,7 +8,14 @@ from typing import Any
 import grpc
 
 from rifl.client.errors import Status
-from rifl.client.resolution import RESOLVE_METHOD, Resolution, Resolver, lease_error, lease_timeout
+from rifl.client.resolution import (
+    RESOLVE_METHOD,
+    Closing,
+    Resolution,
+    Resolver,
+    lease_error,
+    lease_timeout,
+)
 from rifl.client.sync_client import SyncClient
 from rifl.core.attempt import Answer
 from rifl.core.identity import RpcId
@@ -78,6 +85,27 @@ class Session:
                 pause.wait(resolver.retry_after_s(error))  # type: ignore[arg-type]
             else:
                 return resolver.read(reply)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close the named session, for good: its records go, and late calls are refused.
+
+        For a job that is over: calls of its name, from any process, are SESSION_CLOSED from
+        then on (also while they are under way: have none). Closing twice is the same as
+        once. Tried again for ``timeout`` seconds (None: the retry policy's
+        ``max_elapsed_s``). Raises ``ValueError`` on a channel without a named session,
+        ``SessionClosedError`` if the server knows none of that name, and ``CallError`` if
+        it could not be asked.
+        """
+        closing = Closing(self._client, timeout)
+        ask = self._client.channel.unary_unary(closing.METHOD)
+        pause = threading.Event()
+        while True:
+            try:
+                ask(closing.request, timeout=closing.remaining_s())
+            except grpc.RpcError as error:
+                pause.wait(closing.retry_after_s(error))  # type: ignore[arg-type]
+            else:
+                return
 
 
 class _LeaseWaiter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -86,7 +87,9 @@ def test_a_named_session_outlives_its_channels() -> None:
                 with pytest.raises(BadHeader):
                     unary(b"x", timeout=10)
         assert ids[0] == ids[1]
-        service.dedup._authority.close_session("nightly")
+        with rifl.connect(service.address, session="nightly") as channel:
+            channel.session.close()
+            channel.session.close()
         with (
             rifl.connect(service.address, session="nightly") as channel,
             pytest.raises(SessionClosed),
@@ -104,7 +107,28 @@ async def test_a_named_session_aio() -> None:
             async with rifl.aio.connect(service.address, session="nightly") as channel:
                 with rifl.key("row-1"):
                     assert await channel.unary_unary(UNARY)(b"x", timeout=10) == b"1"
+        async with rifl.aio.connect(service.address, session="nightly") as channel:
+            await channel.session.close()
+            with pytest.raises(SessionClosed), rifl.key("row-1"):
+                await channel.unary_unary(UNARY)(b"x", timeout=10)
     assert kinds.effects == [b"x"]
+
+
+def test_a_session_is_closed_through_an_outage_and_others_are_not(tmp_path: Path) -> None:
+    """Closing is tried again; a name nobody opened, and no name, are errors (Session.close)."""
+    kinds = Kinds()
+    with serving("sync", kinds, url=f"sqlite:///{tmp_path}/records.db") as service:
+        with rifl.connect(service.address, session="job") as channel:
+            channel.session.open()
+            service.kill()
+            channel.session.close(timeout=30)
+        with (
+            rifl.connect(service.address, session="never") as channel,
+            pytest.raises(SessionClosed),
+        ):
+            channel.session.close()
+        with pytest.raises(ValueError, match="named session"):
+            service.channel.session.close()
 
 
 @pytest.mark.parametrize(
