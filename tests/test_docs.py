@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+import curp
+import rifl
 from rifl.cli import ExitCode
 from rifl.core import errors
 from rifl.core.policy import MethodPolicy
 from rifl.metrics import PrometheusObserver
+from rifl.spark import call
 from rifl.stores.postgres import address as postgres_address
 from rifl.stores.redis import address as redis_address
 from rifl.testing import Fault
@@ -78,6 +84,26 @@ def test_every_field_of_a_policy_is_listed() -> None:
     names = {field.name for field in dataclasses.fields(MethodPolicy)}
     names |= set(options_pb2.ExactlyOnce.DESCRIPTOR.fields_by_name)
     assert [name for name in sorted(names) if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        rifl.Deduplicator,
+        rifl.connect,
+        rifl.RetryPolicy,
+        rifl.serve_until_signal,
+        curp.Replica,
+        call,
+    ],
+    ids=lambda called: called.__name__,
+)
+def test_every_argument_is_explained(called: Callable[..., Any]) -> None:
+    """What can be set has a word on some page."""
+    text = "".join(page.read_text() for page in (README, *DOCS.glob("*.md")))
+    names = list(inspect.signature(called).parameters)
+    assert names
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_every_fault_is_listed() -> None:

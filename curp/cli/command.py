@@ -233,6 +233,7 @@ def _lines(address: str, status: pb.GroupStatusReply | None) -> list[str]:
 
 def _change(arguments: argparse.Namespace) -> int:
     given: list[str] = arguments.witness
+    wanted: list[str] = []
 
     def changed(present: list[str]) -> list[str]:
         if arguments.change == "add":
@@ -248,9 +249,15 @@ def _change(arguments: argparse.Namespace) -> int:
             return [one for one in present if one not in given]
         return [given[1] if one == given[0] else one for one in present]
 
-    found = _group(arguments, [arguments.target]).change_witnesses(changed)
+    def noted(present: list[str]) -> list[str]:
+        wanted[:] = changed(present)
+        return wanted
+
+    found = _group(arguments, [arguments.target]).change_witnesses(noted)
     listed = ", ".join(found.witnesses) or "none"
     sys.stdout.write(f"configuration {found.configuration}: witnesses {listed}\n")
+    for absent in (one for one in wanted if one not in found.witnesses):
+        sys.stdout.write(f"  {absent} could not be started, and is listed when it answers\n")
     return 0
 
 

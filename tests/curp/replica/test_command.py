@@ -143,6 +143,10 @@ def test_a_group_is_run_looked_at_and_changed_under_load(
         assert run("witness", "replace", group.replicas[0], first, second)[0] == 1
         code, told = run("witness", "replace", group.replicas[0], second, first)
         assert (code, told.partition(": ")[2]) == (0, f"witnesses {first}\n"), told
+        nobody = f"127.0.0.1:{free_port()}"
+        code, told = run("witness", "add", group.replicas[0], nobody)
+        assert (code, f"{nobody} could not be started" in told) == (0, True), told
+        assert run("witness", "remove", group.replicas[0], nobody)[0] == 0
         load.await_answers(20)
         other = "r2" if leader == "r1" else "r1"
         assert run("transfer", group.replicas[0], "--to", other)[0] == 0
@@ -188,7 +192,7 @@ def _check_events(group: _Group, before: str, leader: str) -> None:
         led[0]
     )
     events = [each["event"] for each in group.events(before)]
-    assert events.count("witnesses_changed") == 3
+    assert events.count("witnesses_changed") == 5
     for event in ("taking_over", "leading", "stepped_down"):
         assert events.count(event) == 1
 
