@@ -14,6 +14,9 @@ __all__ = ["Durability", "RedisAddress", "Topology"]
 
 _PORT = 6379
 _SENTINEL_PORT = 26379
+# As redis-py reads it.
+_FALSE = ("", "0", "F", "FALSE", "N", "NO")
+_UTF_8 = ("utf-8", "utf8")
 
 
 class Topology(enum.Enum):
@@ -109,6 +112,9 @@ class RedisAddress:
         for name, read in _OPTIONS.items():
             if name in given:
                 ours[name] = read(given.pop(name))
+        decoded = given.pop("decode_responses", "no").upper() not in _FALSE
+        if decoded or given.pop("encoding", "utf-8").lower() not in _UTF_8:
+            raise UnsupportedStore("what the store holds is bytes: decode_responses, encoding")
         if not ours.get("namespace", "rifl") or set(ours.get("namespace", "")) & set("{}"):
             raise UnsupportedStore("a namespace is not empty and has no braces")
         userinfo, _, netloc = parts.netloc.rpartition("@")

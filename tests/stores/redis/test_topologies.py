@@ -62,6 +62,8 @@ async def test_a_server_is_reached_by_a_socket_in_the_file_system(tmp_path):
         "redis://a?durability=maybe",
         "redis://a?namespace={x}",
         "redis://a?beat_s=soon",
+        "redis://a?decode_responses=True",
+        "rediss+sentinel://a/p?encoding=latin-1",
         "mysql://u:hunter2@a",
     ],
 )
