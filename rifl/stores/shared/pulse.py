@@ -1,4 +1,4 @@
-"""One thread a replica: its beats, its view of the others, and what must be retried."""
+"""A replica's beats, its view of the others, and what must be retried: a thread for each half."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class Pulse:
 
     ``insist`` has a rule carried out in the background, again after every failed
     beat, until it succeeds: what has happened must not be forgotten. ``take_back`` has
-    a claim whose reply was lost undone, whenever it arrives. ``after`` is called after
-    every beat that succeeded. Thread-safe.
+    a claim whose reply was lost undone, whenever it arrives. Both may wait for a
+    transaction that a handler left open: not in the thread that beats. ``after`` is
+    called after every beat that succeeded. Thread-safe.
 
     ``late_after_s``: how long a claim that is sent now is good for. The store compares
     its own clock with what its own clock will be then, as far as the last beat tells:
@@ -80,6 +81,8 @@ class Pulse:
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="rifl-pulse", daemon=True)
+        self._beaten = threading.Event()
+        self._retrying = threading.Thread(target=self._retry, name="rifl-retry", daemon=True)
 
     def start(self) -> None:
         """Beat once, so that others know this replica before it claims; then go on.
@@ -88,6 +91,7 @@ class Pulse:
         """
         Steps(self._backend, self.beat()).wait()
         self._thread.start()
+        self._retrying.start()
 
     def stop(self) -> None:
         """Stop; what is left to be retried is given one last try."""
@@ -95,6 +99,9 @@ class Pulse:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._beaten.set()
+        if self._retrying.is_alive():
+            self._retrying.join()
 
     def leave(self) -> None:
         """After ``stop``: say that this replica is gone, so that nobody waits for it."""
@@ -188,7 +195,6 @@ class Pulse:
                     _log.info("store_recovered")
                 failing = False
                 self._after()
-                Steps(self._backend, self.repeat()).wait()
             except WentBackwards as error:
                 _log.critical("store_stopped", error=str(error))
                 return
@@ -197,16 +203,20 @@ class Pulse:
                     _log.error("store_unreachable", error=str(error))
                 failing = True
                 continue
-            self._retry()
-        self._retry()
+            self._beaten.set()
 
     def take_due(self) -> list[Generator[Any, Any, Any]]:
         """Take the rules that are to be carried out again now."""
         return [self._due.popleft() for _ in range(len(self._due))]
 
     def _retry(self) -> None:
-        for rule in self.take_due():
-            try:
-                Steps(self._backend, rule).wait()
-            except (BackendError, RiflError) as error:
-                _log.debug("still_pending", error=str(error))
+        last = False
+        while not last:
+            self._beaten.wait()
+            self._beaten.clear()
+            last = self._stopping
+            for rule in (self.repeat(), *self.take_due()):
+                try:
+                    Steps(self._backend, rule).wait()
+                except (BackendError, RiflError) as error:
+                    _log.debug("still_pending", error=str(error))

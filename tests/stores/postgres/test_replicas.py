@@ -18,7 +18,7 @@ from rifl.stores.shared.requests import Claim, TakeBack
 from tests.helpers.holding import HoldingProxy
 from tests.helpers.waiting import until
 from tests.stores.conformance import drive
-from tests.stores.redis.replica import FIRST, IDEMPOTENT, call
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, call
 from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared store has to pass
     late_claim,
     test_a_call_acknowledged_while_it_runs_keeps_nothing,
@@ -205,3 +205,27 @@ def test_a_rotation_that_is_repeated_is_one(replicas):
     once = leases._rows(*rotation)
     assert leases._rows(*rotation) == once
     assert [secret.value for secret in leases.secrets()] == [b"f" * 24, before[0].value]
+
+
+def test_a_transaction_left_open_does_not_stop_the_beats(replicas, shared_server, schema):
+    """What waits for it in the background is not what says that the replica lives (DESIGN §6)."""
+    one = replicas()
+    attempt = one.begin(call(one.client(), 1), ATOMIC)
+    with shared_server.connect() as left, shared_server.connect(autocommit=True) as looking:
+        one.store.record_in(attempt, FIRST, left)
+        one.store._pulse.insist(one.store._abandon(attempt))
+
+        def waiting():
+            return looking.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            ).fetchone()[0]
+
+        def beats():
+            return looking.execute(f"SELECT beats FROM {schema}.replicas").fetchone()[0]
+
+        until(waiting, "it waits for the handler's transaction")
+        before = beats()
+        # It gives up waiting after some seconds, and begins again.
+        until(lambda: beats() >= before + 10, "it goes on saying that it lives", 15.0)
+        left.rollback()
+    until(lambda: not one.store.running(), "the call is let go")
