@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable
@@ -104,6 +105,21 @@ def test_every_argument_is_explained(called: Callable[..., Any]) -> None:
     names = list(inspect.signature(called).parameters)
     assert names
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_commands_are_there(page: Path) -> None:
+    """Each make target, module and scenario that a page has readers run exists."""
+    text = page.read_text()
+    code = re.findall(r"^```\w*\n.*?^```|`[^`\n]+`", text, re.MULTILINE | re.DOTALL)
+    targets = {one for each in code for one in re.findall(r"(?:^|`)make ([a-z-]+)", each, re.M)}
+    makefile = (README.parent / "Makefile").read_text()
+    assert [one for one in targets if not re.search(rf"^{one}:", makefile, re.MULTILINE)] == []
+    modules = set(re.findall(r"python -m ([a-z_.]*[a-z_])", text))
+    assert [one for one in modules if importlib.util.find_spec(one) is None] == []
+    scenarios = set(re.findall(r"python -m chaos\.run ([a-z][a-z-]+)", text))
+    known = {path.stem for path in (README.parent / "chaos/run/scenarios").iterdir()}
+    assert scenarios <= known
 
 
 def test_every_fault_is_listed() -> None:

@@ -100,7 +100,7 @@ def _kill_leaders(
         load.await_answers(1)
         failovers += 1
         console.print(
-            f"{failovers:3}  {before:6} answers  {leader} {'stopped' if stopped else 'killed '}, "
+            f"{failovers:3}  {before:6} answers  {leader} {'stopped' if stopped else 'killed'}, "
             f"{successor} leads after {took_s:.2f} s",
             highlight=False,
             style="dim",
