@@ -10,6 +10,7 @@ from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
 from rifl.core.errors import Draining, RiflError, StoreUnavailable
+from rifl.core.groups import Replies
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
 from rifl.core.observer import Observer
@@ -68,7 +69,7 @@ class EmbeddedStore(OwnTransactions):
         )
         self._clock = clock
 
-    def claim(self, call: Call, policy: MethodPolicy) -> Decision:
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide about a call and claim it if it is new."""
         now = self._clock()
         lock = self._lock
@@ -82,7 +83,7 @@ class EmbeddedStore(OwnTransactions):
         finally:
             lock.release()
 
-    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> list[Any]:
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
         """Decide about many calls and claim those that are new: see ``Group``."""
         now = self._clock()
         decide = self._table.decide

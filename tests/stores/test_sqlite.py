@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,12 +12,20 @@ import pytest
 
 import rifl
 from lease_server import LeaseAuthority
-from rifl.core.errors import LeaseExpired, RecordPending, StaleRpc, StoreUnavailable
+from rifl.core.errors import (
+    InProgress,
+    LeaseExpired,
+    RecordPending,
+    RiflError,
+    StaleRpc,
+    StoreUnavailable,
+)
 from rifl.core.policy import MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 from rifl.stores import StoreLocked, WrongDatabase, open_store
 from rifl.stores.pending import wake_on_loop
+from rifl.stores.sqlite import schema
 from rifl.stores.sqlite.journal import Entry, Journal
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
@@ -462,3 +471,99 @@ def test_a_batch_is_two_commits(tmp_path: Path) -> None:
         items = [rifl.BatchItem(b"r") for _ in range(300)]
         assert all(result.ok for result in channel.batch("/t.Rows/Idempotent", items))
         assert commits == [300]
+
+
+# -- what a crash must not bring back ---------------------------------------------------------
+
+
+class _Holder:
+    """Somebody else's write lock on the file, so that nothing is committed."""
+
+    def __init__(self, file: Path) -> None:
+        self._connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+
+    def __enter__(self):
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, *exc: object):
+        self._connection.execute("ROLLBACK")
+        self._connection.close()
+
+
+def recorded(files):
+    """A client with a record in the file."""
+    client = files.client()
+    attempt = files.begin(call(client, 1), IDEMPOTENT)
+    wait(files.store.finish(attempt, FIRST))
+    return client
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_client_is_expired_once_that_is_durable(files, swept, batched):
+    """Told before, a first attempt is sent anew, and runs twice if a crash brings it back (§4)."""
+    client = recorded(files)
+    files.now = TERM_S + 1
+    late = call(client, 2)
+    over = files.authority.expire() if swept else []
+    with _Holder(files.main):
+        files.store.drop(over)
+        later = files.store.claim_all([late], PLAIN) if batched else files.store.claim(late, PLAIN)
+        told: list[object] = []
+
+        def ask() -> None:
+            try:
+                told.extend(later.wait() if batched else [later.wait()])
+            except RiflError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert files.rows(files.main, "rifl_client") == [client]
+        assert told == []
+    thread.join()
+    assert isinstance(told[0], LeaseExpired)
+    assert files.rows(files.main, "rifl_client") == []
+    # From now on nobody waits.
+    with pytest.raises(LeaseExpired):
+        files.store.claim(late, PLAIN)
+
+
+def test_nobody_is_expired_while_the_file_cannot_be_written(files, monkeypatch):
+    """Then nothing ran, and asking again helps: no thread waits for the disk for ever (§3)."""
+    files.store.close()
+    monkeypatch.setattr(schema, "_BUSY_TIMEOUT_S", 0.1)
+    files.open()
+    client = recorded(files)
+    files.now = TERM_S + 1
+    with _Holder(files.main), pytest.raises(StoreUnavailable):
+        files.store.claim(call(client, 2), PLAIN).wait()
+    until(lambda: not files.rows(files.main, "rifl_client"), "it is removed later")
+
+
+def test_a_client_with_a_running_call_is_not_expired_yet(files):
+    """Its row stays until that ends, and a crash meanwhile brings it back (§4)."""
+    client = recorded(files)
+    attempt = files.begin(call(client, 2), IDEMPOTENT)
+    files.now = TERM_S + 1
+    files.store.drop(files.authority.expire())
+    with pytest.raises(InProgress):
+        files.store.claim(call(client, 3), PLAIN)
+    wait(files.store.finish(attempt, FIRST))
+    with pytest.raises(LeaseExpired):
+        wait(files.store.claim(call(client, 3), PLAIN))
+    assert files.rows(files.main, "rifl_client") == []
+
+
+@pytest.mark.parametrize("policy", [IDEMPOTENT, PLAIN])
+def test_an_acknowledgement_is_durable_before_the_late_answer_leaves(files, policy):
+    """Else a copy of the call that comes after a crash looks new, and runs (§4)."""
+    client = recorded(files)
+    attempt = files.begin(call(client, 2), policy)
+    files.begin(call(client, 3, first=3), IDEMPOTENT)
+    wait(files.store.finish(attempt, OTHER))
+    connection = sqlite3.connect(files.main)
+    (first_incomplete,) = connection.execute("SELECT first_incomplete FROM rifl_client").fetchone()
+    connection.close()
+    assert first_incomplete == 3
+    assert files.rows(files.main) == []

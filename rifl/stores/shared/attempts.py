@@ -23,10 +23,11 @@ class SharedAttempt(Attempt):
     """An attempt with its token; on a stand-in for one on another replica, that one's.
 
     ``follows_lost``: it was taken over from a replica that is gone, and whose handler
-    may have run without a trace.
+    may have run without a trace. ``claimed``: the store has said that it is the one to
+    run. ``passed``: another arrival of the call has been that while this one asked.
     """
 
-    __slots__ = ("follows_lost", "owner", "token")
+    __slots__ = ("claimed", "follows_lost", "owner", "passed", "token")
 
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
@@ -35,6 +36,8 @@ class SharedAttempt(Attempt):
         self.token = token
         self.owner = owner
         self.follows_lost = False
+        self.claimed = False
+        self.passed = False
 
 
 class Attempts:
@@ -52,6 +55,8 @@ class Attempts:
         self._idle = threading.Condition(self._lock)
         self._numbers = 0
         self._running: dict[bytes, SharedAttempt] = {}
+        # The same by their calls: several arrivals of one may ask at once.
+        self._arrivals: dict[tuple[int, int | bytes], list[SharedAttempt]] = {}
         self._elsewhere: dict[bytes, SharedAttempt] = {}
         # Nobody will send a message about these: they are looked at again, and again.
         self._unnoted: set[bytes] = set()
@@ -70,6 +75,7 @@ class Attempts:
             self._numbers += 1
             attempt = SharedAttempt(call, policy, self._numbers, token, self._owner)
             self._running[token] = attempt
+            self._arrivals.setdefault((call.client_id, call.identity), []).append(attempt)
         return attempt
 
     def get(self, token: bytes) -> SharedAttempt | None:
@@ -79,10 +85,18 @@ class Attempts:
     def settle(self, attempt: SharedAttempt) -> None:
         """End an attempt of this replica's."""
         with self._lock:
-            self._running.pop(attempt.token, None)
+            if self._running.pop(attempt.token, None) is not None:
+                self._leave(attempt)
             if not self._running:
                 self._idle.notify_all()
         self._end(attempt)
+
+    def ran_here(self, attempt: SharedAttempt) -> bool:
+        """Whether another arrival of its call was claimed here, as far as this one can know."""
+        call = attempt.call
+        with self._lock:
+            arrivals = self._arrivals.get((call.client_id, call.identity), ())
+            return attempt.passed or any(each.claimed for each in arrivals)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until none runs; False if that took longer."""
@@ -148,6 +162,16 @@ class Attempts:
                 with self._lock:
                     self._elsewhere.pop(stand_in.token, None)
                 self._end(stand_in)
+
+    def _leave(self, attempt: SharedAttempt) -> None:
+        identity = attempt.call.client_id, attempt.call.identity
+        arrivals = self._arrivals[identity]
+        arrivals.remove(attempt)
+        if not arrivals:
+            del self._arrivals[identity]
+        elif attempt.claimed:
+            for each in arrivals:
+                each.passed = True
 
     def _end(self, attempt: Attempt) -> None:
         with self._lock:

@@ -287,8 +287,6 @@ class SharedStore(OwnTransactions):
     # -- the rules -----------------------------------------------------------------------
 
     def _claim(self, call: Call, policy: MethodPolicy) -> _Rule:
-        if self._pulse.crowded():
-            raise StoreUnavailable("the store has not answered too many claims")
         attempt = self._attempts.new(call, policy)
         bounds = self._key_bounds
         wanted = Claim(
@@ -305,6 +303,8 @@ class SharedStore(OwnTransactions):
         asked, claimed, doubts = False, False, 0
         request = wanted
         try:
+            if self._pulse.crowded():
+                raise self._not_claimed(attempt, "the store has not answered too many claims")
             while True:
                 gaps = self._attempts.gaps
                 request = request._replace(until_s=self._pulse.until_s())
@@ -314,14 +314,15 @@ class SharedStore(OwnTransactions):
                 if reply.found is Found.NEW:
                     self._observe(began)
                     if self._clock() - began < self._doubtful_after_s:
-                        claimed = True
+                        claimed = attempt.claimed = True
                         return Decision(Verdict.NEW, attempt)
                     # Suspended meanwhile, this replica may be taken for dead, and the call
                     # have been answered elsewhere. The same token is new again if not.
                     asked = True
                     doubts += 1
                     if doubts == _MOST_DOUBTS:
-                        raise StoreUnavailable("the store takes too long to answer claims")
+                        reason = "the store takes too long to answer claims"
+                        raise self._not_claimed(attempt, reason)
                     request = wanted
                     continue
                 if reply.found is Found.COMPLETED:
@@ -332,7 +333,7 @@ class SharedStore(OwnTransactions):
                 if reply.found is Found.LATE:
                     # It may have been sent twice, and have been in time the first time.
                     asked = True
-                    raise StoreUnavailable("the claim took too long to reach the store")
+                    raise self._not_claimed(attempt, "the claim took too long to reach the store")
                 if reply.found is not Found.RUNNING:
                     raise _REFUSALS[reply.found](call)
                 mine = self._attempts.get(reply.token)
@@ -357,7 +358,8 @@ class SharedStore(OwnTransactions):
                 stand_in = self._attempts.stand_in(call, policy, reply, gaps)
                 return Decision(Verdict.IN_PROGRESS, stand_in)
         except BackendError as error:
-            raise StoreUnavailable(f"the store cannot be reached: {error}") from error
+            reason = f"the store cannot be reached: {error}"
+            raise self._not_claimed(attempt, reason) from error
         finally:
             if not claimed:
                 if asked:
@@ -366,6 +368,13 @@ class SharedStore(OwnTransactions):
                     self._pulse.take_back(TakeBack(call, attempt.token), request.until_s or 0.0)
                 else:
                     self._settle(attempt)
+
+    def _not_claimed(self, attempt: SharedAttempt, reason: str) -> RiflError:
+        """Return what an arrival is refused with that the store decided nothing about."""
+        if self._attempts.ran_here(attempt):
+            # Another arrival's run, or what is left of it: this is not *not executed*.
+            return InProgress(f"{attempt.call.rpc_id} runs, or ran just now: {reason}")
+        return StoreUnavailable(reason)
 
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
         token = _shared(attempt).token

@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lease_server.log import get_logger
 from lease_server.sessions import SessionState
 from rifl.core.call import Call
-from rifl.core.client_table import Attempt, ClientEntry, Kept, Leases
+from rifl.core.client_table import Attempt, ClientEntry, Decision, Kept, Leases
 from rifl.core.errors import (
+    InProgress,
+    LeaseExpired,
     OutcomeUnknown,
     RecordPending,
     RiflError,
     StaleRpc,
     StoreUnavailable,
 )
+from rifl.core.groups import Replies, Together
 from rifl.core.later import Later
-from rifl.core.policy import KeyBounds, Kind, MethodPolicies
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
@@ -97,6 +100,8 @@ class SqliteStore(GroupCommits):
         self._failing: dict[str, Exception] = {}
         self._bound = False
         self._any_idempotent = False
+        # Clients that are forgotten, and whose rows the file may have yet.
+        self._removing: set[int] = set()
         self.leases = SqliteLeaseStorage(self._main.path, medium.connect)
         self._named: dict[str | None, Database] = {None: self._main}
 
@@ -129,6 +134,26 @@ class SqliteStore(GroupCommits):
                 lambda error, name=database.name: self._health(name, error),  # type: ignore[misc]
                 None if self.observer is None else self.observer.committed,
             )
+
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
+        """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
+        try:
+            return super().claim(call, policy)
+        except LeaseExpired as refusal:
+            return self._expired(call.client_id, refusal)
+
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
+        """The same for many calls of one client; see ``Group``."""
+        replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
+        refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
+        if refusal is None:
+            return replies
+        later: Any
+        try:
+            later = self._expired(calls[0].client_id, refusal)
+        except RiflError as error:
+            later = error
+        return Together([later if isinstance(one, LeaseExpired) else one for one in replies])
 
     def start(self, attempt: Attempt) -> Pending | None:
         """Make a plain call's intent durable; register the client where need be."""
@@ -225,13 +250,22 @@ class SqliteStore(GroupCommits):
         if kept is not record:
             entry.pending.result = kept
         with self._lock:
+            database = self._database(attempt)
             if not is_stale(attempt):
-                return self._queue(attempt, entry, self._database(attempt))
+                return self._queue(attempt, entry, database)
+            # Acknowledged while it ran: no record is wanted. But that has to be durable before
+            # this answer leaves, or a late copy looks new after a restart, and is answered anew.
             if attempt.intended:
-                self._delete(attempt, self._main)
-        # Acknowledged while it ran: no record is wanted.
-        self._settle(attempt, record)
-        return None
+                database = self._main
+            self._delete(attempt, database)
+            acknowledged = Entry(
+                Journal.DELETE,
+                (call.client_id, call.identity),
+                patient=True,
+                failure=record_pending,
+                durable=lambda: self._recorded(attempt, record, acknowledged.pending),
+            )
+            return self._queue(attempt, acknowledged, database)
 
     def abandon(self, attempt: Attempt) -> Pending | None:
         """Remove the intent, if there is one, then make the call new again."""
@@ -333,14 +367,42 @@ class SqliteStore(GroupCommits):
 
     def _remove(self, client_ids: list[int]) -> None:
         others = [other for other in self._databases.values() if other is not self._main]
+        self._removing.update(client_ids)
 
-        def remove_elsewhere() -> None:
+        def removed() -> None:
+            with self._lock:
+                self._removing.difference_update(client_ids)
+            # Elsewhere only now: a crash in between must not leave a client that is
+            # known without its records. What it leaves goes at the next start.
             for database in others:
                 database.journal.drop(client_ids)
 
-        # Elsewhere only then: a crash in between must not leave a client that is
-        # known without its records. What it leaves goes at the next start.
-        self._main.journal.drop(client_ids, remove_elsewhere if others else None)
+        self._main.journal.drop(client_ids, removed)
+
+    def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
+        """Raise the refusal of a client that is over, or have it raised once that is durable.
+
+        Until then a crash would bring the client back, with a lease: a first attempt that was
+        told LEASE_EXPIRED is sent anew under another id, and a late copy of it would run.
+        """
+        with self._lock:
+            client = self._table.find(client_id)
+            if client is not None:
+                if client.running:
+                    raise InProgress(f"client id {client_id} is expired, and calls of it still run")
+                # Over by the clock, and not swept yet: an expired lease never comes back.
+                self._remove(self._table.drop([client_id]))
+            elif client_id not in self._removing:
+                raise refusal
+        # Deletes nothing: it waits for the removal that goes with it.
+        removal = Entry(
+            Journal.DELETE,
+            (0, 0),
+            patient=False,
+            failure=not_started,
+            durable=lambda: removal.pending.fail(refusal),
+        )
+        return self._main.journal.submit(removal, awaited=True)
 
     def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
         client = attempt.entry

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from lease_server import StorageUnavailable
-from rifl.core.errors import RecordPending, StoreUnavailable
+from rifl.core.errors import InProgress, RecordPending, StoreUnavailable
 from rifl.core.outcome import Outcome
 from rifl.core.verdict import Verdict
 from rifl.stores import StoreCorrupt, StoreNotDurable, StoreUnreachable, open_store
@@ -93,6 +93,24 @@ def test_a_read_only_redis_is_unavailable(own_server):
     until(lambda: not one.store.running(), "the record is retried, lost claims are let go")
     assert one.claim(call(client, 9)).record == FIRST
     assert one.claim(call(client, 1)).verdict is Verdict.NEW
+    one.close()
+
+
+def test_what_runs_here_is_not_refused_as_not_executed(own_server):
+    """A second arrival that cannot ask the store is not told that nothing ran (DESIGN §3)."""
+    one = Replica(own_server.url(**FAST))
+    client = one.client()
+    running = one.begin(call(client, 1))
+    own_server.suspend()
+    with pytest.raises(InProgress) as told:
+        one.claim(call(client, 1))
+    assert told.value.outcome is Outcome.UNKNOWN
+    with pytest.raises(StoreUnavailable):
+        one.claim(call(client, 2))
+    own_server.resume()
+    until(lambda: one.store.running() == 1, "lost claims are let go")
+    one.finish(running)
+    assert one.claim(call(client, 1)).record == FIRST
     one.close()
 
 

@@ -1,0 +1,41 @@
+"""Who runs what on one replica of a shared store."""
+
+from __future__ import annotations
+
+import pytest
+
+from rifl.stores.shared.attempts import Attempts
+from tests.stores.conformance import IDEMPOTENT, call
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_one_arrival_knows_what_became_of_another(ended: bool) -> None:
+    """Claimed while it asked, and maybe ended, the call has run: not *not executed* (§3)."""
+    attempts = Attempts("replica")
+    first, second, other = (attempts.new(call(1, seq), IDEMPOTENT) for seq in (1, 1, 2))
+    assert not attempts.ran_here(second)
+    first.claimed = True
+    if ended:
+        attempts.settle(first)
+    assert attempts.ran_here(second)
+    assert not attempts.ran_here(other)
+
+
+def test_an_arrival_that_comes_later_asks_the_store() -> None:
+    """What ended before it came is no reason to think that it ran just now."""
+    attempts = Attempts("replica")
+    first = attempts.new(call(1, 1), IDEMPOTENT)
+    first.claimed = True
+    attempts.settle(first)
+    second = attempts.new(call(1, 1), IDEMPOTENT)
+    assert not attempts.ran_here(second)
+
+
+def test_nothing_is_kept_of_what_ended() -> None:
+    """However many arrive, settled twice or once (DESIGN §9, bounds)."""
+    attempts = Attempts("replica")
+    made = [attempts.new(call(1, seq // 2), IDEMPOTENT) for seq in range(2, 22)]
+    for attempt in made + made[:3]:
+        attempts.settle(attempt)
+    assert len(attempts) == 0
+    assert attempts._arrivals == {}
