@@ -76,6 +76,9 @@ class Point(enum.Enum):
     HANDING_OVER = "handing-over"
     SAVED = "snapshot-saved"
     TRIMMED = "log-trimmed"
+    # It asks for its lease to be renewed; it was told that it is.
+    RENEWING = "renewal-under-way"
+    RENEWED = "lease-renewed"
     # A replica begins at a snapshot; it finds that what it would read is trimmed.
     FROM_SNAPSHOT = "from-a-snapshot"
     BEHIND_SNAPSHOT = "behind-a-snapshot"

@@ -48,6 +48,8 @@ _OF_NO_TASK = (
     Point.HANDING_OVER,
     Point.SAVED,
     Point.TRIMMED,
+    Point.RENEWING,
+    Point.RENEWED,
 )
 _DEPLOYMENTS: dict[str, type[Deployment]] = {
     "memory": MemoryDeployment,
@@ -91,7 +93,7 @@ class _Run:
                 index,
                 dice,
                 self.deployment.open,
-                rate=1.0 + setting.drift * (dice.random() - 0.5),
+                rate=setting.server_rate + setting.drift * (dice.random() - 0.5),
                 max_waiters=setting.max_waiters,
                 window=setting.window,
             )

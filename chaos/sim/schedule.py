@@ -161,6 +161,7 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     )
     | _cells((Fault.SNAPSHOT,), (Point.FROM_SNAPSHOT, Point.BEHIND_SNAPSHOT))
     | _cells((Fault.WITNESS_CRASH,), (Point.ANSWERED_FIRST,))
+    | _cells((Fault.STOP,), (Point.RENEWING, Point.RENEWED))
     | _cells((Fault.LOSS, Fault.PARTITION), (Point.RECORDED, Point.WITNESS, Point.GROUP))
     | _cells((Fault.STORE_LOSS,), (Point.APPEND, Point.OTHER_REQUEST))
     | _cells((Fault.STORE_STALL,), (Point.OTHER_REQUEST,))
@@ -214,6 +215,8 @@ class Setting:
     max_elapsed_s: float = 20.0
     unresolved_s: float = 10.0
     drift: float = 0.0
+    # Seconds that a server's clocks count in one, but for their drift.
+    server_rate: float = 1.0
     # Of a group; None where there is none.
     witnesses: int | None = None
     # Not in the first list.
@@ -295,8 +298,8 @@ def draw(kind: str, seed: int) -> Schedule:
         dice = Random(f"{kind} {seed} keys")  # noqa: S311 - repeatable, not secret
         if dice.random() < _BY_KEYS:
             calls = _by_keys(calls, dice)
-    calls, faults = add_coincidences(kind, seed, setting, calls, faults, _ACTIVE_S)
-    return Schedule(kind, seed, setting, calls, faults, closings)
+    schedule = Schedule(kind, seed, setting, calls, faults, closings)
+    return add_coincidences(schedule, _ACTIVE_S)
 
 
 def _as_batches(

@@ -58,6 +58,8 @@ _PASSED = {
     "handing-over": Point.HANDING_OVER,
     "saved": Point.SAVED,
     "trimmed": Point.TRIMMED,
+    "renewing": Point.RENEWING,
+    "renewed": Point.RENEWED,
 }
 # Where a process that is dead cannot be said to be.
 _LEADERS_ALONE = (
@@ -67,6 +69,8 @@ _LEADERS_ALONE = (
     Point.HANDING_OVER,
     Point.SAVED,
     Point.TRIMMED,
+    Point.RENEWING,
+    Point.RENEWED,
 )
 POLICIES = MethodPolicies(METHODS, None)
 

@@ -18,11 +18,11 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from chaos.sim import shared_data
-from chaos.sim.group import compacting, relisting
+from chaos.sim.group import compacting, leadership, relisting
 from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
-from curp.core import compaction, recovery, witness_change
+from curp.core import compaction, handover, recovery, witness_change
 from curp.core.group_call import GroupCall, Step
 from curp.core.leader import Leader, Speed
 from curp.core.read_lease import ReadLease
@@ -448,6 +448,46 @@ def _read_lease_for_ever() -> AbstractContextManager[Any]:
     )
 
 
+def _read_lease_without_margin() -> AbstractContextManager[Any]:
+    original = ReadLease.__init__
+
+    def init(self: ReadLease, term_s: float, *, drift: float = 0.05) -> None:
+        original(self, term_s, drift=1e-9)
+
+    return unittest.mock.patch.object(ReadLease, "__init__", init)
+
+
+def _read_lease_from_the_reply() -> AbstractContextManager[Any]:
+    original = leadership.Leadership._renewed
+
+    def renewed(self: leadership.Leadership, sent_at: float, refused: Any) -> None:
+        original(self, self._process.clock(), refused)
+
+    return unittest.mock.patch.object(leadership.Leadership, "_renewed", renewed)
+
+
+def _lease_ended_before_reads() -> AbstractContextManager[Any]:
+    def hand_over(clock: Any) -> Any:
+        yield handover.EndLease()
+        yield recovery.Wait("whoever reads here", 0.5)
+        yield handover.RefuseCalls()
+        yield Sync()
+        yield handover.StepDown()
+
+    def end_lease(self: leadership.Leadership) -> None:
+        self._let_go = True
+        self._replica.log.end_leadership(self.configuration)
+
+    stack = ExitStack()
+    stack.enter_context(unittest.mock.patch.object(leadership, "hand_over", hand_over))
+    stack.enter_context(unittest.mock.patch.object(leadership.Leadership, "end_lease", end_lease))
+    return stack
+
+
+def _unlogged_read() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(Leader, "conflict", return_value=0)
+
+
 def _collected_before_synced() -> AbstractContextManager[Any]:
     original = WitnessTable.record
 
@@ -708,6 +748,14 @@ MUTATIONS = (
     Mutation("replay not filtered", "§7.6: trackers", "curp", _replay_not_filtered),
     Mutation("another leader's sync", "§7.9: configuration", "curp", _other_leader_syncs),
     Mutation("read lease for ever", "§7.10: reads", "curp", _read_lease_for_ever),
+    Mutation("read lease without its margin", "§7.10: drift", "curp", _read_lease_without_margin),
+    Mutation(
+        "read lease counted from the reply", "§7.10: valid", "curp", _read_lease_from_the_reply
+    ),
+    Mutation(
+        "lease ended before its reads stop", "§7.10: waits out", "curp", _lease_ended_before_reads
+    ),
+    Mutation("read of what is not logged", "§7.10: synced", "curp", _unlogged_read),
     Mutation("configuration unchecked", "§7.11: number", "curp", _speed_without(Speed.NO_NUMBER)),
     Mutation(
         "witness drops what is not synced",

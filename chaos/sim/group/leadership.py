@@ -38,6 +38,7 @@ __all__ = ["DRIFT", "TERM_S", "Leadership", "Led"]
 TERM_S = 1.0
 DRIFT = 0.2
 _HOUSE_S = 0.25
+_REPLY_S = 0.0003
 
 
 class Led(Protocol):
@@ -223,24 +224,40 @@ class Leadership:
             self._relisting.relist(configuration)
 
     def _renew(self) -> None:
-        if not (self.over or self._let_go):
-            # A request and its reply: what is asked of a leader that was suspended may
-            # be answered before it learns that it leads no more.
-            delay_s = 0.0005 + 0.002 * self._replica.random.random()
-            self._process.after(delay_s, self._renewed, self._process.clock())
-
-    def _renewed(self, sent_at: float) -> None:
         if self.over or self._let_go:
             return
+        replica = self._replica
+        self._pass_by("renewing")
+        # A request and its reply: the request arrives, though the leader be suspended by
+        # then; and what is asked of one that was may be answered before it learns that it
+        # leads no more.
+        delay_s = 0.0005 + 0.002 * replica.random.random()
+        replica.world.loop.after(delay_s, self._ask_to_renew, self._process.clock())
+
+    def _ask_to_renew(self, sent_at: float) -> None:
+        if self.over or self._let_go:
+            return
+        refused = None
         try:
             self._replica.log.renew_leadership(self.configuration, term_s=TERM_S)
-            self.read_lease.renewed(sent_at)
-        except EngineUnavailable:
-            pass
         except LogError as error:
-            self._replica.step_down(error)
+            refused = error
+        self._process.after(_REPLY_S, self._renewed, sent_at, refused)
+
+    def _renewed(self, sent_at: float, refused: LogError | None) -> None:
+        if self.over or self._let_go:
+            return
+        if refused is None:
+            self.read_lease.renewed(sent_at)
+            self._pass_by("renewed")
+        elif not isinstance(refused, EngineUnavailable):
+            self._replica.step_down(refused)
             return
         self._process.after(TERM_S / 4, self._renew)
+
+    def _pass_by(self, point: str) -> None:
+        if self._replica.store.fault is not None:
+            self._replica.store.fault(point)
 
 
 class _Storage(LogLeaseStorage):
