@@ -32,6 +32,7 @@ FAILING = {
     Fault.TRANSFER: ((Fault.STORE_STALL, Point.HANDING_OVER),),
     Fault.SNAPSHOT: ((Fault.STORE_STALL, Point.SAVED), (Fault.STORE_LOSS, Point.SAVED)),
 }
+_ON_THE_WAY = (Fault.LOSS, Fault.LOSS, Fault.DUPLICATE, Fault.PARTITION, Fault.PARTITION_FROM)
 # Seconds that a slow clock counts in one: its leader's lease is over 0.22 s late, without
 # its margin.
 _SLOW = 0.82
@@ -140,13 +141,16 @@ def _late_records(random: Random, schedule: Schedule, active_s: float) -> Schedu
 
 
 def _failing_request(random: Random, schedule: Schedule, active_s: float) -> Schedule:
-    """Have what an operator asks for fail in the middle."""
+    """Have what an operator asks for fail in the middle, or its request, or the answer."""
     at = 0.3 + random.random() * active_s
     operation = random.choice(tuple(FAILING))
     fault, point = random.choice(FAILING[operation])
     asked_at = random.choice((Point.ANSWERED_FIRST, Point.HANDLER, None))
     asked = PlannedFault(at, operation, 0.0, LEADER, random.choice((0.5, 0.9)), asked_at)
     failed = PlannedFault(at, fault, 0.1 + random.random(), LEADER, 0.9, point)
+    if asked_at is None and operation is not Fault.SNAPSHOT:
+        # That one is asked for on the replica itself.
+        failed = PlannedFault(at - 0.001, random.choice(_ON_THE_WAY), 0.3, LEADER, 0.6)
     return _changed(schedule, {}, [asked, failed])
 
 

@@ -107,6 +107,8 @@ class Point(enum.Enum):
     RECORDED_ANSWER = "record-answer"
     GROUP = "group-request"
     GROUP_ANSWER = "group-answer"
+    OPERATOR = "operator-request"
+    OPERATOR_ANSWER = "operator-answer"
     HOLDING = "witness-holds-calls"
     # A client's call when its process dies or stops.
     UNANSWERED = "call-unanswered"

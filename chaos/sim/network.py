@@ -39,6 +39,7 @@ _CELLS = {
     "witness": (Point.WITNESS, Point.WITNESS_ANSWER),
     "record": (Point.RECORDED, Point.RECORDED_ANSWER),
     "group": (Point.GROUP, Point.GROUP_ANSWER),
+    "operator": (Point.OPERATOR, Point.OPERATOR_ANSWER),
 }
 
 

@@ -163,6 +163,8 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.WITNESS_CRASH,), (Point.ANSWERED_FIRST,))
     | _cells((Fault.STOP,), (Point.RENEWING, Point.RENEWED))
     | _cells((Fault.LOSS, Fault.PARTITION), (Point.RECORDED, Point.WITNESS, Point.GROUP))
+    | _cells((Fault.LOSS, Fault.DUPLICATE, Fault.PARTITION), (Point.OPERATOR,))
+    | _cells((Fault.LOSS, Fault.PARTITION_FROM), (Point.OPERATOR_ANSWER,))
     | _cells((Fault.STORE_LOSS,), (Point.APPEND, Point.OTHER_REQUEST))
     | _cells((Fault.STORE_STALL,), (Point.OTHER_REQUEST,))
     | _cells((Fault.WITNESS_CRASH,), (Point.HOLDING, Point.IDLE)),

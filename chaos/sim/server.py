@@ -290,7 +290,7 @@ class Server:
             self._batch(rpc)
         elif rpc.kind == "resolve":
             self._resolve(rpc)
-        elif rpc.kind == "group":
+        elif rpc.kind in ("group", "operator"):
             self._opened.serve_group(self, rpc)  # type: ignore[attr-defined]  # of a group
         else:
             self._lease(rpc)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 from chaos.sim.faults import ALL, Fault, PlannedFault
+from chaos.sim.group.operator import Operator
 from chaos.sim.group.replica import Replica
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
@@ -87,11 +88,13 @@ class GroupDeployment:
         if not server.leads() or leadership is None:
             return
         server.count(planned.fault)
+        operator = Operator(self.world, self._setting.servers)
         if planned.fault is Fault.WITNESS_CHANGE:
-            leadership.change_witnesses(self._draw_list(planned, leadership.listed))
+            wanted = self._draw_list(planned, leadership.listed)
+            operator.change_witnesses(server.index, wanted, leadership.configuration)
         elif planned.fault is Fault.TRANSFER:
             to = self.random.randrange(self._setting.servers)
-            replica.transfer(f"server{to}" if planned.share > 0.3 else "")
+            operator.transfer(server.index, f"server{to}" if planned.share > 0.3 else "")
         elif planned.fault is Fault.SNAPSHOT:
             leadership.snapshot()
 

@@ -42,6 +42,9 @@ class Asked(Protocol):
     authority: GroupAuthority
     leadership: Leadership | None
 
+    def transfer(self, wanted: str) -> None:
+        """Hand the leadership over."""
+
 
 class GroupDesk:
     """Answers one replica's requests."""
@@ -54,6 +57,12 @@ class GroupDesk:
         replica = self._replica
         if rpc.method.endswith("/Configuration"):
             replica.world.network.reply(rpc, _OK, self._configuration().SerializeToString())
+            return
+        if rpc.method.endswith("/ChangeWitnesses"):
+            self._change_witnesses(server, rpc)
+            return
+        if rpc.method.endswith("/Transfer"):
+            self._transfer(server, rpc)
             return
         request = pb.SyncRequest.FromString(rpc.request)
         key = request.key if request.WhichOneof("identity") == "key" else None
@@ -83,6 +92,29 @@ class GroupDesk:
             return
         reply = pb.SyncReply(verdict=found)  # type: ignore[arg-type]  # an enum's number
         replica.world.network.reply(rpc, _OK, reply.SerializeToString())
+
+    def _change_witnesses(self, server: Server, rpc: Rpc) -> None:
+        """Answer when the list is in force; never if its leader gives up before."""
+        replica, leadership = self._replica, self._replica.leadership
+        request = pb.ChangeWitnessesRequest.FromString(rpc.request)
+
+        def changed() -> None:
+            replica.world.network.reply(rpc, _OK, self._configuration().SerializeToString())
+
+        wanted = tuple(request.witnesses)
+        if leadership is None or not (
+            replica.store.serving
+            and leadership.change_witnesses(wanted, request.configuration, changed)
+        ):
+            server.refuse(rpc, replica.store.not_leader())
+
+    def _transfer(self, server: Server, rpc: Rpc) -> None:
+        try:
+            self._replica.transfer(pb.TransferRequest.FromString(rpc.request).replica)
+        except RiflError as error:
+            server.refuse(rpc, error)
+            return
+        self._replica.world.network.reply(rpc, _OK, pb.TransferReply().SerializeToString())
 
     def _configuration(self) -> pb.GroupConfiguration:
         replica, leadership = self._replica, self._replica.leadership

@@ -115,10 +115,15 @@ class Leadership:
         replica.store.on_synced = None
         replica.store.step_down()
 
-    def change_witnesses(self, wanted: tuple[str, ...]) -> None:
-        """Put another list in force, as an operator asks for."""
-        if self._relisting is not None:
-            self._relisting.change(wanted, self.configuration)
+    def change_witnesses(
+        self, wanted: tuple[str, ...], configuration: int, done: Callable[[], None]
+    ) -> bool:
+        """Put another list in force in the place of that number's, as an operator asks for.
+
+        False if it is not that number's turn; else ``done`` is called when it is in force.
+        """
+        relisting = self._relisting
+        return relisting is not None and relisting.change(wanted, configuration, done)
 
     def snapshot(self) -> None:
         """Take a snapshot now, as an operator asks for."""

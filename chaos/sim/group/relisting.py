@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
@@ -15,6 +15,10 @@ from curp.wire import secrets_to_message, witness_list_to_bytes
 from rifl.core.errors import NotLeader
 
 __all__ = ["Relisted", "Relisting"]
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""
 
 
 class Relisted(Protocol):
@@ -47,15 +51,26 @@ class Relisting(Steps):
             Serve: self._serve,
         }
 
-    def change(self, wanted: Sequence[str], configuration: int) -> None:
-        """Put a list in force, unless another number than the caller's is, or will be."""
+    def change(
+        self, wanted: Sequence[str], configuration: int, done: Callable[[], None] = _nobody
+    ) -> bool:
+        """Put a list in force, unless another number than the caller's is, or will be.
+
+        Whether it is begun; ``done`` is called when the list is in force.
+        """
         leadership = self._leadership
         if self._changing or configuration != leadership.configuration or self.over():
-            return
+            return False
         self._changing = True
         replica = self.replica
         replica.world.trace(replica.process.name, f"changes witnesses to {','.join(wanted)}")
-        self.carry_out(change_witnesses(configuration, wanted), self._changed, leadership.give_up)
+
+        def changed(listed: WitnessList) -> None:
+            self._changed(listed)
+            done()
+
+        self.carry_out(change_witnesses(configuration, wanted), changed, leadership.give_up)
+        return True
 
     def relist(self, configuration: int) -> None:
         """Begin a new number with the wanted list: a witness forgot, or is back."""

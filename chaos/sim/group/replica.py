@@ -33,6 +33,7 @@ from curp.replica.metadata import TRANSFER_KEY, read_asked_for
 from curp.replica.settings import StateHooks
 from curp.replica.waiting import Waiting
 from rifl.core.client_table import Attempt
+from rifl.core.errors import StoreUnavailable
 from rifl.core.policy import KeyBounds
 from rifl.core.record import CompletionRecord
 
@@ -215,16 +216,21 @@ class Replica:
         self.leadership.begin()
 
     def transfer(self, wanted: str) -> None:
-        """Hand the leadership over, to a replica by name or to any other."""
+        """Hand the leadership over, to a replica by name or to any other.
+
+        Raises ``NotLeader``, ``StoreUnavailable``.
+        """
         leadership = self.leadership
-        if leadership is None or not self.store.serving or wanted == f"server{self.index}":
+        if leadership is None or not self.store.serving:
+            raise self.store.not_leader()
+        if wanted == f"server{self.index}":
             return
         try:
             self.log.put_metadata(
                 {TRANSFER_KEY: wanted.encode() or None}, configuration=leadership.configuration
             )
-        except LogError:
-            return
+        except LogError as error:
+            raise StoreUnavailable(f"the transfer was not begun: {error}") from error
         self.world.trace(self.process.name, f"hands over to {wanted or 'anybody'}")
         self._succession.handed_over(self.process.clock())
         leadership.hand_over()
