@@ -33,31 +33,43 @@ FAILING = {
     Fault.SNAPSHOT: ((Fault.STORE_STALL, Point.SAVED), (Fault.STORE_LOSS, Point.SAVED)),
 }
 _ON_THE_WAY = (Fault.LOSS, Fault.LOSS, Fault.DUPLICATE, Fault.PARTITION, Fault.PARTITION_FROM)
-# Seconds that a slow clock counts in one: its leader's lease is over 0.22 s late, without
-# its margin.
-_SLOW = 0.82
+# Seconds that a slow clock counts in one: a leader with it finds its lease over 0.23 s late,
+# but for the margin.
+_SLOW = 0.81
 _READS_AND_WRITES = 36
+# So many a schedule has.
+_LEAST_FAULTS = 5
 _Draw = Callable[[Random, "Schedule", float], "Schedule"]
 
 
 def add_coincidences(schedule: Schedule, active_s: float) -> Schedule:
-    """Add to what was drawn; ``active_s``: calls are made and faults strike within."""
-    for name, share, draw in _DRAWN.get(schedule.kind, ()):
-        dice = Random(f"{schedule.kind} {schedule.seed} {name}")  # noqa: S311 - repeatable, not secret
-        if dice.random() < share:
-            schedule = draw(dice, schedule, active_s)
-    return schedule
+    """Add one to what was drawn, or none; ``active_s``: calls and faults are within."""
+    share, draws = _DRAWN.get(schedule.kind, (0.0, ()))
+    dice = Random(f"{schedule.kind} {schedule.seed} coincidence")  # noqa: S311 - repeatable, not secret
+    if dice.random() >= share:
+        return schedule
+    return dice.choice(draws)(dice, schedule, active_s)
 
 
 def _changed(
-    schedule: Schedule, calls: dict[int, PlannedCall], faults: Iterable[PlannedFault]
+    schedule: Schedule,
+    calls: dict[int, PlannedCall],
+    faults: Iterable[PlannedFault],
+    alone: tuple[float, float] | None = None,
 ) -> Schedule:
-    """Put calls in the places of others, by those, and add faults."""
-    kept = [calls.get(at, call) for at, call in enumerate(schedule.calls)]
+    """Put calls in the places of others, by those, and add faults.
+
+    ``alone``: from when until when no other faults begin, if enough of them are left.
+    """
+    added, before = list(faults), list(schedule.faults)
+    if alone is not None:
+        kept = [fault for fault in before if not alone[0] <= fault.at <= alone[1]]
+        before = kept if len(kept) + len(added) >= _LEAST_FAULTS else before
+    changed = [calls.get(at, call) for at, call in enumerate(schedule.calls)]
     return replace(
         schedule,
-        calls=tuple(sorted(kept, key=lambda call: call.at)),
-        faults=tuple(sorted((*schedule.faults, *faults), key=lambda fault: fault.at)),
+        calls=tuple(sorted(changed, key=lambda call: call.at)),
+        faults=tuple(sorted((*before, *added), key=lambda fault: fault.at)),
     )
 
 
@@ -110,41 +122,50 @@ def _lapse_in_a_call(random: Random, schedule: Schedule, active_s: float) -> Sch
 
 
 def _late_records(random: Random, schedule: Schedule, active_s: float) -> Schedule:
-    """Have an old leader answer a call whose records reach the next one's witnesses.
+    """Have an old leader answer a call whose records come when another has begun.
 
-    It is cut off from the log, and another leads before the call's handler ends; what some
-    clients send to witnesses comes after that.
+    It is cut off from the log, and another takes over before the call's handler ends, and
+    serves, or dies when it has frozen a witness; what some clients send to witnesses comes
+    after that. A later call tells whether the first one is known.
     """
-    setting = schedule.setting
-    found = _some_add(
-        random,
-        schedule,
-        lambda call: (
-            call.client in _SOME_CLIENTS
-            and call.client >= setting.plain_clients
-            and call.client != setting.misled_client
-            and call.at > 1.0
-        ),
-    )
+    found = _some_add(random, schedule, lambda call: call.client in _SOME_CLIENTS and call.at > 1.0)
     if found is None:
         return schedule
     at, call = found
-    changed = replace(call, work_s=0.7 + 0.2 * random.random(), deadline_s=None)
+    setting = replace(
+        schedule.setting,
+        plain_clients=0,
+        misled_client=None,
+        attempt_timeout_s=None,
+        hedge_after_s=None,
+        max_unsynced=1024,
+    )
+    work_s = 0.7 + 0.2 * random.random()
+    first = replace(call, account="late", work_s=work_s, deadline_s=None)
+    calls = {at: first}
+    if at + 1 < len(schedule.calls):
+        second = replace(first, number=schedule.calls[at + 1].number, at=call.at + 1.5, work_s=0.0)
+        calls[at + 1] = second
     # Its lease is over at the latest 0.4 s after the call has come.
     stall = PlannedFault(call.at - 0.6, Fault.STORE_STALL, 2.5 + random.random(), LEADER, 0.5)
-    begins, seconds, fault = call.at - 0.05, 0.7 + 0.2 * random.random(), Fault.PARTITION_TO
-    slow = [
-        PlannedFault(begins, fault, seconds, _FIRST_WITNESS + each, 0.1, some=True)
+    faults = [stall]
+    if random.random() < 0.5:
+        faults.append(PlannedFault(call.at, Fault.CRASH, 1.0, ALL, 0.5, Point.RECOVERING))
+    begins, seconds, fault = call.at - 0.05, 0.65 + 0.1 * random.random(), Fault.PARTITION_TO
+    faults += [
+        PlannedFault(begins, fault, seconds, _FIRST_WITNESS + each, 0.0, some=True)
         for each in range((setting.witnesses or 0) + setting.spare_witnesses)
     ]
-    return _changed(schedule, {at: changed}, [stall, *slow])
+    alone = call.at - 2.0, call.at + 1.5
+    return replace(_changed(schedule, calls, faults, alone), setting=setting)
 
 
 def _failing_request(random: Random, schedule: Schedule, active_s: float) -> Schedule:
     """Have what an operator asks for fail in the middle, or its request, or the answer."""
     at = 0.3 + random.random() * active_s
-    operation = random.choice(tuple(FAILING))
-    fault, point = random.choice(FAILING[operation])
+    operation, (fault, point) = random.choice(
+        [(operation, failing) for operation, each in FAILING.items() for failing in each]
+    )
     asked_at = random.choice((Point.ANSWERED_FIRST, Point.HANDLER, None))
     asked = PlannedFault(at, operation, 0.0, LEADER, random.choice((0.5, 0.9)), asked_at)
     failed = PlannedFault(at, fault, 0.1 + random.random(), LEADER, 0.9, point)
@@ -161,15 +182,15 @@ def _late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule
     is slow, and finds when it goes on what was sent to it meanwhile.
     """
     begins = 1.0 + random.random() * active_s * 0.8
-    aim = random.choice((Point.RENEWED, Point.RENEWING, None))
-    rate = _SLOW if aim is Point.RENEWED else 1.0
+    aim = random.choice((Point.RENEWED, Point.RENEWED, Point.RENEWING, None))
+    late = aim is Point.RENEWED
     if aim is None:
         until = begins + 0.4
         faults = [PlannedFault(begins, Fault.TRANSFER, 0.0, LEADER, 0.1)]
     else:
-        late = aim is Point.RENEWED
-        seconds = 1.15 + 0.06 * random.random() if late else 1.3 + 0.5 * random.random()
-        until = begins + seconds
+        seconds = 1.215 + 0.01 * random.random() if late else 1.3 + 0.5 * random.random()
+        # A renewal comes four times in a term.
+        until = begins + 0.15 + seconds
         faults = [PlannedFault(begins, Fault.STOP, seconds, LEADER, 0.5, aim)]
     fault, lasts_s = Fault.PARTITION_TO, until + 0.5 - begins
     faults.append(PlannedFault(begins, fault, lasts_s, LEADER, 0.9, some=True))
@@ -179,11 +200,11 @@ def _late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule
         call = schedule.calls[at]
         if call.batch or call.plain:
             continue
-        reads = random.random() < 0.5
+        reads = random.random() < 0.6
         calls[at] = replace(
             call,
             client=0 if reads else 1,
-            at=until - 0.2 + 0.4 * random.random(),
+            at=until - 0.3 + 0.4 * random.random(),
             method="/sim.Accounts/Read" if reads else "/sim.Accounts/Add",
             op="read" if reads else "add",
             account="a0",
@@ -191,18 +212,62 @@ def _late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule
             work_s=0.001,
             deadline_s=None,
         )
-    setting = replace(schedule.setting, server_rate=rate)
-    return replace(_changed(schedule, calls, faults), setting=setting)
+    setting = replace(schedule.setting, attempt_timeout_s=None, hedge_after_s=None)
+    if late:
+        # Drifting as well, it would be slower than the margin allows.
+        setting = replace(setting, server_rate=_SLOW, drift=0.0)
+    alone = begins - 1.0, until + 0.5
+    return replace(_changed(schedule, calls, faults, alone), setting=setting)
 
 
-# By the kind of deployment: of which dice, in which share of the schedules.
-_DRAWN: dict[str, tuple[tuple[str, float, _Draw], ...]] = {
-    "memory": (("overtaken", 0.2, _overtaken_call),),
-    "sqlite": (("overtaken", 0.1, _overtaken_call),),
-    "replicas": (("lapse", 0.3, _lapse_in_a_call),),
+def _unlogged_answers(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have a leader die, of answers that are not in the log, as its witnesses change or forget."""
+    at = 0.3 + random.random() * active_s * 0.7
+    aim = Point.ANSWERED_FIRST
+    if random.random() < 0.5:
+        struck = PlannedFault(at, Fault.WITNESS_CHANGE, 0.0, LEADER, 0.9, aim)
+        aim = random.choice((Point.NUMBERED, Point.RELISTED))
+    else:
+        # The first one that is not spared is the first that a recovery asks.
+        struck = PlannedFault(at, Fault.WITNESS_CRASH, 0.2, 0, 0.9, aim)
+    crash = PlannedFault(at, Fault.CRASH, 0.5 + random.random(), LEADER, 0.5, aim)
+    setting = replace(
+        schedule.setting, batch_delay_s=0.5, batch_entries=64, max_unsynced=1024, misled_client=None
+    )
+    alone = at - 1.0, at + 2.0
+    return replace(_changed(schedule, {}, [struck, crash], alone), setting=setting)
+
+
+def _copies_behind_a_snapshot(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have copies of calls come late, to leaders that begin at a snapshot taken meanwhile."""
+    at = 0.3 + random.random() * active_s * 0.5
+    faults = [
+        PlannedFault(at, Fault.DUPLICATE, 3.0, 0, 0.9),
+        PlannedFault(at + 3.0, Fault.SNAPSHOT, 0.0, LEADER, 0.5),
+    ]
+    faults += [
+        PlannedFault(at + 3.2 + 0.1 * random.random(), Fault.CRASH, 0.1, index, 0.5)
+        for index in range(schedule.setting.servers)
+    ]
+    return _changed(schedule, {}, faults, (at, at + 8.0))
+
+
+# By the kind of deployment: the share of schedules that have one of these.
+_DRAWN: dict[str, tuple[float, tuple[_Draw, ...]]] = {
+    "memory": (0.2, (_overtaken_call,)),
+    "sqlite": (0.1, (_overtaken_call,)),
+    "replicas": (0.3, (_lapse_in_a_call,)),
     "curp": (
-        ("late records", 0.3, _late_records),
-        ("failing", 0.4, _failing_request),
-        ("late reads", 0.45, _late_reads),
+        0.9,
+        (
+            _late_records,
+            _late_records,
+            _failing_request,
+            _failing_request,
+            _late_reads,
+            _late_reads,
+            _unlogged_answers,
+            _copies_behind_a_snapshot,
+        ),
     ),
 }

@@ -61,7 +61,7 @@ from rifl.stores.sqlite.store import SqliteStore
 __all__ = ["MUTATIONS", "WITHIN", "Mutation", "seeds_to_find"]
 
 # Each is found in so many seeds of the simulator's default settings, from 1 on.
-WITHIN = 100
+WITHIN = 150
 
 
 class Mutation(NamedTuple):
