@@ -183,12 +183,12 @@ def _late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule
     """
     begins = 1.0 + random.random() * active_s * 0.8
     aim = random.choice((Point.RENEWED, Point.RENEWED, Point.RENEWING, None))
-    late = aim is Point.RENEWED
+    slow = aim is Point.RENEWED
     if aim is None:
         until = begins + 0.4
         faults = [PlannedFault(begins, Fault.TRANSFER, 0.0, LEADER, 0.1)]
     else:
-        seconds = 1.215 + 0.01 * random.random() if late else 1.3 + 0.5 * random.random()
+        seconds = 1.215 + 0.01 * random.random() if slow else 1.3 + 0.5 * random.random()
         # A renewal comes four times in a term.
         until = begins + 0.15 + seconds
         faults = [PlannedFault(begins, Fault.STOP, seconds, LEADER, 0.5, aim)]
@@ -213,7 +213,7 @@ def _late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule
             deadline_s=None,
         )
     setting = replace(schedule.setting, attempt_timeout_s=None, hedge_after_s=None)
-    if late:
+    if slow:
         # Drifting as well, it would be slower than the margin allows.
         setting = replace(setting, server_rate=_SLOW, drift=0.0)
     alone = begins - 1.0, until + 0.5
