@@ -44,9 +44,9 @@ _CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
 class BatchItem(NamedTuple):
     """One call of a batch: its serialised request, and its key.
 
-    ``key``, 1 to 64 bytes, is the caller's own name for the call, as ``rifl.key`` is for a
-    single one. None gives the call a number of the channel's client id, as single
-    calls have; a named session takes calls with a key only.
+    ``key``, 1 to 64 bytes (encode what is text), is the caller's own name for the call,
+    as ``rifl.key`` is for a single one. None gives the call a number of the channel's
+    client id, as single calls have; a named session takes calls with a key only.
     """
 
     request: bytes
@@ -131,6 +131,8 @@ class BatchRun:
         keys = [item[1] for item in items]
         for each in keys:
             if each is not None:
+                if not isinstance(each, bytes):
+                    raise TypeError(f"an item's key is bytes, not {type(each).__name__}")
                 check_key(each)
         self._state = state
         self._method = method

@@ -30,11 +30,15 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
     in a ``with`` block is for one call and its repetitions. On a client id of its
     own the key is known while the lease lives, and at most for the server's
     retention; in a named session as long as that. 1 to 64 bytes, text as UTF-8;
-    raises ``BadHeader`` else. Contexts of threads and tasks are their own.
+    raises ``BadHeader`` else, and ``TypeError`` for what is neither, such as a number.
+    Contexts of threads and tasks are their own.
     """
 
     def __new__(cls, value: str | bytes) -> Self:
         """Check the key."""
+        # bytes(7) would be seven zeroes, and nobody would notice.
+        if not isinstance(value, str | bytes | bytearray | memoryview):
+            raise TypeError(f"a key is text or bytes, not {type(value).__name__}: say str(...)")
         data = value.encode() if isinstance(value, str) else bytes(value)
         check_key(data)
         return super().__new__(cls, (KEY_ENTRY, data))

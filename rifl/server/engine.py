@@ -175,7 +175,7 @@ class Engine:
         if not peer and self.keys_from is not KeysFrom.ANYONE:
             raise NotYours(
                 "a key needs an authenticated peer: in one namespace for all, anyone could read "
-                "another's answers"
+                "another's answers; the server may allow it by keys_from"
             )
         return Call(
             namespace_id(peer, scope),

@@ -53,6 +53,16 @@ def test_a_key_out_of_bounds_is_refused_where_it_is_made(wrong: Any) -> None:
         rifl.key(wrong)
 
 
+@pytest.mark.parametrize("wrong", [7, None, True, [1, 2], 7.0])
+def test_a_key_is_text_or_bytes(wrong: Any) -> None:
+    """A number is not taken for so many zeroes, singly or in a batch (rifl.key, BatchItem)."""
+    with pytest.raises(TypeError, match="text or bytes"):
+        rifl.key(wrong)
+    if wrong is not None:
+        with rifl.connect("127.0.0.1:1") as channel, pytest.raises(TypeError, match="bytes"):
+            channel.batch(UNARY, [rifl.BatchItem(b"x", wrong)], timeout=5)
+
+
 def test_a_keyed_call_is_retried_under_its_key() -> None:
     """A lost answer is fetched by a second attempt with the same key (DESIGN §3)."""
     kinds = Kinds()
