@@ -44,7 +44,7 @@ from rifl.core.observer import Observer, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicy
 from rifl.server.engine import KeysFrom
 from rifl.server.health import HealthStatus, add_reflection
-from rifl.server.interceptors import AioInterceptor, SyncInterceptor
+from rifl.server.interceptors import Interceptors
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
 from rifl.server.pool import pool_size
@@ -205,8 +205,7 @@ class Replica:
             observer=watcher,
             keys_from=KeysFrom(keys_from),
         )
-        self._sync = SyncInterceptor(self._engine)
-        self._aio = AioInterceptor(self._engine)
+        self._interceptors = Interceptors(self._engine)
         self._desk = ReplicaDesk(
             self._log_engine,
             self._store,
@@ -222,11 +221,11 @@ class Replica:
 
     def interceptor(self) -> grpc.ServerInterceptor:
         """Return the interceptor for ``grpc.server``."""
-        return self._sync
+        return self._interceptors.for_server()
 
     def aio_interceptor(self) -> grpc.aio.ServerInterceptor:
         """Return the interceptor for ``grpc.aio.server``."""
-        return self._aio
+        return self._interceptors.for_aio_server()
 
     def servicer(self, factory: Callable[[], Any]) -> Any:
         """Return what to register in place of the servicer that ``factory`` makes."""
@@ -244,9 +243,11 @@ class Replica:
         """Host the lease service, outcomes and ``curp.v1.Group``.
 
         After the servicers were added, and before the server starts. Raises
-        ``PolicyError`` for declarations of methods that are not served.
+        ``PolicyError`` for declarations of methods that are not served, and where the
+        interceptor for this kind of server was never asked for.
         """
         self._services.settle()
+        self._interceptors.require(server, "replica")
         add_lease_service(
             server,
             cast("Authority", self._authority),
@@ -256,7 +257,7 @@ class Replica:
             peer_property=self._peer_property,
             path=PATH,
         )
-        add_outcomes_service(server, self._engine, self._aio.shell)
+        add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         add_group_service(
             server, self._desk, peer_property=self._peer_property, group_token=self._group_token
         )

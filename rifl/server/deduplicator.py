@@ -21,7 +21,7 @@ from lease_server.remote import RemoteAuthority
 from rifl.core.call import MAX_RANGES
 from rifl.core.errors import Draining, RiflError
 from rifl.core.observer import Observer, Observers, Statistics
-from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy, PolicyError
+from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.server.asking import asking_store, open_remote_authority, require_own_ids
 from rifl.server.declarations import (
     check_policies,
@@ -31,7 +31,7 @@ from rifl.server.declarations import (
 )
 from rifl.server.engine import Engine, KeysFrom
 from rifl.server.health import HealthStatus, add_reflection
-from rifl.server.interceptors import AioInterceptor, SyncInterceptor
+from rifl.server.interceptors import Interceptors
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
 from rifl.server.pool import pool_size
@@ -202,10 +202,7 @@ class Deduplicator:
             max_batch_items=max_batch_items,
             max_batch_bytes=max_batch_bytes,
         )
-        # For which kinds of servers the interceptor was asked for.
-        self._given_out: set[type] = set()
-        self._sync = SyncInterceptor(self._engine)
-        self._aio = AioInterceptor(self._engine)
+        self._interceptors = Interceptors(self._engine)
         self._closed = False
         self._closing = threading.Lock()
         self._sweeper = Sweeper(self._store, self._authority)
@@ -215,13 +212,11 @@ class Deduplicator:
 
     def interceptor(self) -> grpc.ServerInterceptor:
         """Return the interceptor for ``grpc.server``."""
-        self._given_out.add(grpc.Server)
-        return self._sync
+        return self._interceptors.for_server()
 
     def aio_interceptor(self) -> grpc.aio.ServerInterceptor:
         """Return the interceptor for ``grpc.aio.server``."""
-        self._given_out.add(grpc.aio.Server)
-        return self._aio
+        return self._interceptors.for_aio_server()
 
     def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
         """Host the lease service, and the one that resolves outcomes, on the server.
@@ -234,7 +229,7 @@ class Deduplicator:
         waiting duplicates.
         """
         self.check(server)
-        self._check_wrapped(server)
+        self._interceptors.require(server, "dedup")
         add_lease_service(
             server,
             self._authority,
@@ -245,7 +240,7 @@ class Deduplicator:
             # Of a store that more than this server stands for.
             path=getattr(self._store, "path", ""),
         )
-        add_outcomes_service(server, self._engine, self._aio.shell)
+        add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         if self._given_waiters is None:
             self._engine.max_waiters = pool_size(server) // 4
 
@@ -337,7 +332,7 @@ class Deduplicator:
             return
         self.drain()
         wait_s = self._drain_s if drain_s is None else drain_s
-        await self._aio.shell.drained(wait_s)
+        await self._interceptors.aio.shell.drained(wait_s)
         await asyncio.to_thread(self.close, drain_s)
 
     def __enter__(self) -> Self:
@@ -384,15 +379,6 @@ class Deduplicator:
 
     def _declared(self) -> list[str]:
         return [pattern for pattern in self._policies.declared() if pattern != "*"]
-
-    def _check_wrapped(self, server: object) -> None:
-        kinds = ((grpc.Server, "interceptor"), (grpc.aio.Server, "aio_interceptor"))
-        for kind, name in kinds:
-            if isinstance(server, kind) and kind not in self._given_out:
-                raise PolicyError(
-                    "the server was made without our interceptor: "
-                    f"pass interceptors=[dedup.{name}()] to it"
-                )
 
     def _check_kinds(self, url: str) -> None:
         if not self._store.supports_atomic and any(

@@ -11,13 +11,13 @@ import grpc.aio
 
 from lease_server.raw import RawAnswer, raw_handler
 from rifl.core.errors import BadHeader, NotDeduplicated, RiflError
-from rifl.core.policy import MethodPolicy
+from rifl.core.policy import MethodPolicy, PolicyError
 from rifl.server import aio, aio_streams, sync, sync_streams
 from rifl.server.answers import refusal_status
 from rifl.server.engine import Engine
 from rifl.wire import HEADER_KEY
 
-__all__ = ["AioInterceptor", "SyncInterceptor"]
+__all__ = ["AioInterceptor", "Interceptors", "SyncInterceptor"]
 
 _Wrap = Callable[[str, MethodPolicy, Any], Any]
 _Refuse = Callable[[str, RiflError, Any], Any]
@@ -124,6 +124,38 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Wrap the handler of a call that has an identity."""
         return self._wrapping(handler_call_details, await continuation(handler_call_details))
+
+
+class Interceptors:
+    """The interceptors of one engine, and for which kinds of server they were asked for.
+
+    A server that has none, but hosts our services, would tell clients that their calls
+    happen once. It is made before those are added, so by then ours was asked for.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._sync = SyncInterceptor(engine)
+        self.aio = AioInterceptor(engine)
+        self._asked: set[type] = set()
+
+    def for_server(self) -> grpc.ServerInterceptor:
+        """Return the one for ``grpc.server``."""
+        self._asked.add(grpc.Server)
+        return self._sync
+
+    def for_aio_server(self) -> grpc.aio.ServerInterceptor:
+        """Return the one for ``grpc.aio.server``."""
+        self._asked.add(grpc.aio.Server)
+        return self.aio
+
+    def require(self, server: object, owner: str) -> None:
+        """Raise ``PolicyError`` where the server cannot have been given ours."""
+        for kind, method in ((grpc.Server, "interceptor"), (grpc.aio.Server, "aio_interceptor")):
+            if isinstance(server, kind) and kind not in self._asked:
+                raise PolicyError(
+                    "the server was made without our interceptor: "
+                    f"pass interceptors=[{owner}.{method}()] to it"
+                )
 
 
 def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:

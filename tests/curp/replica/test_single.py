@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+import curp
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.running import RawClient, replica
@@ -97,3 +98,14 @@ def test_a_call_without_an_identity_is_refused(url: str) -> None:
         with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError):
             _deposit(bank_pb2_grpc.BankStub(channel), "plain")
         assert running.bank.paid == {}
+
+
+def test_a_server_without_the_interceptor_is_refused(url: str) -> None:
+    """No replica hosts a group on a server whose calls would pass the log by (add_to_server)."""
+    alone = curp.Replica(url, name="r1", address="127.0.0.1:1")
+    try:
+        server = grpc.server(ThreadPoolExecutor(1))
+        with pytest.raises(rifl.PolicyError, match=r"interceptors=\[replica.interceptor\(\)\]"):
+            alone.add_to_server(server)
+    finally:
+        alone.close()
