@@ -16,6 +16,9 @@ __all__ = ["Attempt", "ClientEntry", "Kept"]
 # A completed call: its fingerprint (None fits any) and its record (None where it
 # has to be fetched from the store).
 Kept = tuple[bytes | None, CompletionRecord | None]
+_NONE: frozenset[int | bytes] = frozenset()
+# Of one client's calls; beyond that any of them may have run.
+_MOST_RAN = 1024
 
 
 class Attempt:
@@ -27,7 +30,9 @@ class Attempt:
     call new again. ``recorded``: what the handler put into a transaction
     of its own, whether or not that committed. ``committed``: the same, once that is
     known to have committed; None says nothing. ``shared``: what tells how a
-    transaction ended that it shared with other calls, None if there was none.
+    transaction ended that it shared with other calls, None if there was none. ``ran``:
+    this run, or one before it, may have had an effect that no record tells of: given
+    up, the call runs again, and is never resolved as not executed.
     """
 
     ended = False
@@ -36,6 +41,7 @@ class Attempt:
     recorded: CompletionRecord | None = None
     committed: CompletionRecord | None = None
     shared: Later | None = None
+    ran = False
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:
@@ -50,7 +56,8 @@ class ClientEntry:
 
     ``registered`` holds the databases in which its row is known to be durable.
     ``token`` is the capability that was last verified. ``keyed_only``: it is a named
-    session's. ``recovered``: an earlier incarnation of the server knew it, too.
+    session's. ``recovered``: an earlier incarnation of the server knew it, too. ``ran``:
+    the identities of calls that ran and are new again, None where any may have.
     """
 
     __slots__ = (
@@ -59,6 +66,7 @@ class ClientEntry:
         "keyed",
         "keyed_only",
         "looked_at",
+        "ran",
         "recovered",
         "registered",
         "running",
@@ -75,6 +83,7 @@ class ClientEntry:
         self.token = b""
         self.keyed_only = False
         self.recovered = False
+        self.ran: frozenset[int | bytes] | None = _NONE
         self.dropped = False
         # First incomplete when it was last looked at whether to rest.
         self.looked_at = 0
@@ -87,3 +96,23 @@ class ClientEntry:
         else:
             kept = None if self.keyed is None else self.keyed.record(call.key)
         return kept
+
+    def note_run(self, identity: int | bytes) -> None:
+        """Note that a call that is new again has run."""
+        if self.ran is not None:
+            self.ran |= {identity}
+            if self.may_have_run_any() and len(self.ran) > _MOST_RAN:
+                self.ran = None
+
+    def may_have_run(self, identity: int | bytes) -> bool:
+        """Whether a call that is new may have run."""
+        return self.ran is None or identity in self.ran
+
+    def may_have_run_any(self) -> bool:
+        """Whether any that is not acknowledged may have run."""
+        if self.ran:
+            first = self.tracker.first_incomplete
+            self.ran = frozenset(
+                each for each in self.ran if isinstance(each, bytes) or each >= first
+            )
+        return self.ran is None or bool(self.ran)

@@ -52,7 +52,8 @@ class ClientTable:
        identity has at most one.
     3. An entry goes only when it was dropped and none of its attempts runs.
     4. A client has an entry or rests, never both; one with a running call, with
-       keyed calls, or with rows to delete has an entry.
+       keyed calls, with calls that ran and are new again, or with rows to delete has
+       an entry.
 
     Not thread-safe: the caller makes each method atomic. No I/O, no clock.
     """
@@ -115,6 +116,8 @@ class ClientTable:
         for client_id in looking:
             entry = self._clients.get(client_id)
             if entry is None or entry.running or entry.keyed is not None or entry.keyed_only:
+                continue
+            if entry.may_have_run_any():
                 continue
             tracker = entry.tracker
             if entry.looked_at != tracker.first_incomplete or tracker.has_released():
@@ -190,6 +193,8 @@ class ClientTable:
         del running[call.identity]
         attempt.record = record
         attempt.ended = True
+        if attempt.ran and record is None:
+            entry.note_run(call.identity)
         if call.key is None:
             seq: int = call.seq  # type: ignore[assignment]
             if record is None:

@@ -134,7 +134,10 @@ class Records(Protocol):
         """Settle the attempt with a record that is durable already."""
 
     def abandon(self, attempt: Attempt) -> Later | None:
-        """Make the call new again, durably, and wake its waiters."""
+        """Make the call new again, durably, and wake its waiters.
+
+        Where ``attempt.ran`` is set ``may_have_run`` says so of the next one.
+        """
 
 
 def admit(
@@ -362,6 +365,7 @@ def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> S
             )
     if result.raised and result.broken:
         if policy.kind is Kind.IDEMPOTENT:
+            attempt.ran = True
             pending = store.abandon(attempt)
         else:
             record = refusal_record(

@@ -114,7 +114,7 @@ class EmbeddedStore(OwnTransactions):
 
     def may_have_run(self, attempt: Attempt) -> bool:
         """Nothing outlives this process, and it knows what it ran."""
-        return False
+        return attempt.entry.may_have_run(attempt.call.identity)
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Keep a record that is durable already."""

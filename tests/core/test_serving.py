@@ -485,3 +485,14 @@ def test_a_stream_that_is_new_again_is_left_to_the_next_attempt() -> None:
     with pytest.raises(InProgress, match="once more"):
         drive(store, execute(store, attempt), RETURNED)
     assert store.asked == ["start", "run", "finish", "claim", "abandon"]
+
+
+@pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.IDEMPOTENT])
+def test_a_stream_that_broke_off_under_its_handler_may_have_run(kind: Kind) -> None:
+    """Plain: unknown for good. Idempotent: it runs again, and is said to have run (DESIGN §1)."""
+    attempt = attempt_of(policy_of(kind))
+    store = Script()
+    answer = drive(store, execute(store, attempt), RAISED._replace(broken=True))
+    assert answer.outcome is Outcome.UNKNOWN
+    assert store.asked[2:] == [{Kind.PLAIN: "finish", Kind.IDEMPOTENT: "abandon"}[kind]]
+    assert attempt.ran is (kind is Kind.IDEMPOTENT)

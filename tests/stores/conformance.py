@@ -570,6 +570,30 @@ class StoreConformance:
         late = opened.answer(call(client, 1))
         assert (late.outcome, late.reason) == (Outcome.NOT_EXECUTED, "NOT_EXECUTED")
 
+    def test_a_call_that_ran_and_is_new_again_runs_again(self, opened):
+        """Given up after its handler may have had an effect, it is no other call (DESIGN §1)."""
+        client = opened.client()
+        one = call(client, 1)
+        for _ in range(2):
+            attempt = opened.begin(one, IDEMPOTENT)
+            attempt.ran = True
+            wait(opened.store.abandon(attempt))
+        opened.complete(one, OTHER)
+        assert opened.answer(one) == OTHER
+
+    def test_a_call_that_ran_and_is_new_again_is_not_resolved_as_not_executed(self, opened):
+        """Only what is known to be not executed says so (DESIGN §3)."""
+        client = opened.client()
+        for seq, key in ((1, None), (None, b"k")):
+            asked = Call(client, b"", seq, key, method="/m", fingerprint=b"p")
+            attempt = opened.begin(asked, IDEMPOTENT)
+            attempt.ran = True
+            wait(opened.store.abandon(attempt))
+            resolved = resolve(opened.store, Call(client, b"", seq, key), PLAIN)
+            assert drive(resolved, opened.store, None).outcome is Outcome.UNKNOWN
+        never = drive(resolve(opened.store, Call(client, b"", 2), PLAIN), opened.store, None)
+        assert never.outcome is Outcome.NOT_EXECUTED
+
     def test_a_completed_call_resolves_to_its_record(self, opened):
         """Resolving a completed call gives its record and runs nothing (DESIGN §4)."""
         client = opened.client()

@@ -22,12 +22,11 @@ _NO_ENTRY = ClientEntry(0, 1)
 class SharedAttempt(Attempt):
     """An attempt with its token; on a stand-in for one on another replica, that one's.
 
-    ``follows_lost``: it was taken over from a replica that is gone, and whose handler
-    may have run without a trace. ``claimed``: the store has said that it is the one to
-    run. ``passed``: another arrival of the call has been that while this one asked.
+    ``claimed``: the store has said that it is the one to run. ``passed``: another
+    arrival of the call has been that while this one asked.
     """
 
-    __slots__ = ("claimed", "follows_lost", "owner", "passed", "token")
+    __slots__ = ("claimed", "owner", "passed", "token")
 
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
@@ -35,7 +34,6 @@ class SharedAttempt(Attempt):
         super().__init__(_NO_ENTRY, call, policy, number)
         self.token = token
         self.owner = owner
-        self.follows_lost = False
         self.claimed = False
         self.passed = False
 
@@ -68,9 +66,13 @@ class Attempts:
         """How many run here."""
         return len(self._running)
 
+    def new_token(self) -> bytes:
+        """Return a token never used before."""
+        return self._token_hex(_TOKEN_BYTES).encode()
+
     def new(self, call: Call, policy: MethodPolicy) -> SharedAttempt:
         """Make an attempt of this replica's, with a token never used before."""
-        token = self._token_hex(_TOKEN_BYTES).encode()
+        token = self.new_token()
         with self._lock:
             self._numbers += 1
             attempt = SharedAttempt(call, policy, self._numbers, token, self._owner)

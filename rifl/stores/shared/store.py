@@ -58,6 +58,8 @@ __all__ = ["SharedStore"]
 _log = get_logger("rifl.store")
 _Rule = Generator[Any, Any, Any]
 _OWNER_BYTES = 8
+# The owner of what ran and is to run again: it never beats, and so is dead.
+_NOBODY = "0" * 2 * _OWNER_BYTES
 # Bounds how long a sweep takes.
 _KEYS_PER_SWEEP = 10_000
 # How old what observers are told of the whole store may be.
@@ -219,7 +221,7 @@ class SharedStore(OwnTransactions):
         Every claim is in the store, so what was never claimed did not run; and an atomic
         handler whose attempt was taken over cannot commit.
         """
-        return _shared(attempt).follows_lost
+        return attempt.ran
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Later | None:
         """Settle with a record that is durable already."""
@@ -227,8 +229,12 @@ class SharedStore(OwnTransactions):
         return None
 
     def abandon(self, attempt: Attempt) -> Later:
-        """Make the call new again, and wake its waiters on every replica."""
-        return self._steps(self._abandon(attempt))
+        """Make the call new again, and wake its waiters on every replica.
+
+        One that may have run is left as a replica that is gone leaves it: who asks next
+        takes it over.
+        """
+        return self._steps(self._forsake(attempt) if attempt.ran else self._abandon(attempt))
 
     # -- Store ---------------------------------------------------------------------------
 
@@ -352,7 +358,7 @@ class SharedStore(OwnTransactions):
                     _log.warning(
                         "taken_over", rpc_id=str(call.rpc_id), method=call.method, owner=reply.owner
                     )
-                    attempt.follows_lost = reply.kind is Kind.IDEMPOTENT
+                    attempt.ran = reply.kind is Kind.IDEMPOTENT
                     request = wanted._replace(take_over=reply.token, lost=lost)
                     continue
                 stand_in = self._attempts.stand_in(call, policy, reply, gaps)
@@ -424,7 +430,36 @@ class SharedStore(OwnTransactions):
             # Nothing of this attempt stands, but something of another's may.
             raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
 
-    def _until_settled(self, attempt: Attempt, request: Finish | Abandon) -> _Rule:
+    def _forsake(self, attempt: Attempt) -> _Rule:
+        call, bounds = attempt.call, self._key_bounds
+        request = Claim(
+            call,
+            Kind.IDEMPOTENT,
+            self._attempts.new_token(),
+            _NOBODY,
+            False,
+            self._window,
+            bounds.max_keys,
+            bounds.max_bytes,
+            take_over=_shared(attempt).token,
+            retention_s=(
+                None if call.key is None else bounds.retained_s(attempt.policy.retention_s)
+            ),
+        )
+        try:
+            reply: Claimed = yield request
+        except BackendError as error:
+            self._pulse.insist(self._until_settled(attempt, request))
+            raise RecordPending(f"the call is not free yet: {error}") from error
+        if reply.found in (Found.UNKNOWN_CLIENT, Found.CLOSED):
+            # Its row would stay.
+            yield from self._abandon(attempt)
+            return
+        self._settle(attempt)
+        if reply.found in (Found.COMPLETED, Found.RUNNING):
+            raise InProgress(f"{call.rpc_id} was taken over by another replica")
+
+    def _until_settled(self, attempt: Attempt, request: Finish | Abandon | Claim) -> _Rule:
         """Settle in the background, however often that takes."""
         try:
             yield request

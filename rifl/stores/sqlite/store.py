@@ -223,7 +223,7 @@ class SqliteStore(GroupCommits):
         An idempotent method's has no intent. Which method a call to be resolved
         was of, nobody says.
         """
-        return attempt.entry.recovered and self._any_idempotent
+        return (attempt.entry.recovered and self._any_idempotent) or super().may_have_run(attempt)
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Settle with the record of the handler's own transaction."""
