@@ -33,6 +33,7 @@ class _Call:
         "callers",
         "effects",
         "ends",
+        "halved",
         "number",
         "resolved",
         "start",
@@ -50,6 +51,14 @@ class _Call:
         self.effects: list[tuple[int, dict[str, Any]]] = []
         self.answers: list[tuple[int, dict[str, Any]]] = []
         self.resolved: list[tuple[int, dict[str, Any]]] = []
+        # A server took half of its request stream for all of it.
+        self.halved = False
+
+    @property
+    def amount(self) -> int:
+        """What its effect has changed the account by: all of it, or half of a stream."""
+        asked: int = self.start.get("amount", 0)
+        return self.effects[0][1].get("amount", asked) if self.effects else asked
 
     def never_ran(self) -> bool:
         """Whether the callers were told so: one of its identity, or each of its own try."""
@@ -97,6 +106,8 @@ def _gather(history: History) -> _Calls:
             call.answers.append((at, event))
         elif kind == "resolved":
             call.resolved.append((at, event))
+        elif kind == "half":
+            call.halved = True
     return calls
 
 
@@ -162,6 +173,37 @@ def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
             ):
                 text = f"executed, and had {len(call.effects)} effects"
                 yield Violation("labels", f"call {call.number}", text)
+        for _, event in call.ends:
+            if event["value"] is not None and call.amount != call.start["amount"]:
+                text = f"executed, and had the effect of half its stream, {call.amount}"
+                yield Violation("labels", f"call {call.number}", text)
+            if event["reason"] == "PAYLOAD_MISMATCH" and not call.halved:
+                text = "refused as another payload, and sent but one"
+                yield Violation("labels", f"call {call.number}", text)
+
+
+def _messages_whole(calls: _Calls, history: History) -> Iterator[Violation]:
+    """A caller gets the messages of its answer in order, each once; told a success, all.
+
+    What others get, or a server keeps, are the same messages.
+    """
+    for call in calls.values():
+        count = call.start.get("messages")
+        if count is None:
+            continue
+        told = [event for _, event in call.ends + call.answers]
+        longest: list[list[int]] = max((event["messages"] for event in told), key=len, default=[])
+        for event in told:
+            messages = event["messages"]
+            if [message[0] for message in messages] != list(range(len(messages))):
+                text = f"not in order, each once: {messages}"
+            elif messages != longest[: len(messages)]:
+                text = f"differ: {messages} and {longest}"
+            elif event["code"] == "OK" and len(messages) != count:
+                text = f"{len(messages)} of {count}, and a success"
+            else:
+                continue
+            yield Violation("messages", f"call {call.number}", text)
 
 
 def _linearizable(calls: _Calls, history: History) -> Iterator[Violation]:
@@ -190,7 +232,7 @@ def _linearizable(calls: _Calls, history: History) -> Iterator[Violation]:
 
 def _interval(call: _Call, effects_known: bool) -> Interval | None:
     start = call.start
-    amount = None if start["op"] == "read" else start["amount"]
+    amount = None if start["op"] == "read" else call.amount
     if amount is None:
         for at, event in call.ends:
             if event["outcome"] in _RAN and event["value"] is not None:
@@ -227,7 +269,8 @@ def _nothing_forgotten(calls: _Calls, history: History) -> Iterator[Violation]:
     for call in calls.values():
         for _, event in call.effects:
             version, total = sums.get(event["account"], (0, 0))
-            sums[event["account"]] = version + 1, total + call.start.get("amount", 0)
+            amount = event.get("amount", call.start.get("amount", 0))
+            sums[event["account"]] = version + 1, total + amount
     for event in history.events:
         if event["event"] != "final":
             continue
@@ -242,6 +285,7 @@ RULES: dict[str, _Rule] = {
     "doubled": _nothing_doubled,
     "answers": _answers_identical,
     "labels": _labels_honest,
+    "messages": _messages_whole,
     "linearizable": _linearizable,
     "forgotten": _nothing_forgotten,
 }

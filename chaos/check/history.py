@@ -11,7 +11,8 @@ would be one of the defects that are looked for. ``at`` is seconds of any one cl
 | ``start`` | at, call, op, account, amount, promise | a caller asks for an operation |
 | ``end`` | at, call, outcome, code, value, reason | its caller is told |
 | ``begin`` | at, call | a server begins to run it (optional, for what may run again) |
-| ``effect`` | at, call, account, version | it has had an effect, durable |
+| ``effect`` | at, call, account, version, amount (optional) | it has had an effect, durable |
+| ``half`` | at, call | a server took half of its request stream for all of it |
 | ``answer`` | at, call, outcome, code, value | a server sends an answer of its handler's |
 | ``resolved`` | at, call, outcome, value | a caller asked later what became of it |
 | ``final`` | account, version, total | what is there in the end |
@@ -21,6 +22,10 @@ same, for a method that may run again until it is answered) or ``read``. ``promi
 ``once`` or ``at-least-once``. ``outcome`` is the wire's word. ``value`` is
 ``[version, total]``, or null where the answer tells nothing of it. A ``start`` without
 an ``end`` belongs to a caller that died: it was told nothing.
+
+A call whose answer is a stream has ``messages`` in its ``start`` (how many there are to be)
+and in each ``end`` and ``answer``: those that were handed over, each ``[place, version, total]``,
+places counted from 0.
 """
 
 from __future__ import annotations
@@ -47,60 +52,92 @@ class History:
     def __init__(self, events: Iterable[dict[str, Any]] = ()) -> None:
         self.events: list[dict[str, Any]] = list(events)
 
-    def start(self, at: float, call: int, op: str, account: str, amount: int, promise: str) -> None:
+    def start(
+        self,
+        at: float,
+        call: int,
+        op: str,
+        account: str,
+        amount: int,
+        promise: str,
+        messages: int | None = None,
+    ) -> None:
         """Note that a caller asks."""
-        self.events.append(
-            {
-                "event": "start",
-                "at": at,
-                "call": call,
-                "op": op,
-                "account": account,
-                "amount": amount,
-                "promise": promise,
-            }
-        )
+        event = {
+            "event": "start",
+            "at": at,
+            "call": call,
+            "op": op,
+            "account": account,
+            "amount": amount,
+            "promise": promise,
+        }
+        if messages is not None:
+            event["messages"] = messages
+        self.events.append(event)
 
     def end(
-        self, at: float, call: int, outcome: str, code: str, value: list[int] | None, reason: str
+        self,
+        at: float,
+        call: int,
+        outcome: str,
+        code: str,
+        value: list[int] | None,
+        reason: str,
+        messages: list[list[int]] | None = None,
     ) -> None:
         """Note what the caller is told."""
-        self.events.append(
-            {
-                "event": "end",
-                "at": at,
-                "call": call,
-                "outcome": outcome,
-                "code": code,
-                "value": value,
-                "reason": reason,
-            }
-        )
+        event = {
+            "event": "end",
+            "at": at,
+            "call": call,
+            "outcome": outcome,
+            "code": code,
+            "value": value,
+            "reason": reason,
+        }
+        if messages is not None:
+            event["messages"] = messages
+        self.events.append(event)
 
     def begin(self, at: float, call: int) -> None:
         """Note that a server begins to run an operation that may run again."""
         self.events.append({"event": "begin", "at": at, "call": call})
 
-    def effect(self, at: float, call: int, account: str, version: int) -> None:
+    def half(self, at: float, call: int) -> None:
+        """Note that a server took half of a request stream for all of it."""
+        self.events.append({"event": "half", "at": at, "call": call})
+
+    def effect(
+        self, at: float, call: int, account: str, version: int, amount: int | None = None
+    ) -> None:
         """Note an effect."""
-        self.events.append(
-            {"event": "effect", "at": at, "call": call, "account": account, "version": version}
-        )
+        event = {"event": "effect", "at": at, "call": call, "account": account, "version": version}
+        if amount is not None:
+            event["amount"] = amount
+        self.events.append(event)
 
     def answer(
-        self, at: float, call: int, outcome: str, code: str, value: list[int] | None
+        self,
+        at: float,
+        call: int,
+        outcome: str,
+        code: str,
+        value: list[int] | None,
+        messages: list[list[int]] | None = None,
     ) -> None:
         """Note an answer that leaves a server."""
-        self.events.append(
-            {
-                "event": "answer",
-                "at": at,
-                "call": call,
-                "outcome": outcome,
-                "code": code,
-                "value": value,
-            }
-        )
+        event = {
+            "event": "answer",
+            "at": at,
+            "call": call,
+            "outcome": outcome,
+            "code": code,
+            "value": value,
+        }
+        if messages is not None:
+            event["messages"] = messages
+        self.events.append(event)
 
     def resolved(self, at: float, call: int, outcome: str, value: list[int] | None) -> None:
         """Note the answer to a question about a call whose outcome was unknown."""

@@ -16,7 +16,8 @@ from chaos.sim.group_client import GroupAttempt, GroupPath
 from chaos.sim.loop import EPOCH_S, Process, Timer
 from chaos.sim.network import Rpc
 from chaos.sim.schedule import PlannedCall, Setting
-from chaos.sim.service import Operation, encode
+from chaos.sim.service import RESPONSE_STREAMS, Operation, encode
+from chaos.sim.stream_client import ClientStream
 from chaos.sim.world import World
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.batch import BatchResult
@@ -118,6 +119,9 @@ class Client:
         self.world.coverage.hit(Fault.CLIENT_CRASH, hit)
         self.world.trace(self.name, f"dies with {len(self.outstanding)} calls")
         self.process.kill()
+        for call in self.outstanding:
+            if isinstance(call, _Exchange) and call.stream is not None:
+                call.stream.die()
         self.outstanding.clear()
 
     def stop(self, seconds: float, fault: Fault = Fault.CLIENT_STOP) -> None:
@@ -141,10 +145,17 @@ class Client:
         world = self.world
         promise = "at-least-once" if planned.op == "touch" else "once"
         world.history.start(
-            world.loop.now, planned.number, planned.op, planned.account, planned.amount, promise
+            world.loop.now,
+            planned.number,
+            planned.op,
+            planned.account,
+            planned.amount,
+            promise,
+            planned.messages if planned.method in RESPONSE_STREAMS else None,
         )
         if world.loop.tracing:
-            world.trace(self.name, f"call {planned.number}: {planned.op} {planned.account}")
+            stream = f", {planned.messages} messages" if planned.messages else ""
+            world.trace(self.name, f"call {planned.number}: {planned.op} {planned.account}{stream}")
 
     def batch(self, calls: list[PlannedCall]) -> None:
         """Make calls that travel together, in this life or each on its own in the next."""
@@ -196,8 +207,12 @@ class Client:
         if exchange.error is not None and not isinstance(exchange.error, CallError):
             world.broken(self.name, exchange.error)
         outcome = flow.outcome
+        messages = None
+        if exchange.stream is not None and not exchange.stream.sends:
+            messages = exchange.stream.messages
+            value = exchange.stream.value if code is grpc.StatusCode.OK else None
         world.history.end(
-            world.loop.now, planned.number, outcome.value, code.name, value, flow.reason
+            world.loop.now, planned.number, outcome.value, code.name, value, flow.reason, messages
         )
         if world.loop.tracing:
             world.trace(
@@ -216,6 +231,10 @@ class _Exchange(Exchange):
         self.planned = planned
         self._rpcs: dict[int, Rpc | GroupAttempt] = {}
         self._timer: Timer | None = None
+        self.stream: ClientStream | None = None
+        if planned.messages:
+            self.stream = ClientStream(client.world, client.process, planned)
+            self.hedges = self.stream.sends
         now = client.state.now()
         self.request = encode(
             Operation(planned.number, planned.account, planned.amount, planned.behaviour)
@@ -238,6 +257,13 @@ class _Exchange(Exchange):
             client.world.trace(
                 client.name, f"call {self.planned.number} attempt {number} to server{target}"
             )
+        if self.stream is not None:
+            over = partial(self._over, number, target)
+            try:
+                self._rpcs[number] = self.stream.launch(target, header, timeout_s, over)
+            except CallError as error:
+                self.fail(error)
+            return
         path = client.group
         view = None if path is None or header is None else path.view_for(self._method)
         if path is not None and view is not None and header is not None:

@@ -60,6 +60,12 @@ class Point(enum.Enum):
     # Some handlers of a batch have run, others not; none of its records is durable.
     BATCH_PART = "batch-partly-run"
     BATCH_RECORD = "batch-records-queued"
+    # A handler runs, and its request stream has not ended; some messages of a response
+    # stream are made.
+    HALF_READ = "request-stream-half-read"
+    HALF_MADE = "response-stream-half-made"
+    # A request stream ends before its end, under its handler.
+    BROKEN_OFF = "request-stream-broken-off"
     # Of an idempotent method, which a crash lets run again.
     REPEATABLE_RAN = "idempotent-call-has-run"
     REPEATABLE_ANSWERED = "idempotent-call-answered"
@@ -88,6 +94,10 @@ class Point(enum.Enum):
     ANSWER = "answer"
     BATCH = "batch"
     BATCH_ANSWER = "batch-answer"
+    REQUEST_STREAM = "request-stream-message"
+    REQUEST_STREAM_ANSWER = "request-stream-answer"
+    RESPONSE_STREAM = "response-stream-request"
+    RESPONSE_STREAM_MESSAGE = "response-stream-message"
     LEASE = "lease-request"
     LEASE_ANSWER = "lease-answer"
     RESOLVE = "resolve"

@@ -20,19 +20,22 @@ from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
 from rifl.client.answers import FinalStatus
 
-__all__ = ["Host", "Network", "Rpc", "Weather"]
+__all__ = ["SILENCE_S", "Host", "Network", "Rpc", "Weather"]
 
 _LOST = FinalStatus(grpc.StatusCode.UNAVAILABLE, "connection lost")
 _REFUSED = FinalStatus(grpc.StatusCode.UNAVAILABLE, "connection refused")
 _LATE = FinalStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 # How long until a silent connection is given up by TCP or keepalive.
-_SILENCE_S = 15.0
+SILENCE_S = 15.0
 _REMEMBERED = 20
+_REPEATED = ("call", "batch", "request-stream", "response-stream")
 # How the names of some clients end.
 _SOME = ("1", "3", "5", "7", "9")
 _CELLS = {
     "call": (Point.CALL, Point.ANSWER),
     "batch": (Point.BATCH, Point.BATCH_ANSWER),
+    "request-stream": (Point.REQUEST_STREAM, Point.REQUEST_STREAM_ANSWER),
+    "response-stream": (Point.RESPONSE_STREAM, Point.RESPONSE_STREAM_MESSAGE),
     "lease": (Point.LEASE, Point.LEASE_ANSWER),
     "resolve": (Point.RESOLVE, Point.RESOLVE_ANSWER),
     "session": (Point.SESSION, Point.SESSION_ANSWER),
@@ -80,6 +83,7 @@ class Rpc:
 
     __slots__ = (
         "copy",
+        "cut",
         "deadline_s",
         "ended",
         "host",
@@ -120,6 +124,35 @@ class Rpc:
         self.original: Rpc | None = None
         # It was answered by a refusal that says that nothing, or not all of a batch, ran.
         self.refused = False
+        # Nothing more arrives on its connection.
+        self.cut = False
+
+    def copied(self) -> Rpc:
+        """Return what a proxy sends of it, whose answer nobody gets."""
+        return Rpc(
+            self.source,
+            self.target,
+            self.kind,
+            self.method,
+            self.metadata,
+            self.request,
+            _nobody,
+        )
+
+    # What only streams have to know.
+
+    def opened(self, arrives_at: float) -> None:
+        """Take that it is on its way."""
+
+    def lost(self, fault: Fault | None) -> None:
+        """Take that its connection is lost, of which neither side knows yet."""
+
+    def left(self) -> None:
+        """Take that its sender no longer waits."""
+
+    def in_order(self, when: float) -> float:
+        """Return when what is sent to its sender arrives: not before what was sent before."""
+        return when
 
 
 class Network:
@@ -152,20 +185,26 @@ class Network:
     ) -> Rpc:
         """Send a request; ``on_end(status, reply)`` is called once, unless cancelled."""
         rpc = Rpc(source, target, kind, method, metadata, request, on_end)
+        self.begin(rpc, timeout_s)
+        return rpc
+
+    def begin(self, rpc: Rpc, timeout_s: float | None) -> None:
+        """Send the request of an attempt."""
         if timeout_s is not None:
-            rpc.deadline_s = source.clock() + timeout_s
-            rpc.timer = source.after(timeout_s, self._end, rpc, _LATE, None)
-        delay = self._fate(rpc, to_server=True)
+            rpc.deadline_s = rpc.source.clock() + timeout_s
+            rpc.timer = rpc.source.after(timeout_s, self._late, rpc)
+        delay = self.fate(rpc, to_server=True)
         if delay is not None:
+            rpc.opened(self._loop.now + delay)
             self._loop.after(delay, self._arrive, rpc)
         self._maybe_copy(rpc, delay)
-        return rpc
 
     def cancel(self, rpc: Rpc) -> None:
         """Give an attempt up; its server goes on with it."""
         rpc.ended = True
         if rpc.timer is not None:
             rpc.timer.cancel()
+        rpc.left()
 
     # -- a server's side ------------------------------------------------------------
 
@@ -174,11 +213,12 @@ class Network:
         host = rpc.host
         if host is not None:
             host.rpcs.pop(rpc, None)
-        if rpc.ended or rpc.copy:
+        if rpc.ended or rpc.copy or rpc.cut:
             return
-        delay = self._fate(rpc, to_server=False)
+        delay = self.fate(rpc, to_server=False)
         if delay is not None:
-            self._loop.at(self._loop.now + delay, rpc.source, self._end, rpc, status, reply)
+            when = rpc.in_order(self._loop.now + delay)
+            self._loop.at(when, rpc.source, self._end, rpc, status, reply)
 
     def send_again(self, target: int) -> None:
         """Have a proxy, whose connection is back, repeat calls that a host had already."""
@@ -197,6 +237,7 @@ class Network:
             if fault is not None:
                 self._coverage.hit(fault, _CELLS[rpc.kind][1])
             self._tell(rpc, _LOST, 0.001 + 0.02 * self._random())
+            rpc.lost(fault)
 
     # --------------------------------------------------------------------------------
 
@@ -211,7 +252,7 @@ class Network:
             return
         rpc.host = host
         host.rpcs[rpc] = None
-        if rpc.kind in ("call", "batch") and not rpc.copy:
+        if rpc.kind in _REPEATED and not rpc.copy:
             self._recent.append(rpc)
         if host.process.stopped_until > self._loop.now:
             host.process.after(0.0, host.receive, rpc)
@@ -222,6 +263,10 @@ class Network:
         if not (rpc.ended or rpc.copy):
             self._loop.at(self._loop.now + delay_s, rpc.source, self._end, rpc, status, None)
 
+    def _late(self, rpc: Rpc) -> None:
+        self._end(rpc, _LATE, None)
+        rpc.left()
+
     def _end(self, rpc: Rpc, status: Any, reply: Any) -> None:
         if rpc.ended:
             return
@@ -230,7 +275,7 @@ class Network:
             rpc.timer.cancel()
         rpc.on_end(status, reply)
 
-    def _fate(self, rpc: Rpc, *, to_server: bool) -> float | None:
+    def fate(self, rpc: Rpc, *, to_server: bool) -> float | None:
         """Return how long a message takes, None where it never arrives."""
         self.messages += 1
         random = self._random
@@ -249,7 +294,7 @@ class Network:
             elif fault is Fault.LOSS:
                 if random() < weather.share:
                     self._coverage.hit(fault, cell)
-                    self._lost(rpc)
+                    self._lost(rpc, fault)
                     return None
             elif (
                 fault is Fault.PARTITION
@@ -258,15 +303,16 @@ class Network:
             ):
                 self._coverage.hit(fault, cell)
                 if random() < weather.share:
-                    self._lost(rpc)
+                    self._lost(rpc, fault)
                     return None
                 # TCP sends again until somebody gives up.
                 delay += weather.until - now + random() * 0.2
         return delay
 
-    def _lost(self, rpc: Rpc) -> None:
+    def _lost(self, rpc: Rpc, fault: Fault) -> None:
         random = self._random
-        self._tell(rpc, _LOST, 0.2 * random() if random() < 0.7 else _SILENCE_S * random())
+        self._tell(rpc, _LOST, 0.2 * random() if random() < 0.7 else SILENCE_S * random())
+        rpc.lost(fault)
 
     def _maybe_copy(self, rpc: Rpc, delay: float | None) -> None:
         if rpc.kind == "witness":
@@ -289,7 +335,7 @@ class Network:
 
 
 def _copy(rpc: Rpc) -> Rpc:
-    copy = Rpc(rpc.source, rpc.target, rpc.kind, rpc.method, rpc.metadata, rpc.request, _nobody)
+    copy = rpc.copied()
     copy.copy = True
     copy.original = rpc
     return copy

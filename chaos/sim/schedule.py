@@ -9,6 +9,7 @@ from random import Random
 
 from chaos.sim.coincidences import FAILING, add_coincidences
 from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
+from chaos.sim.stream_schedule import add_streams
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
 
@@ -136,17 +137,34 @@ _OF_BATCHES = (
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), (Point.BATCH_PART,))
 )
 _OF_DURABLE_BATCHES = _OF_BATCHES | _cells((Fault.CRASH, Fault.STOP), (Point.BATCH_RECORD,))
+_OF_STREAMS = (
+    _cells(
+        (Fault.LOSS, Fault.DELAY),
+        (Point.REQUEST_STREAM, Point.RESPONSE_STREAM, Point.RESPONSE_STREAM_MESSAGE),
+    )
+    | _cells((Fault.DUPLICATE, Fault.PARTITION), (Point.REQUEST_STREAM, Point.RESPONSE_STREAM))
+    | _cells((Fault.PARTITION_TO,), (Point.REQUEST_STREAM,))
+    | _cells((Fault.PARTITION_FROM,), (Point.RESPONSE_STREAM_MESSAGE,))
+    | _cells((Fault.RESET,), (Point.REQUEST_STREAM_ANSWER, Point.RESPONSE_STREAM_MESSAGE))
+    | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), (Point.HALF_READ, Point.HALF_MADE))
+    | _cells((Fault.RESET,), (Point.BROKEN_OFF,))
+)
 # Where each fault has to strike in a few thousand runs, or the runs prove less than
 # they say.
 REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
-    "memory": _ON_THE_WAY | _OF_BATCHES | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _RUNNING),
+    "memory": _ON_THE_WAY
+    | _OF_BATCHES
+    | _OF_STREAMS
+    | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _RUNNING),
     "sqlite": _ON_THE_WAY
     | _OF_DURABLE_BATCHES
+    | _OF_STREAMS
     | _cells((Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.CRASH,), (Point.ANSWERED, Point.REPEATABLE_RAN, Point.REPEATABLE_ANSWERED))
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
     "replicas": _ON_THE_WAY
     | _OF_DURABLE_BATCHES
+    | _OF_STREAMS
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.STOP,), (Point.REPEATABLE_RAN,))
     | _cells(_STORE, (Point.CLAIM_REQUEST, Point.FINISH_REQUEST, Point.BEAT_REQUEST)),
@@ -183,7 +201,8 @@ class PlannedCall:
     became of it, if it was told that nobody knows. ``key``: the caller's own identity
     for it, in a named session. ``batch``: the calls that have the same number here
     travel in one RPC; 0 for one that travels alone. ``plain``: it is made without the SDK,
-    by its key in a header.
+    by its key in a header. ``messages``: how many its stream has, one each ``pace_s``; 0
+    where it has none.
     """
 
     number: int
@@ -201,6 +220,8 @@ class PlannedCall:
     key: bytes = b""
     batch: int = 0
     plain: bool = False
+    messages: int = 0
+    pace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +321,7 @@ def draw(kind: str, seed: int) -> Schedule:
         dice = Random(f"{kind} {seed} keys")  # noqa: S311 - repeatable, not secret
         if dice.random() < _BY_KEYS:
             calls = _by_keys(calls, dice)
+    calls, faults = add_streams(kind, seed, setting, calls, faults, _ACTIVE_S)
     schedule = Schedule(kind, seed, setting, calls, faults, closings)
     return add_coincidences(schedule, _ACTIVE_S)
 

@@ -17,6 +17,8 @@ from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.service import METHODS, Operation, decode
 from chaos.sim.shell import Shell, Task
+from chaos.sim.stream_network import StreamRpc
+from chaos.sim.stream_server import StreamDesk
 from chaos.sim.world import World
 from lease_server.errors import LeaseError
 from lease_server.requests import RequestDesk, Terms
@@ -29,7 +31,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.groups import group_of
 from rifl.core.outcome import Outcome
-from rifl.core.policy import Kind, MethodPolicies
+from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, HandlerResult, resolve, serve
 from rifl.server.answers import STATUS_CODES, answer_status, refusal_status
@@ -170,6 +172,19 @@ class Server:
             "OpenSession": self._desk.open_session,
             "CloseSession": self._desk.close_session,
         }
+        self._streams = StreamDesk(
+            world=world,
+            name=self.name,
+            process=process,
+            shell=self._shell,
+            engine=self._engine,
+            context=_Context,
+            policy=_policy_of,
+            deadline=self._deadline,
+            refuse=self._refuse,
+            send=self._send,
+            effect=self._effect,
+        )
         self.rpcs = {}
         world.network.hosts[self.index] = self
         if self.lives > 1 and self._random() < 0.5:
@@ -290,6 +305,8 @@ class Server:
             self._batch(rpc)
         elif rpc.kind == "resolve":
             self._resolve(rpc)
+        elif isinstance(rpc, StreamRpc):
+            self._streams.receive(rpc)
         elif rpc.kind in ("group", "operator"):
             self._opened.serve_group(self, rpc)  # type: ignore[attr-defined]  # of a group
         else:
@@ -319,9 +336,7 @@ class Server:
         except RiflError as error:
             self._refuse(rpc, operation, None, error)
             return
-        policy = POLICIES.find(rpc.method)
-        if policy is None:
-            raise AssertionError(rpc.method)
+        policy = _policy_of(rpc.method)
         Task(
             self._shell,
             serve(self._engine.store, call, policy),
@@ -337,9 +352,7 @@ class Server:
         except RiflError as error:
             self._refuse(rpc, None, None, error)
             return
-        policy = POLICIES.find(rpc.method)
-        if policy is None:
-            raise AssertionError(rpc.method)
+        policy = _policy_of(rpc.method)
 
         def handle(attempt: Attempt, go_on: Callable[[HandlerResult], None]) -> None:
             operation = decode(attempt.call.request)  # type: ignore[attr-defined]
@@ -558,6 +571,13 @@ class Server:
         if world.loop.tracing:
             world.trace(self.name, f"call {operation.call} commits: {record.response!r}")
         self.process.after(0.0002, go_on, HandlerResult(record))
+
+
+def _policy_of(method: str) -> MethodPolicy:
+    policy = POLICIES.find(method)
+    if policy is None:
+        raise AssertionError(method)
+    return policy
 
 
 class _Context:

@@ -12,7 +12,15 @@ from typing import NamedTuple
 from chaos.check.history import History
 from rifl.core.policy import Kind, MethodPolicy
 
-__all__ = ["METHODS", "Accounts", "Operation", "decode", "encode"]
+__all__ = [
+    "METHODS",
+    "REQUEST_STREAMS",
+    "RESPONSE_STREAMS",
+    "Accounts",
+    "Operation",
+    "decode",
+    "encode",
+]
 
 _UNAVAILABLE = 14
 METHODS = {
@@ -20,7 +28,17 @@ METHODS = {
     "/sim.Accounts/AddAtomic": MethodPolicy(kind=Kind.ATOMIC),
     "/sim.Accounts/Touch": MethodPolicy(kind=Kind.IDEMPOTENT, unrecorded=frozenset({_UNAVAILABLE})),
     "/sim.Accounts/Read": MethodPolicy(kind=Kind.IDEMPOTENT),
+    # So that short streams are read, or kept, whole, and long ones are not.
+    "/sim.Accounts/AddAll": MethodPolicy(kind=Kind.PLAIN, buffer_bytes=110),
+    "/sim.Accounts/AddAllAtomic": MethodPolicy(kind=Kind.ATOMIC, buffer_bytes=110),
+    "/sim.Accounts/TouchAll": MethodPolicy(kind=Kind.IDEMPOTENT, buffer_bytes=0),
+    "/sim.Accounts/AddTelling": MethodPolicy(kind=Kind.PLAIN, max_response_bytes=200),
+    "/sim.Accounts/TouchTelling": MethodPolicy(
+        kind=Kind.IDEMPOTENT, unrecorded=frozenset({_UNAVAILABLE}), max_response_bytes=200
+    ),
 }
+REQUEST_STREAMS = frozenset(method for method in METHODS if "All" in method)
+RESPONSE_STREAMS = frozenset(method for method in METHODS if "Telling" in method)
 
 
 class Operation(NamedTuple):
@@ -55,7 +73,7 @@ class Accounts:
         version, total = self._accounts.get(operation.account, (0, 0))
         version, total = version + 1, total + operation.amount
         self._accounts[operation.account] = version, total
-        self._history.effect(at, operation.call, operation.account, version)
+        self._history.effect(at, operation.call, operation.account, version, operation.amount)
         return b"%d %d" % (version, total)
 
     def preview(self, operation: Operation) -> bytes:

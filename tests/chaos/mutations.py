@@ -11,6 +11,7 @@ import sys
 import unittest.mock
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,8 +47,10 @@ from rifl.core.client_table import ClientTable
 from rifl.core.errors import Deposed, LeaseExpired
 from rifl.core.groups import Together
 from rifl.core.outcome import Outcome
-from rifl.core.policy import KeyBounds
+from rifl.core.policy import KeyBounds, Kind
 from rifl.core.result_tracker import ResultTracker
+from rifl.core.stream_attempts import ReceivedResponses
+from rifl.core.streams import RequestStream, ResponseStream
 from rifl.core.verdict import Verdict
 from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
@@ -356,6 +359,65 @@ def _answer_not_kept() -> AbstractContextManager[Any]:
         return original(self, attempt, None, **keywords)
 
     return unittest.mock.patch.object(client_table.ClientTable, "settle", settle)
+
+
+# -- streams ------------------------------------------------------------------------------
+
+
+def _broken_stream_repeated() -> AbstractContextManager[Any]:
+    original = serving._end_otherwise
+
+    def end(store: Any, attempt: Any, result: Any) -> Any:
+        if result.broken:
+            attempt.policy = replace(attempt.policy, kind=Kind.IDEMPOTENT)
+        return original(store, attempt, result)
+
+    return unittest.mock.patch.object(serving, "_end_otherwise", end)
+
+
+def _half_a_stream_believed() -> AbstractContextManager[Any]:
+    def settled(self: RequestStream, *, gone: bool) -> bool:
+        # As if an end needed neither time nor a payload.
+        self.ended = True
+        return True
+
+    return unittest.mock.patch.object(RequestStream, "settled", settled)
+
+
+def _rest_from_the_wrong_place() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(
+        ReceivedResponses, "asked_after", lambda self: max(self.count - 1, 0)
+    )
+
+
+def _recorded_before_the_last_message() -> AbstractContextManager[Any]:
+    original = ResponseStream.result
+
+    def result(self: ResponseStream, live: Any) -> Any:
+        self.kept = self.kept[:-1]
+        return original(self, live)
+
+    return unittest.mock.patch.object(ResponseStream, "result", result)
+
+
+def _another_run_sends_all() -> AbstractContextManager[Any]:
+    original = ResponseStream.add
+
+    def add(self: ResponseStream, message: bytes) -> bool:
+        original(self, message)
+        return self.here
+
+    return unittest.mock.patch.object(ResponseStream, "add", add)
+
+
+def _long_stream_kept_in_part() -> AbstractContextManager[Any]:
+    original = ResponseStream.result
+
+    def result(self: ResponseStream, live: Any) -> Any:
+        self.overflown = False
+        return original(self, live)
+
+    return unittest.mock.patch.object(ResponseStream, "result", result)
 
 
 # -- groups (DESIGN §7) ------------------------------------------------------------------
@@ -676,6 +738,28 @@ MUTATIONS = (
         "replicas",
         _late_answer_sent,
     ),
+    Mutation("broken stream run again as plain", "§1: plain", "memory", _broken_stream_repeated),
+    Mutation(
+        "half a stream believed", "§4.2: the whole payload", "memory", _half_a_stream_believed
+    ),
+    Mutation(
+        "rest of a stream from the wrong place",
+        "§4: messages it lacks",
+        "memory",
+        _rest_from_the_wrong_place,
+    ),
+    Mutation(
+        "stream recorded before its last message",
+        "§4: recorded whole",
+        "memory",
+        _recorded_before_the_last_message,
+    ),
+    Mutation(
+        "long stream kept in part", "§3: RESPONSE_TOO_LARGE", "memory", _long_stream_kept_in_part
+    ),
+    Mutation(
+        "another run sends all messages", "§4: messages it lacks", "sqlite", _another_run_sends_all
+    ),
     Mutation("key let go early", "§3: kept for a stated time", "sqlite", _key_let_go_early),
     Mutation(
         "key let go while its call runs", "§4: retention", "replicas", _key_let_go_while_it_runs
@@ -874,6 +958,12 @@ _SEEDS = {
     "batch answered when its first call is logged": 32,
     "a turn for each call of a batch": 2,
     "torn append recognised": 75,
+    "broken stream run again as plain": 31,
+    "half a stream believed": 3,
+    "rest of a stream from the wrong place": 3,
+    "stream recorded before its last message": 3,
+    "long stream kept in part": 3,
+    "another run sends all messages": 1,
 }
 MUTATIONS = tuple(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS)
 

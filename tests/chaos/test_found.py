@@ -15,7 +15,7 @@ import pytest
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import draw
 from curp.replica.group_store import GroupStore
-from rifl.core import attempt
+from rifl.core import attempt, serving
 from rifl.core.client_table import ClientTable
 from rifl.core.errors import LeaseExpired
 from rifl.stores.embedded import EmbeddedStore
@@ -101,6 +101,14 @@ def _idle_clients_forgotten() -> Iterator[None]:
         yield
 
 
+def _payloads_not_compared() -> AbstractContextManager[Any]:
+    return patch.object(serving, "match_payload", lambda call, fingerprint: None)
+
+
+def _runs_not_noted() -> AbstractContextManager[Any]:
+    return patch.object(EmbeddedStore, "may_have_run", return_value=False)
+
+
 FOUND = (
     Found("hasty retries", "sqlite", 29, _retries_that_do_not_back_off, _asks_far_more),
     Found("a session's first calls", "spark", 453, _first_calls_without_a_trace),
@@ -108,6 +116,8 @@ FOUND = (
     Found("late answers", "replicas", 20, _late_answers),
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 3, _expired_while_it_ran),
+    Found("a payload known later", "sqlite", 163, _payloads_not_compared),
+    Found("given up after it ran", "memory", 34, _runs_not_noted),
     Found("claims answered late", "replicas", 743, _claims_answered_late),
 )
 

@@ -1,0 +1,228 @@
+"""Streams on the simulated network: messages in their order, until the connection is lost.
+
+A lost message is a lost connection: what was sent before it arrives, what is sent after it
+does not, and each side is told by itself, soon or after a long silence. A server is told
+of a request stream that broke off by what looks like its end; that its caller is gone it
+learns a moment later, as gRPC has it, now and then too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+from chaos.sim.faults import Fault
+from chaos.sim.loop import Loop, Process
+from chaos.sim.network import SILENCE_S, Network, Rpc
+from rifl.core.streams import SETTLE_S
+
+__all__ = ["Listener", "StreamRpc"]
+
+# How often a server learns too late that its caller is gone.
+_TOO_LATE = 0.4
+
+
+class Listener(Protocol):
+    """What a server does with the messages of an attempt."""
+
+    def message(self, data: bytes) -> None:
+        """Take a message of a request stream."""
+
+    def end(self) -> None:
+        """Take the end of a request stream, or what looks like it."""
+
+    def gone(self) -> None:
+        """Take that the caller is gone."""
+
+
+class StreamRpc(Rpc):
+    """One attempt of a call with a stream on one side.
+
+    ``number`` is the simulation's own for the call, ``sent`` what left its sender.
+    """
+
+    __slots__ = (
+        "_down_at",
+        "_down_burst",
+        "_loop",
+        "_network",
+        "_on_message",
+        "_random",
+        "_up_at",
+        "_up_burst",
+        "broken_by",
+        "closed",
+        "first",
+        "listener",
+        "number",
+        "sent",
+    )
+
+    def __init__(
+        self,
+        loop: Loop,
+        network: Network,
+        random: Random,
+        source: Process,
+        target: int,
+        kind: str,
+        method: str,
+        metadata: tuple[tuple[str, Any], ...],
+        request: bytes,
+        on_end: Callable[[Any, Any], None],
+        on_message: Callable[[bytes], None],
+        number: int,
+    ) -> None:
+        super().__init__(source, target, kind, method, metadata, request, on_end)
+        self._loop = loop
+        self._network = network
+        self._random = random
+        self._on_message = on_message
+        self.number = number
+        self._up_at = self._down_at = 0.0
+        # What was sent last, which what is sent at the same time travels with; and when.
+        self._up_burst: tuple[float, list[bytes | None]] = (-1.0, [])
+        self._down_burst: tuple[float, list[bytes]] = (-1.0, [])
+        # What arrives with its opening.
+        self.first: list[bytes | None] = []
+        self.listener: Listener | None = None
+        self.sent: list[bytes] = []
+        self.closed = False
+        self.broken_by: Fault | None = None
+
+    # -- a client's side ------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Send a message of a request stream."""
+        self.sent.append(data)
+        self._send(data)
+
+    def close(self) -> None:
+        """End a request stream."""
+        self.closed = True
+        self._send(None)
+
+    def left(self, fault: Fault | None = None) -> None:
+        """Have the server told that nobody waits any more, unless it has answered."""
+        host = self.host
+        if self.cut or (host is not None and self not in host.rpcs):
+            return
+        delay = self._network.fate(self, to_server=True)
+        if delay is not None:
+            self.cut, self.broken_by = True, fault
+            self._tell_server(delay)
+
+    # -- a server's side ------------------------------------------------------------
+
+    def reply(self, data: bytes) -> None:
+        """Send a message of a response stream."""
+        if self.ended or self.copy or self.cut:
+            return
+        now = self._loop.now
+        if self._down_burst[0] == now and not self._network.weather:
+            self._down_burst[1].append(data)
+            return
+        delay = self._network.fate(self, to_server=False)
+        if delay is not None:
+            self._down_burst = now, [data]
+            self._loop.at(
+                self.in_order(now + delay), self.source, self._received, self._down_burst[1]
+            )
+
+    # -- the network's --------------------------------------------------------------
+
+    def copied(self) -> Rpc:
+        """See ``Rpc``; who takes it reads what the original has sent by then."""
+        return StreamRpc(
+            self._loop,
+            self._network,
+            self._random,
+            self.source,
+            self.target,
+            self.kind,
+            self.method,
+            self.metadata,
+            self.request,
+            _nobody,
+            _nothing,
+            self.number,
+        )
+
+    def opened(self, arrives_at: float) -> None:
+        """See ``Rpc``."""
+        self._up_at = arrives_at
+        self._up_burst = self._loop.now, self.first
+
+    def lost(self, fault: Fault | None) -> None:
+        """See ``Rpc``."""
+        if not self.cut:
+            random = self._random.random
+            self.cut, self.broken_by = True, fault
+            self._tell_server(0.2 * random() if random() < 0.7 else SILENCE_S * random())
+
+    def in_order(self, when: float) -> float:
+        """See ``Rpc``."""
+        self._down_at = max(self._down_at, when)
+        return self._down_at
+
+    def _send(self, data: bytes | None) -> None:
+        if self.cut or self.ended:
+            return
+        now = self._loop.now
+        if self._up_burst[0] == now and not self._network.weather:
+            self._up_burst[1].append(data)
+            return
+        delay = self._network.fate(self, to_server=True)
+        if delay is not None:
+            self._up_at = max(self._up_at, now + delay)
+            self._up_burst = now, [data]
+            self._loop.at(self._up_at, None, self._arrive, self._up_burst[1])
+
+    def _arrive(self, burst: list[bytes | None]) -> None:
+        host = self.host
+        if host is None or self not in host.rpcs:
+            return
+        if host.process.stopped_until > self._loop.now:
+            host.process.after(0.0, self._taken, burst)
+        else:
+            self._taken(burst)
+
+    def _taken(self, burst: list[bytes | None]) -> None:
+        listener = self.listener
+        if listener is None:
+            return
+        for data in burst:
+            if data is None:
+                listener.end()
+            else:
+                listener.message(data)
+
+    def _received(self, burst: list[bytes]) -> None:
+        for data in burst:
+            if not self.ended:
+                self._on_message(data)
+
+    def _tell_server(self, delay_s: float) -> None:
+        self._loop.at(max(self._up_at, self._loop.now + delay_s), None, self._break)
+
+    def _break(self) -> None:
+        host = self.host
+        if host is None or self not in host.rpcs:
+            return
+        random = self._random.random
+        lag = 0.001 * random() if random() >= _TOO_LATE else SETTLE_S * (0.5 + 3 * random())
+        host.process.after(0.0, self._taken, [None])
+        host.process.after(lag, self._gone)
+
+    def _gone(self) -> None:
+        if self.listener is not None:
+            self.listener.gone()
+
+
+def _nobody(status: Any, reply: Any) -> None:
+    return None
+
+
+def _nothing(data: bytes) -> None:
+    return None

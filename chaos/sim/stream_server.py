@@ -1,0 +1,403 @@
+"""Calls with a stream at a server of the simulator: the product's rules, with events.
+
+What the sync and the aio shell do with threads and coroutines: read, run the handler,
+send its messages. What becomes of a call is decided by ``rifl.core.streams``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from chaos.sim.faults import Point
+from chaos.sim.loop import Process
+from chaos.sim.service import REQUEST_STREAMS, Operation, decode
+from chaos.sim.shell import Eventual, Handlers, Shell, Task
+from chaos.sim.stream_network import StreamRpc
+from chaos.sim.world import World
+from rifl.client.answers import FinalStatus
+from rifl.core.call import Call
+from rifl.core.client_table import Attempt
+from rifl.core.errors import RiflError
+from rifl.core.outcome import Outcome
+from rifl.core.policy import Kind, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.core.serving import Answer, HandlerResult, admit, execute
+from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
+from rifl.server.answers import STATUS_CODES, answer_status
+from rifl.server.engine import Engine
+
+__all__ = ["StreamDesk"]
+
+_ABORTED = CompletionRecord(code=9, details="the account does not allow it")
+_RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
+_UNRECORDED = CompletionRecord(code=14, details="come back later")
+_Steps = Generator[Any, Any, Any]
+_GoOn = Callable[[HandlerResult], None]
+
+
+class _BrokenOff(Exception):
+    """The caller went away in the middle of its stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamDesk:
+    """Takes the streams of one life of a server, and what they need of it."""
+
+    world: World
+    name: str
+    process: Process
+    shell: Shell
+    engine: Engine
+    context: Callable[[Any], Any]
+    policy: Callable[[str], MethodPolicy]
+    deadline: Callable[[Any], float | None]
+    refuse: Callable[[Any, Operation | None, Call | None, BaseException | None], None]
+    send: Callable[[Any, Any], None]
+    # Has a handler's effect, or its transaction.
+    effect: Callable[[Attempt, Operation, _GoOn, Task], None]
+
+    def receive(self, rpc: StreamRpc) -> None:
+        """Take an attempt whose stream begins."""
+        context = self.context(rpc.metadata)
+        if rpc.method in REQUEST_STREAMS:
+            try:
+                call = self.engine.arrive_stream(rpc.method, context)
+            except RiflError as error:
+                self.refuse(rpc, None, None, error)
+                return
+            Reading(self, rpc, call).go()
+            return
+        operation = decode(rpc.request)
+        try:
+            call = self.engine.arrive(rpc.method, rpc.request, context)
+            received = self.engine.received(context)
+        except RiflError as error:
+            self.refuse(rpc, operation, None, error)
+            return
+        Telling(self, rpc, call, operation, received).go()
+
+    def pause(self, seconds: float) -> _Steps:
+        """Let time pass."""
+        eventual = Eventual()
+        self.process.after(seconds, eventual.finish)
+        yield from eventual.__await__()
+
+    def answer(
+        self, rpc: StreamRpc, call: Call, answer: Answer, number: int, messages: Any
+    ) -> None:
+        """Send the final status of a call, and write down what its handler answered."""
+        record, outcome = answer
+        world = self.world
+        ran = not record.reason and outcome in (Outcome.EXECUTED, Outcome.REPLAYED)
+        if ran and number:
+            values = _values(record.response, messages) if not record.code else None
+            code = STATUS_CODES[record.code].name
+            world.history.answer(world.loop.now, number, outcome.value, code, values, messages)
+        if world.loop.tracing:
+            copy = " (copy)" if rpc.copy else ""
+            world.trace(
+                self.name,
+                f"call {number} attempt {call.attempt}{copy}: {outcome.value} "
+                f"{record.response or record.details!r}",
+            )
+        rpc.refused = outcome is Outcome.NOT_EXECUTED
+        self.send(rpc, answer_status(answer, call.attempt, call.marks))
+        self.shell.reach(Point.ANSWERED)
+
+
+class Reading:
+    """One attempt of a call with a request stream."""
+
+    def __init__(self, desk: StreamDesk, rpc: StreamRpc, call: Call) -> None:
+        self._desk = desk
+        self._rpc = rpc
+        self._call = call
+        self._policy = desk.policy(rpc.method)
+        self._stream = RequestStream(call, self._policy.buffer_bytes)
+        self._unread: deque[bytes] = deque()
+        self._closed = self._left = False
+        self._waits: Eventual | None = None
+        self._count = 0
+        rpc.listener = self
+
+    def go(self) -> None:
+        """Begin to read."""
+        desk, rpc = self._desk, self._rpc
+        original = rpc.original
+        for data in rpc.first:
+            if data is None:
+                self.end()
+            else:
+                self.message(data)
+        if isinstance(original, StreamRpc):
+            # A proxy sends what it has; where that is not all, its caller is gone.
+            self._unread.extend(original.sent)
+            self._closed = True
+            self._left = not original.closed
+        steps = self._steps()
+        Task(desk.shell, steps, self._served, self._handle, desk.deadline(rpc)).go()
+
+    # -- what arrives ------------------------------------------------------------------
+
+    def message(self, data: bytes) -> None:
+        """See ``Listener``."""
+        self._unread.append(data)
+        self._wake()
+
+    def end(self) -> None:
+        """See ``Listener``."""
+        self._closed = True
+        self._wake()
+
+    def gone(self) -> None:
+        """See ``Listener``."""
+        self._left = True
+
+    def _wake(self) -> None:
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.finish()
+
+    def _next(self) -> Generator[Any, Any, bytes | None]:
+        while not (self._unread or self._closed):
+            self._waits = Eventual()
+            yield from self._waits.__await__()
+        if self._unread:
+            data = self._unread.popleft()
+            self._count += 1
+            return data
+        yield from self._desk.pause(SETTLE_S)
+        if not self._stream.settled(gone=self._left):
+            raise _BrokenOff
+        world, number = self._desk.world, self._rpc.number
+        if self._count < world.plan(number).messages:
+            world.history.half(world.loop.now, number)
+            if world.loop.tracing:
+                world.trace(self._desk.name, f"call {number}: half of it is believed")
+        return None
+
+    def rest(self) -> _Steps:
+        """Read to the end, keeping nothing."""
+        self._stream.drop()
+        while (data := (yield from self._next())) is not None:
+            self._stream.take(data)
+
+    # -- the call ----------------------------------------------------------------------
+
+    def _steps(self) -> _Steps:
+        store, stream = self._desk.engine.store, self._stream
+        while (data := (yield from self._next())) is not None:
+            if not stream.keep(data):
+                break
+        answer = yield from stream.admit(store, self._policy, _Rest(self))
+        if isinstance(answer, Attempt):
+            answer = yield from execute(store, answer)
+        return answer
+
+    def _served(self, answer: Answer | None, error: BaseException | None) -> None:
+        desk, rpc = self._desk, self._rpc
+        if answer is not None:
+            desk.answer(rpc, self._call, answer, rpc.number, None)
+        elif isinstance(error, _BrokenOff):
+            if desk.world.loop.tracing:
+                desk.world.trace(desk.name, f"a stream of {rpc.source.name} breaks off")
+            desk.world.network.reply(rpc, FinalStatus(grpc.StatusCode.CANCELLED), None)
+        else:
+            desk.refuse(rpc, None, self._call, error)
+
+    # -- the handler -------------------------------------------------------------------
+
+    def _handle(self, attempt: Attempt, go_on: _GoOn, task: Task) -> None:
+        _Handler(self._work(attempt, task), go_on).go()
+
+    def _work(self, attempt: Attempt, task: Task) -> Generator[Any, Any, HandlerResult]:
+        desk, stream = self._desk, self._stream
+        world = desk.world
+        first: Operation | None = None
+        answer: bytes | None = None
+        amount = 0
+        try:
+            while True:
+                data = stream.next()
+                if data is None:
+                    if stream.ended:
+                        break
+                    task.at(Point.HALF_READ)
+                    data = yield from self._next()
+                    if data is None:
+                        break
+                    stream.take(data)
+                part = decode(data)
+                amount += part.amount
+                if first is None:
+                    first = part
+                    if attempt.policy.kind is Kind.IDEMPOTENT:
+                        world.history.begin(world.loop.now, part.call)
+                    if part.behaviour == "abort":
+                        return HandlerResult(_ABORTED)
+                    if part.behaviour == "early":
+                        answer = world.accounts.apply(part, world.loop.now)
+        except _BrokenOff:
+            if self._rpc.broken_by is not None:
+                world.coverage.hit(self._rpc.broken_by, Point.BROKEN_OFF)
+            if world.loop.tracing:
+                world.trace(desk.name, f"call {self._rpc.number} breaks off under its handler")
+            return stream.result(HandlerResult(_RAISED, raised=True))
+        if first is None:
+            return HandlerResult(_ABORTED)
+        task.at(Point.HANDLER)
+        yield from desk.pause(world.plan(first.call).work_s)
+        if answer is not None:
+            return HandlerResult(CompletionRecord(response=answer))
+        done = Eventual()
+        desk.effect(attempt, first._replace(amount=amount), done.finish, task)
+        result: HandlerResult = yield from done.__await__()
+        return stream.result(result)
+
+
+class Telling:
+    """One attempt of a call with a response stream."""
+
+    def __init__(
+        self, desk: StreamDesk, rpc: StreamRpc, call: Call, operation: Operation, received: int
+    ) -> None:
+        self._desk = desk
+        self._rpc = rpc
+        self._call = call
+        self._operation = operation
+        self._received = received
+        self._policy = desk.policy(rpc.method)
+        self._responses = ResponseStream(call, self._policy, received)
+        self._ran = False
+        rpc.listener = self
+        if rpc.copy:
+            self._responses.leave()
+
+    def go(self) -> None:
+        """Begin."""
+        desk = self._desk
+        Task(desk.shell, self._steps(), self._served, self._handle, desk.deadline(self._rpc)).go()
+
+    def message(self, data: bytes) -> None:
+        """See ``Listener``: none is sent."""
+
+    def end(self) -> None:
+        """See ``Listener``: the request was all there is."""
+
+    def gone(self) -> None:
+        """See ``Listener``."""
+        self._responses.leave()
+
+    def _steps(self) -> _Steps:
+        store = self._desk.engine.store
+        answer = yield from admit(store, self._call, self._policy)
+        if isinstance(answer, Attempt):
+            self._ran = True
+            answer = yield from execute(store, answer)
+        return answer
+
+    def _served(self, answer: Answer | None, error: BaseException | None) -> None:
+        desk, rpc, responses = self._desk, self._rpc, self._responses
+        if answer is None:
+            desk.refuse(rpc, self._operation, self._call, error)
+            return
+        messages = answer.record.messages
+        try:
+            if self._ran:
+                answer = responses.ended(answer)
+                messages = () if responses.overflown else tuple(responses.kept)
+            else:
+                for data in ResponseStream.rest(answer.record, self._received):
+                    rpc.reply(data)
+        except RiflError as refusal:
+            desk.refuse(rpc, self._operation, self._call, refusal)
+            return
+        # One that was too long to be kept is told to this caller alone.
+        number = 0 if self._ran and responses.overflown else self._operation.call
+        told = [[int(each) for each in data.split()] for data in messages]
+        desk.answer(rpc, self._call, answer, number, told)
+
+    def _handle(self, attempt: Attempt, go_on: _GoOn, task: Task) -> None:
+        _Handler(self._work(attempt, task), go_on).go()
+
+    def _work(self, attempt: Attempt, task: Task) -> Generator[Any, Any, HandlerResult]:
+        desk, operation, responses = self._desk, self._operation, self._responses
+        world = desk.world
+        plan = world.plan(operation.call)
+        again = attempt.policy.kind is Kind.IDEMPOTENT
+        if again:
+            world.history.begin(world.loop.now, operation.call)
+        yield from desk.pause(plan.work_s)
+        if operation.behaviour == "later":
+            return responses.result(HandlerResult(_UNRECORDED))
+        version, total = 0, 0
+        acts_at = operation.call % plan.messages
+        for place in range(plan.messages):
+            if place == acts_at:
+                if operation.behaviour == "abort":
+                    return responses.result(HandlerResult(_ABORTED))
+                answer = world.accounts.apply(operation, world.loop.now)
+                if operation.behaviour == "raise":
+                    return responses.result(HandlerResult(_RAISED, raised=True))
+                version, total = (int(each) for each in answer.split())
+            if again:
+                # What may run again has to make the same messages again.
+                version, total = 0, operation.amount
+            data = b"%d %d %d" % (place, version, total)
+            if responses.add(data):
+                self._rpc.reply(data)
+            if not responses.wanted:
+                break
+            if place + 1 < plan.messages:
+                task.at(Point.HALF_MADE)
+                if plan.pace_s:
+                    yield from desk.pause(plan.pace_s)
+        task.at(Point.EFFECT)
+        return responses.result(HandlerResult(CompletionRecord(response=b"")))
+
+
+class _Rest(Handlers):
+    """Reads a known call's payload; it is no step of that call's own."""
+
+    __slots__ = ("_reading",)
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def wait(self) -> Any:
+        """Nobody blocks here."""
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Read it."""
+        return self._reading.rest()
+
+
+class _Handler:
+    """Drives a handler that waits, and tells what it returned."""
+
+    __slots__ = ("_go_on", "_steps")
+
+    def __init__(self, steps: Generator[Any, Any, HandlerResult], go_on: _GoOn) -> None:
+        self._steps = steps
+        self._go_on = go_on
+
+    def go(self) -> None:
+        """Carry on until something has to be waited for."""
+        try:
+            eventual: Eventual = self._steps.send(None)
+        except StopIteration as stop:
+            self._go_on(stop.value)
+        else:
+            eventual.callback = self.go
+
+
+def _values(response: bytes | None, messages: Any) -> list[int] | None:
+    if messages is not None:
+        return list(messages[-1][1:]) if messages else None
+    return [int(each) for each in response.split()] if response else None
