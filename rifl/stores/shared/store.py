@@ -216,7 +216,7 @@ class SharedStore(OwnTransactions):
         return self._steps(self._finish(attempt, record))
 
     def may_have_run(self, attempt: Attempt) -> bool:
-        """Whether a replica that is gone was running it, and may have had its effect.
+        """Whether a replica that is gone, or a run that was given up, may have had its effect.
 
         Every claim is in the store, so what was never claimed did not run; and an atomic
         handler whose attempt was taken over cannot commit.
