@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 
+import aiosqlite
 import pytest
 import sqlalchemy
 import sqlalchemy.ext.asyncio
@@ -121,6 +123,37 @@ def test_a_record_that_stands_undoes_the_rest(opened, place, way):
         getattr(ways, way)(place, lambda held: opened.store.record_in(attempt, FIRST, held))
     assert opened.store.committed(attempt) == OTHER
     assert effects(place) == 1
+
+
+def can_write(place):
+    """Whether nobody holds the file's lock."""
+    with contextlib.closing(sqlite3.connect(place.path, timeout=0)) as other:
+        other.execute("BEGIN IMMEDIATE")
+    return True
+
+
+def test_what_a_refused_record_raises_holds_no_lock(opened, place):
+    """The handler closes its connection, the server keeps the error: others may write (§6)."""
+    attempt = opened.begin(call(opened.client(), 1), ATOMIC)
+    Ways().cursor(place, lambda held: opened.store.record_in(attempt, FIRST, held))
+    with contextlib.closing(sqlite3.connect(place.path)) as connection:
+        connection.execute(INSERT)
+        with pytest.raises(StaleRpc) as kept:
+            opened.store.record_in(attempt, FIRST, connection)
+    assert can_write(place)
+    assert kept.value.__traceback__ is not None
+
+
+async def test_so_it_is_with_aiosqlite(opened, place):
+    """The same for a coroutine (§6)."""
+    attempt = opened.begin(call(opened.client(), 1), ATOMIC)
+    Ways().cursor(place, lambda held: opened.store.record_in(attempt, FIRST, held))
+    async with aiosqlite.connect(place.path) as connection:
+        await connection.execute(INSERT)
+        with pytest.raises(StaleRpc) as kept:
+            await opened.store.record_in_async(attempt, FIRST, connection)
+    assert can_write(place)
+    assert kept.value.__traceback__ is not None
 
 
 def test_another_database_or_autocommit_is_refused(opened, place, tmp_path):

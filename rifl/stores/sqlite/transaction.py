@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -50,11 +51,13 @@ def write_record(connection: sqlite3.Connection, row: Row) -> None:
     statement = next(statements)
     while True:
         try:
-            cursor = connection.cursor()
-            # The handler's factories make of rows what they like.
-            cursor.row_factory = None
-            cursor.execute(*statement)
-            found = cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
+            # Closed before an error leaves: what that holds keeps the locks of a connection
+            # that the handler closes.
+            with contextlib.closing(connection.cursor()) as cursor:
+                # The handler's factories make of rows what they like.
+                cursor.row_factory = None
+                cursor.execute(*statement)
+                found = cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
             statement = statements.send(found)
         except StopIteration:
             return
@@ -82,9 +85,12 @@ async def write_record_async(connection: Any, row: Row) -> None:
     while True:
         try:
             cursor = await connection.cursor()
-            cursor.row_factory = None
-            await cursor.execute(*statement)
-            found = await cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
+            try:
+                cursor.row_factory = None
+                await cursor.execute(*statement)
+                found = await cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
+            finally:
+                await cursor.close()
             statement = statements.send(found)
         except StopIteration:
             return
