@@ -16,6 +16,7 @@ from rifl.core.identity import MAX_SEQ
 from rifl.core.policy import Kind
 from rifl.stores.postgres.address import Durability, PostgresAddress
 from rifl.stores.postgres.connections import Greeting, NoAnswer, Pools
+from rifl.stores.postgres.statements import Statement
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import (
     Abandon,
@@ -40,7 +41,7 @@ _LAST_RETRY_S = 1.0
 _POLL_S = 0.5
 # Each round has to be answered within the time of one statement.
 _IN_PIPELINE = 100
-_Statement = tuple[bytes, tuple[Any, ...]]
+_Packed = tuple[bytes | Statement, tuple[Any, ...]]
 
 
 class PostgresBackend:
@@ -63,8 +64,8 @@ class PostgresBackend:
         self._owner = ""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
-        self._claim = _statement(address.schema, "claim_2", _CLAIM_TYPES)
-        self._finish = _statement(address.schema, "finish_1", _FINISH_TYPES)
+        self._claim = Statement(address.schema, "claim_2", _CLAIM_TYPES, _CLAIM_RESULTS)
+        self._finish = Statement(address.schema, "finish_1", _FINISH_TYPES, "text bytea")
         self._expire = _statement(address.schema, "expire_1", "text bytea int8")
         self._take_back = _statement(address.schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
         self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES, f"*, {_NOW}")
@@ -175,7 +176,7 @@ class PostgresBackend:
 
     # -- statements ---------------------------------------------------------------------
 
-    def rows(self, statement: bytes, arguments: tuple[Any, ...]) -> list[Any]:
+    def rows(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> list[Any]:
         """Carry out one statement, blocking; raises ``BackendError``.
 
         It is repeated if the connection was lost: repeating must be harmless.
@@ -196,31 +197,42 @@ class PostgresBackend:
     def _fetch(
         self,
         pool: psycopg_pool.ConnectionPool[Any],
-        statement: bytes,
+        statement: bytes | Statement,
         arguments: tuple[Any, ...],
     ) -> list[Any]:
-        with pool.connection() as connection:
+        # As pool.connection() does, but for the end of a transaction: there is none.
+        connection = pool.getconn()
+        try:
             self._check()
-            try:
-                return connection.execute(statement, arguments, binary=True).fetchall()  # type: ignore[no-any-return]
-            except NoAnswer:
-                connection.close()
-                raise
+            if isinstance(statement, Statement):
+                found: list[Any] = connection.wait(statement.asking(connection, arguments))
+                return found
+            return connection.execute(statement, arguments, binary=True).fetchall()  # type: ignore[no-any-return]
+        except NoAnswer:
+            connection.close()
+            raise
+        finally:
+            pool.putconn(connection)
 
     async def _fetch_async(
         self,
         pool: psycopg_pool.AsyncConnectionPool[Any],
-        statement: bytes,
+        statement: bytes | Statement,
         arguments: tuple[Any, ...],
     ) -> list[Any]:
-        async with pool.connection() as connection:
+        connection = await pool.getconn()
+        try:
             self._check()
-            try:
-                cursor = await connection.execute(statement, arguments, binary=True)
-                return await cursor.fetchall()  # type: ignore[no-any-return]
-            except NoAnswer:
-                await connection.close()
-                raise
+            if isinstance(statement, Statement):
+                found: list[Any] = await connection.wait(statement.asking(connection, arguments))
+                return found
+            cursor = await connection.execute(statement, arguments, binary=True)
+            return await cursor.fetchall()  # type: ignore[no-any-return]
+        except NoAnswer:
+            await connection.close()
+            raise
+        finally:
+            await pool.putconn(connection)
 
     def _check(self) -> None:
         if self._stopped:
@@ -228,7 +240,7 @@ class PostgresBackend:
 
     # -- requests -----------------------------------------------------------------------
 
-    def _pack(self, request: Any) -> _Statement:
+    def _pack(self, request: Any) -> _Packed:
         if isinstance(request, Claim):
             return self._claim, (self.store_id, *_claim_arguments(request))
         if isinstance(request, Finish | Abandon | Look):
@@ -342,6 +354,7 @@ _CLAIM_TYPES = (
     "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
     "text bytea float8 float8"
 )
+_CLAIM_RESULTS = "text text text text bytea bool"
 _FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
 _BEAT_TYPES = "text text int8 bool text[] int8[]"
 _ENDS = {Finish: "finish", Abandon: "abandon", Look: "look"}
@@ -375,7 +388,7 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
 
 def _fetch_all(
     pool: psycopg_pool.ConnectionPool[Any],
-    packed: list[_Statement],
+    packed: list[_Packed],
     check: Callable[[], None],
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
@@ -386,7 +399,8 @@ def _fetch_all(
                 with connection.pipeline() as pipeline:
                     cursors = []
                     for statement, arguments in packed[at : at + _IN_PIPELINE]:
-                        cursors.append(connection.execute(statement, arguments, binary=True))
+                        text = _text(statement)
+                        cursors.append(connection.execute(text, arguments, binary=True))
                         # The end of its transaction.
                         pipeline.sync()
                     found += [cursor.fetchall() for cursor in cursors]
@@ -398,7 +412,7 @@ def _fetch_all(
 
 async def _fetch_all_async(
     pool: psycopg_pool.AsyncConnectionPool[Any],
-    packed: list[_Statement],
+    packed: list[_Packed],
     check: Callable[[], None],
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
@@ -409,13 +423,18 @@ async def _fetch_all_async(
                 async with connection.pipeline() as pipeline:
                     cursors = []
                     for statement, arguments in packed[at : at + _IN_PIPELINE]:
-                        cursors.append(await connection.execute(statement, arguments, binary=True))
+                        text = _text(statement)
+                        cursors.append(await connection.execute(text, arguments, binary=True))
                         await pipeline.sync()
                     found += [await cursor.fetchall() for cursor in cursors]
         except NoAnswer:
             await connection.close()
             raise
     return found
+
+
+def _text(statement: bytes | Statement) -> bytes:
+    return statement.text if isinstance(statement, Statement) else statement
 
 
 def _was_lost(error: psycopg.OperationalError) -> bool:

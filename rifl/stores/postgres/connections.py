@@ -31,6 +31,8 @@ class NoAnswer(psycopg.OperationalError):
 
 class _Connection(psycopg.Connection[TupleRow]):
     limit_s = math.inf
+    # Names of the statements that it knows (``Statement``).
+    prepared: set[bytes]
 
     def wait(self, gen: _Gen, *arguments: Any, **options: Any) -> Any:
         return super().wait(_limited(gen, self.limit_s), *arguments, **options)
@@ -38,6 +40,7 @@ class _Connection(psycopg.Connection[TupleRow]):
 
 class _AsyncConnection(psycopg.AsyncConnection[TupleRow]):
     limit_s = math.inf
+    prepared: set[bytes]
 
     async def wait(self, gen: _Gen, *arguments: Any, **options: Any) -> Any:
         return await super().wait(_limited(gen, self.limit_s), *arguments, **options)
@@ -164,7 +167,7 @@ class Pools:
         }
 
     def _configure(self, connection: Any) -> None:
-        connection.limit_s = self._address.timeout_s + _GRACE_S
+        connection.limit_s, connection.prepared = self._address.timeout_s + _GRACE_S, set()
         connection.execute(self._setup)
         if self.greeting is not None:
             with contextlib.suppress(psycopg.ProgrammingError):
@@ -172,7 +175,7 @@ class Pools:
                 self.greeting.judge(found.fetchall())
 
     async def _configure_async(self, connection: Any) -> None:
-        connection.limit_s = self._address.timeout_s + _GRACE_S
+        connection.limit_s, connection.prepared = self._address.timeout_s + _GRACE_S, set()
         await connection.execute(self._setup)
         if self.greeting is not None:
             with contextlib.suppress(psycopg.ProgrammingError):

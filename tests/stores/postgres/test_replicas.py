@@ -181,7 +181,8 @@ def test_a_claim_that_has_begun_is_waited_for_by_who_takes_it_back(replicas, sha
     claim = Claim(arriving, Kind.IDEMPOTENT, attempt.token, one.store.owner, False, 8, 8, 8)
     backend = one.store._postgres
     with shared_server.connect() as slow:
-        row = slow.execute(*backend._pack(claim)).fetchone()
+        statement, arguments = backend._pack(claim)
+        row = slow.execute(statement.text, arguments).fetchone()
         assert row[0] == "new"
         thread = threading.Thread(target=backend.ask, args=(TakeBack(arriving, attempt.token),))
         thread.start()

@@ -306,7 +306,7 @@ def test_only_a_plain_calls_claim_waits_for_the_disk(replicas, shared_server, po
     wanted = Claim(call(one.client(), 1), policy.kind, b"t", one.store.owner, False, 8, 9, 999)
     statement, arguments = one.store._postgres._pack(wanted)
     with shared_server.connect() as connection:
-        assert connection.execute(statement, arguments, binary=True).fetchone()[0] == "new"
+        assert connection.execute(statement.text, arguments, binary=True).fetchone()[0] == "new"
         assert connection.execute("SHOW synchronous_commit").fetchone()[0] == waits
         connection.rollback()
 
