@@ -9,12 +9,13 @@ from typing import Any
 import psycopg
 from psycopg import generators
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
-from psycopg.rows import tuple_row
 
 from rifl.stores.errors import WrongDatabase
 from rifl.stores.postgres.backend import PostgresBackend
+from rifl.stores.postgres.statements import parameters
 from rifl.stores.postgres.transaction import (
     NOT_OURS,
+    TYPES,
     arguments_of,
     elsewhere,
     judge,
@@ -36,7 +37,7 @@ _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _REFUSED = "RIFL1"
 # A larger record is sent on its own, in binary.
 _IN_TEXT = 16 * 1024
-_COMMIT = b"COMMIT"
+_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 # Connections whose transaction began here. What ends it elsewhere, psycopg refuses.
 _OURS: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -80,15 +81,12 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Finish) ->
         return False
     _check_open(connection)
     _let_go(connection)
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        try:
-            for statement, arguments in _committing(backend, finish):
-                # Never prepared: some are two in one.
-                cursor.execute(statement, arguments, prepare=False)
-        except psycopg.Error as error:
-            _refuse(error, backend, finish)
-            raise
-        _check_committed(cursor)
+    try:
+        with connection.lock:
+            connection.wait(_committing(connection, backend, finish))
+    except psycopg.Error as error:
+        _refuse(error, backend, finish)
+        raise
     return True
 
 
@@ -99,14 +97,12 @@ async def commit_record_async(transaction: Any, backend: PostgresBackend, finish
         return False
     _check_open(connection)
     _let_go(connection)
-    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        try:
-            for statement, arguments in _committing(backend, finish):
-                await cursor.execute(statement, arguments, prepare=False)
-        except psycopg.Error as error:
-            _refuse(error, backend, finish)
-            raise
-        _check_committed(cursor)
+    try:
+        async with connection.lock:
+            await connection.wait(_committing(connection, backend, finish))
+    except psycopg.Error as error:
+        _refuse(error, backend, finish)
+        raise
     return True
 
 
@@ -158,15 +154,13 @@ def _beginning(connection: _Any) -> Generator[Any, Any, None]:
     if connection.deferrable is not None:
         parts.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
     connection.pgconn.send_query(" ".join(parts).encode())
-    result = (yield from generators.execute(connection.pgconn))[-1]
-    if result.status != ExecStatus.COMMAND_OK:
-        raise psycopg.errors.error_from_result(result)
+    yield from _answered(connection)
 
 
 def _committing(
-    backend: PostgresBackend, finish: Finish
-) -> list[tuple[bytes, tuple[Any, ...] | None]]:
-    """Return the statements that record and commit: as a rule a single message.
+    connection: _Any, backend: PostgresBackend, finish: Finish
+) -> Generator[Any, Any, None]:
+    """Record and commit: as a rule by a single message.
 
     All in one text, since what has no parameters goes by the simple protocol: there an
     error ends the message, and what follows is not done.
@@ -174,11 +168,26 @@ def _committing(
     arguments = arguments_of(backend, finish)
     function = f"SELECT {backend.schema}.record_or_fail_1"
     if len(finish.record) > _IN_TEXT:
-        text = f"{function}({placeholders(lambda _: '%s')})"
-        return [(text.encode(), arguments), (_COMMIT, None)]
-    # Their types are the function's: to cast each would cost more than it does to read them.
-    literals = ", ".join(map(_literal, arguments))
-    return [(f"{function}({literals}); COMMIT".encode(), None)]
+        called = f"{function}({placeholders(lambda at: f'${at}')})".encode()
+        connection.pgconn.send_query_params(called, *parameters(TYPES, arguments))
+        yield from _answered(connection)
+        connection.pgconn.send_query(b"COMMIT")
+    else:
+        # Their types are the function's: to cast each costs more than it does to read them.
+        literals = ", ".join(map(_literal, arguments))
+        connection.pgconn.send_query(f"{function}({literals}); COMMIT".encode())
+    committed = yield from _answered(connection)
+    # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
+    if committed != b"COMMIT":
+        raise psycopg.InternalError(f"COMMIT was answered with {committed!r}")
+
+
+def _answered(connection: _Any) -> Generator[Any, Any, bytes | None]:
+    """Return what the last command of a message was answered; raises what one failed with."""
+    for result in (yield from generators.execute(connection.pgconn)):
+        if result.status not in _DONE:
+            raise psycopg.errors.error_from_result(result)
+    return result.command_status
 
 
 def _literal(value: str | bytes | int) -> str:
@@ -189,14 +198,6 @@ def _literal(value: str | bytes | int) -> str:
     if isinstance(value, bytes):
         return f"E'\\\\x{value.hex()}'"
     return f"'{value}'"
-
-
-def _check_committed(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
-    while cursor.nextset():
-        pass
-    # To a COMMIT of what has failed the answer is ROLLBACK, which is no error.
-    if cursor.statusmessage != "COMMIT":
-        raise psycopg.InternalError(f"COMMIT was answered with {cursor.statusmessage}")
 
 
 def _check_idle(connection: _Any) -> None:

@@ -6,14 +6,14 @@ of twenty parameters, on counting what to prepare, on ending a transaction there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import generators
 from psycopg.pq import ExecStatus
 
-__all__ = ["Statement"]
+__all__ = ["Statement", "parameters"]
 
 _TEXT, _BINARY = 0, 1
 _BINARY_RESULT = 1
@@ -35,13 +35,26 @@ _RESULTS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
+def parameters(
+    types: Sequence[str], values: Sequence[Any]
+) -> tuple[list[bytes | None], None, list[int]]:
+    """Return values of these types as libpq's ``PQsendQueryParams`` takes them."""
+    kinds = [_PARAMETERS[name] for name in types]
+    encoded = [
+        None if value is None else encode(value)
+        for (_, encode), value in zip(kinds, values, strict=True)
+    ]
+    # The types are the statement's own.
+    return encoded, None, [form for form, _ in kinds]
+
+
 class Statement:
     """A call of one of our functions, with parameters and results of these types.
 
     ``text``: the same as psycopg takes it. Safe in any thread.
     """
 
-    __slots__ = ("_encoders", "_formats", "_name", "_query", "_results", "text")
+    __slots__ = ("_name", "_query", "_results", "_types", "text")
 
     def __init__(self, schema: str, function: str, types: str, results: str) -> None:
         names = types.split()
@@ -50,7 +63,7 @@ class Statement:
         numbered = ", ".join(f"${at}::{name}" for at, name in enumerate(names, 1))
         self._query = f"{called}({numbered})".encode()
         self._name = f"rifl_{function}".encode()
-        self._formats, self._encoders = zip(*(_PARAMETERS[name] for name in names), strict=True)
+        self._types = names
         self._results = [_RESULTS[name] for name in results.split()]
 
     def asking(self, connection: Any, arguments: tuple[Any, ...]) -> Generator[Any, Any, list[Any]]:
@@ -64,11 +77,8 @@ class Statement:
             pgconn.send_prepare(self._name, self._query)
             _good((yield from generators.execute(pgconn)), ExecStatus.COMMAND_OK)
             connection.prepared.add(self._name)
-        values = [
-            None if value is None else encode(value)
-            for encode, value in zip(self._encoders, arguments, strict=True)
-        ]
-        pgconn.send_query_prepared(self._name, values, self._formats, _BINARY_RESULT)
+        values, _, formats = parameters(self._types, arguments)
+        pgconn.send_query_prepared(self._name, values, formats, _BINARY_RESULT)
         result = _good((yield from generators.execute(pgconn)), ExecStatus.TUPLES_OK)
         return [self._row(result, at) for at in range(result.ntuples)]
 
