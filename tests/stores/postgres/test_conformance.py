@@ -38,3 +38,8 @@ class TestPostgres(shared.TestRedis):
     @pytest.fixture(autouse=True)
     def _shared(self, monkeypatch):
         monkeypatch.setattr(conformance, "Opened", PostgresOpened)
+
+    @pytest.fixture
+    def url(self, shared_server, schema):
+        """Return the URL of a store of its own, in whose time a slow disk syncs a batch."""
+        return shared_server.url(schema=schema, beat_s=0.1, dead_after_s=5)
