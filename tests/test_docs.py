@@ -19,7 +19,7 @@ from rifl.cli import ExitCode
 from rifl.core import errors
 from rifl.core.policy import MethodPolicy
 from rifl.metrics import PrometheusObserver
-from rifl.spark import call
+from rifl.spark.enrichment import call
 from rifl.stores.postgres import address as postgres_address
 from rifl.stores.redis import address as redis_address
 from rifl.testing import Fault

@@ -14,6 +14,8 @@ reads a store. See docs/spark.md.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from rifl.spark.errors import DeliveryError, IdentityError, PlanError, RowError, SparkError
@@ -35,10 +37,12 @@ __all__ = [
 def register(spark: Any) -> None:
     """Make the formats ``rifl`` and ``rifl-records`` known to a Spark session.
 
-    Again is harmless. Executors need rifl installed.
+    Again is harmless. Executors need rifl installed. Raises ``ImportError`` without the
+    extra.
     """
-    from rifl.spark.records import RecordsDataSource
-    from rifl.spark.sink import RiflDataSource
+    with _extra():
+        from rifl.spark.records import RecordsDataSource
+        from rifl.spark.sink import RiflDataSource
 
     spark.dataSource.register(RiflDataSource)
     spark.dataSource.register(RecordsDataSource)
@@ -46,6 +50,16 @@ def register(spark: Any) -> None:
 
 def call(df: Any, **arguments: Any) -> Any:
     """Return the frame with a service's replies; see ``rifl.spark.enrichment.call``."""
-    from rifl.spark.enrichment import call as enriched
+    with _extra():
+        from rifl.spark.enrichment import call as enriched
 
     return enriched(df, **arguments)
+
+
+@contextlib.contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        text = f"rifl.spark needs the extra: pip install 'rifl[spark]' ({error})"
+        raise ImportError(text) from error
