@@ -188,6 +188,7 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.WITNESS_CRASH,), (Point.HOLDING, Point.IDLE)),
     "spark": _on_the_way(Point.SESSION, Point.SESSION_ANSWER)
     | _OF_DURABLE_BATCHES
+    | _OF_STREAMS
     | _cells((Fault.CRASH, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
 }

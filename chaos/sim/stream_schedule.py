@@ -24,7 +24,7 @@ _CALLS_SHARE = 0.2
 _RUN_AGAIN = 0.7
 # And in which several lose a message each, at one time.
 _RETRIED_AT_ONCE = 0.8
-_KINDS = ("memory", "sqlite", "replicas")
+_KINDS = ("memory", "sqlite", "replicas", "spark")
 # So many calls are enough: a stream costs more than another call.
 _ENOUGH = 200
 _STREAMS_OF = {
@@ -45,20 +45,25 @@ def add_streams(
     dice = Random(f"{kind} {seed} streams")  # noqa: S311 - repeatable, not secret
     if dice.random() >= _SHARE:
         return calls, faults
-    made = []
+    made: list[PlannedCall] = []
+    # A row that several tasks send is the same call for all of them.
+    chosen: dict[int, PlannedCall] = {
+        call.number: call for call in calls if call.batch or call.plain
+    }
     for call in calls[:_ENOUGH]:
-        methods = _STREAMS_OF.get(call.method)
-        if methods is None or call.batch or call.plain or dice.random() >= _CALLS_SHARE:
-            made.append(call)
-        else:
-            made.append(_as_stream(call, dice.choice(methods), dice))
+        if call.number not in chosen:
+            methods = _STREAMS_OF.get(call.method, ())
+            stream = methods and dice.random() < _CALLS_SHARE
+            chosen[call.number] = _as_stream(call, dice.choice(methods), dice) if stream else call
+        first = chosen[call.number]
+        made.append(replace(first, client=call.client, at=call.at) if first.messages else call)
     aimed = [_aimed(point, dice, setting, active_s) for point in (Point.HALF_READ, Point.HALF_MADE)]
     # What is half read breaks off, and its server goes on.
     broken = _aimed(Point.HALF_READ, dice, setting, active_s)
     aimed.append(replace(broken, fault=Fault.RESET, target=ALL))
-    if kind != "memory" and dice.random() < _RUN_AGAIN:
+    if kind in ("sqlite", "replicas") and dice.random() < _RUN_AGAIN:
         aimed += _run_again(made, dice)
-    if dice.random() < _RETRIED_AT_ONCE:
+    if kind != "spark" and dice.random() < _RETRIED_AT_ONCE:
         aimed += _retried_at_once(made, dice, setting)
     return tuple(made), tuple(sorted((*faults, *aimed), key=lambda fault: fault.at))
 
