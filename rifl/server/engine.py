@@ -167,7 +167,9 @@ class Engine:
             # Its values are unique within the method only.
             key, scope = field_key(message, field), method
         else:
-            raise BadHeader(f"{method} takes calls with an identity only")
+            raise BadHeader(
+                f"{method} takes calls with an identity only: by rifl.connect, or a key"
+            )
         try:
             peer = peer_of(context, self._peer_property)
         except LeaseError as error:

@@ -71,7 +71,7 @@ class _Wrapping:
 
 
 def _needs_identity(method: str) -> BadHeader:
-    return BadHeader(f"{method} takes calls with an identity only")
+    return BadHeader(f"{method} takes calls with an identity only: by rifl.connect, or a key")
 
 
 def _bidirectional(method: str) -> NotDeduplicated:
