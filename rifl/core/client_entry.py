@@ -32,7 +32,9 @@ class Attempt:
     known to have committed; None says nothing. ``shared``: what tells how a
     transaction ended that it shared with other calls, None if there was none. ``ran``:
     this run, or one before it, may have had an effect that no record tells of: given
-    up, the call runs again, and is never resolved as not executed.
+    up, the call runs again, and is never resolved as not executed. ``sharing``: a block
+    of a shared transaction was asked for and has not ended. ``sealed``: the handler has
+    ended, and what a thread of its still records must not be committed.
     """
 
     ended = False
@@ -41,6 +43,8 @@ class Attempt:
     recorded: CompletionRecord | None = None
     committed: CompletionRecord | None = None
     shared: Later | None = None
+    sharing = False
+    sealed = False
     ran = False
     waiters: Sequence[Callable[[], None]] = ()
 

@@ -25,6 +25,7 @@ from rifl.stores import WrongDatabase
 from rifl.stores.sqlite import lent, sharing
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
+from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, OTHER
 from tests.stores.shared_calls import ATOMIC, INSERT, Calls, Place, failing
 
@@ -115,6 +116,26 @@ def test_an_own_record_within_a_turn_is_refused(calls: Calls, place: Place) -> N
         calls.store.record_in(attempt, FIRST, connection)
     assert calls.end(attempt) == FIRST
     assert place.effects() == ["x"]
+
+
+def test_a_call_has_one_block_at_a_time(
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
+) -> None:
+    """Also while a thread of its waits for one: of two, one would be lost sight of (§6)."""
+    holder, attempt = calls.begin(), calls.begin()
+    with own(place) as mine, calls.enter(holder) as connection:
+        waits = pool.submit(calls.act, attempt)
+        until(calls.waiting, "its thread waits for a turn")
+        for begin in (
+            lambda: calls.enter(attempt).__enter__(),
+            lambda: calls.store.record_in(attempt, FIRST, mine),
+        ):
+            with pytest.raises(WrongDatabase, match="waits"):
+                begin()
+        calls.store.record_in(holder, FIRST, connection)
+    waits.result()
+    assert calls.end(attempt) == FIRST
+    assert place.effects() == [attempt.number]
 
 
 # -- a record that stands --------------------------------------------------------------------
@@ -243,6 +264,28 @@ def test_a_thread_that_outlives_its_handler_loses_its_turn(
     assert seen == [sqlite3.ProgrammingError]
     assert calls.end(other) == FIRST
     assert place.effects() == ["other"]
+
+
+def test_what_a_thread_begins_later_than_its_handler_ends_is_refused(
+    calls: Calls, place: Place, pool: ThreadPoolExecutor
+) -> None:
+    """Its turn comes, or it records in its own transaction: the caller may be told already (§4)."""
+    holder, late, later = calls.begin(), calls.begin(), calls.begin()
+    with calls.enter(holder) as connection:
+        waits = pool.submit(calls.act, late)
+        until(calls.waiting, "it waits for its turn")
+        assert calls.store.committed(late) is None
+        calls.store.record_in(holder, FIRST, connection)
+    with pytest.raises(StaleRpc, match="ended before its block"):
+        waits.result()
+    assert calls.store.committed(later) is None
+    with own(place) as mine, mine:
+        mine.execute(INSERT, ("own",))
+        with pytest.raises(StaleRpc, match="has ended"):
+            calls.store.record_in(later, FIRST, mine)
+        mine.rollback()
+    calls.act(calls.begin(), "next")
+    assert place.effects() == ["next"]
 
 
 def test_a_commit_that_fails_while_its_failure_is_told_is_not_taken_for_done(

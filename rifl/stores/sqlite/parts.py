@@ -16,7 +16,7 @@ from rifl.stores.sqlite.lent import LentConnection
 from rifl.stores.sqlite.sharing import SharedTransactions, Turn
 from rifl.stores.sqlite.turns import LONGEST_WAIT_S, Next
 
-__all__ = ["AioSharedTransaction", "SharedTransaction", "check_no_turn"]
+__all__ = ["AioSharedTransaction", "SharedTransaction", "check_no_block"]
 
 
 class _Part:
@@ -31,14 +31,23 @@ class _Part:
         self._turn: Turn
 
     def _begin(self) -> None:
-        check_no_turn(self._attempt)
-        if self._attempt.recorded is not None:
+        attempt = self._attempt
+        with self._of.blocks:
+            check_no_block(attempt)
+            attempt.sharing = True
+        if attempt.recorded is not None:
+            attempt.sharing = False
             # Of a transaction that may be committed: what becomes of this one must not be
             # all that is known of the call.
             raise StaleRpc("the call has put its record into a transaction already")
 
     def _entered(self, run: Callable[..., Any]) -> LentConnection:
-        self._turn = self._attempt.shared = self._of.enter(self._attempt, run)
+        attempt = self._attempt
+        self._turn = attempt.shared = self._of.enter(attempt, run)
+        # Looked at after that, as ``shared`` is by who sealed it: one of both sees the other.
+        if attempt.sealed:
+            self._turn.cut_off()
+            raise StaleRpc("the call ended before its block began")
         return self._turn.connection
 
     def _late(self) -> StoreUnavailable:
@@ -51,11 +60,17 @@ class _Part:
         self._attempt.shared = Pending()
         self._attempt.shared.fail(error)
 
+    def _not_entered(self, error: BaseException) -> None:
+        self._attempt.sharing = False
+        if isinstance(error, StoreUnavailable):
+            self._refused(error)
+
     def _leaves_none(self) -> bool:
         """Whether its handler left no record, as the call has to have one."""
         return self._turn.record is None
 
     def _left(self, after: Next | None, exc: BaseException | None) -> None:
+        self._attempt.sharing = False
         if after is None and exc is None:
             raise StaleRpc("the call ended before its block did, which was undone")
 
@@ -95,8 +110,8 @@ class SharedTransaction(_Part):
             if not of.is_open:
                 of.open()
             return self._entered(_at_once)
-        except StoreUnavailable as error:
-            self._refused(error)
+        except BaseException as error:
+            self._not_entered(error)
             raise
 
     def __exit__(
@@ -155,8 +170,8 @@ class AioSharedTransaction(_Part):
                     opening.add_done_callback(self._unwanted)
                     raise
             return self._entered(of.in_background)
-        except StoreUnavailable as error:
-            self._refused(error)
+        except BaseException as error:
+            self._not_entered(error)
             raise
 
     def _unwanted(self, opened: Any) -> None:
@@ -194,7 +209,7 @@ def _at_once(work: Callable[..., Any], *arguments: Any) -> None:
     work(*arguments)
 
 
-def check_no_turn(attempt: Attempt) -> None:
-    """Raise ``WrongDatabase`` while the call has its turn: nothing else of it can be written."""
-    if isinstance(attempt.shared, Turn) and attempt.shared.connection.in_transaction:
-        raise WrongDatabase("the call has its turn in the shared transaction: record in that")
+def check_no_block(attempt: Attempt) -> None:
+    """Raise ``WrongDatabase`` while the call has a block: of two, one would be lost sight of."""
+    if attempt.sharing:
+        raise WrongDatabase("the call has its turn in the shared transaction, or waits for it")

@@ -58,6 +58,8 @@ class SharedTransactions:
         self._stop = stop
         self._read = read
         self._lock = threading.Lock()
+        # Held while a call's block is begun: one at a time.
+        self.blocks = threading.Lock()
         self._turns = Turns()
         self._connection: sqlite3.Connection | None = None
         self._ours: Callable[[bool], None] = _nothing

@@ -36,7 +36,7 @@ from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.lent import LentConnection, lent_by
 from rifl.stores.sqlite.medium import FILES, Medium
-from rifl.stores.sqlite.parts import AioSharedTransaction, SharedTransaction, check_no_turn
+from rifl.stores.sqlite.parts import AioSharedTransaction, SharedTransaction, check_no_block
 from rifl.stores.sqlite.schema import opening_error
 from rifl.stores.sqlite.sharing import SharedTransactions, Turn
 from rifl.stores.sqlite.transaction import Row, write_record, write_record_async, write_row
@@ -188,6 +188,7 @@ class SqliteStore(GroupCommits):
 
         One that was shared tells by itself.
         """
+        attempt.sealed = True
         if attempt.committed is not None:
             return attempt.committed
         if attempt.shared is not None:
@@ -294,7 +295,7 @@ class SqliteStore(GroupCommits):
         if (lent := lent_by(transaction)) is not None:
             self._record_in_turn(attempt, record, lent)
             return
-        check_no_turn(attempt)
+        check_no_block(attempt)
         connection = _plain(driver_connection(transaction))
         if not isinstance(connection, sqlite3.Connection):
             raise WrongDatabase(
@@ -306,6 +307,7 @@ class SqliteStore(GroupCommits):
         # became of one it shared before.
         attempt.recorded, attempt.shared = record, None
         write_record(connection, row)
+        _check_not_sealed(attempt)
 
     async def record_in_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
@@ -314,7 +316,7 @@ class SqliteStore(GroupCommits):
         if (lent := lent_by(transaction)) is not None:
             self._record_in_turn(attempt, record, lent)
             return
-        check_no_turn(attempt)
+        check_no_block(attempt)
         connection = _plain(await driver_connection_async(transaction))
         if isinstance(connection, sqlite3.Connection):
             self.record_in(attempt, record, connection)
@@ -324,6 +326,7 @@ class SqliteStore(GroupCommits):
         row = self._row(attempt, record)
         attempt.recorded, attempt.shared = record, None
         await write_record_async(connection, row)
+        _check_not_sealed(attempt)
 
     def share(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:
         """Return the call's turn in the transaction that calls of its database share."""
@@ -492,12 +495,18 @@ class SqliteStore(GroupCommits):
         if not isinstance(turn, Turn) or turn.connection is not transaction:
             raise WrongDatabase("the connection is lent to another call")
         row = self._row(attempt, record)
-        try:
-            transaction.within(lambda connection: write_row(connection, row))
-        except StaleRpc:
-            turn.met = True
-            raise
-        turn.record = attempt.recorded = record
+
+        def write(connection: sqlite3.Connection) -> None:
+            try:
+                write_row(connection, row)
+            except StaleRpc:
+                turn.met = True
+                raise
+            _check_not_sealed(attempt)
+            turn.record = attempt.recorded = record
+
+        # All of it: nobody else ends the turn in between.
+        transaction.within(write)
 
     def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
         """Return the row of an attempt that may still be recorded, else raise."""
@@ -593,6 +602,16 @@ def _plain(transaction: Any) -> Any:
     if isinstance(transaction, sqlite3.Cursor):
         return transaction.connection
     return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
+
+
+def _check_not_sealed(attempt: Attempt) -> None:
+    """Raise ``StaleRpc`` where the handler has ended.
+
+    To be asked with the file's lock, which the row that was written has taken: whoever
+    looks what the handler left seals the attempt first, then writes to the file, then reads.
+    """
+    if attempt.sealed:
+        raise StaleRpc(f"the handler of {attempt.call.rpc_id} has ended")
 
 
 def _doubtful(error: Exception) -> RecordPending:
