@@ -143,6 +143,11 @@ def test_every_page_and_example_is_linked() -> None:
 
 @pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each relative link names a file that is there."""
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    """Each relative link names a file that is there, and a heading in it."""
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)", page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings]
+            assert anchor in anchors, f"{target}#{anchor}"
