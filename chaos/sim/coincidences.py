@@ -101,6 +101,92 @@ def _overtaken_call(random: Random, schedule: Schedule, active_s: float) -> Sche
     return _changed(schedule, calls, [slow])
 
 
+def _expired_and_back(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have a server die when it has told clients that they are over, and copies come later.
+
+    What was sent to it meanwhile arrives when their leases are over; what a slow disk has not
+    got by then is not known any more.
+    """
+    begins, lasts_s = 0.5 + random.random() * active_s * 0.6, 2.1
+    until = begins + lasts_s
+    calls = {
+        at: replace(call, deadline_s=None)
+        for at, call in enumerate(schedule.calls)
+        if begins <= call.at < until and not (call.batch or call.plain)
+    }
+    faults = [
+        PlannedFault(begins, Fault.PARTITION_TO, lasts_s, 0, 0.1),
+        PlannedFault(begins, Fault.DUPLICATE, lasts_s, 0, 0.9),
+        PlannedFault(begins, Fault.SLOW_DISK, lasts_s + 1.0, 0, 3.0),
+        PlannedFault(begins, Fault.CRASH, 0.005, 0, 0.5, Point.EXPIRED),
+    ]
+    setting = replace(
+        schedule.setting,
+        term_s=2.0,
+        max_elapsed_s=20.0,
+        attempt_timeout_s=None,
+        hedge_after_s=None,
+    )
+    changed = _changed(schedule, calls, faults, (begins - 1.0, until + 1.0))
+    return replace(changed, setting=setting)
+
+
+def _acknowledged_while_it_runs(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have a caller give a call up before it is answered, and say so, and the server die then.
+
+    Copies of it come when the server is back. Nobody else calls until then.
+    """
+    found = _some_add(random, schedule, lambda call: call.at < active_s * 0.7)
+    if found is None:
+        return schedule
+    at, call = found
+    later = _some_add(random, schedule, lambda other: other.at > call.at)
+    if later is None:
+        return schedule
+    after = call.at + 2.5
+    calls = {
+        place: replace(other, at=after + 0.5 * random.random())
+        for place, other in enumerate(schedule.calls)
+        if call.at <= other.at < after
+    }
+    calls[at] = replace(
+        call,
+        method="/sim.Accounts/Read",
+        op="read",
+        behaviour="read",
+        work_s=1.6,
+        deadline_s=0.05,
+        resolves=False,
+    )
+    calls[later[0]] = replace(
+        call, number=later[1].number, at=call.at + 1.3, work_s=1.0, deadline_s=None
+    )
+    faults = [PlannedFault(call.at - 0.001, Fault.DUPLICATE, 0.01, 0, 0.9) for _ in range(4)]
+    faults.append(PlannedFault(call.at + 1.4, Fault.CRASH, 0.1, 0, 0.5, Point.ANSWERED))
+    setting = replace(schedule.setting, unresolved_s=1.0, attempt_timeout_s=None)
+    changed = _changed(schedule, calls, faults, (call.at - 0.5, after))
+    return replace(changed, setting=setting)
+
+
+def _claim_that_is_lost(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have a store answer one of two arrivals of a call, and their caller not wait for more."""
+    begins = 0.5 + random.random() * active_s * 0.8
+    calls = {
+        at: replace(call, work_s=1.0, deadline_s=0.9)
+        for at, call in enumerate(schedule.calls)
+        if begins <= call.at < begins + 0.5 and not (call.batch or call.plain)
+    }
+    faults = [
+        PlannedFault(begins, Fault.DUPLICATE, 0.5, index, 0.9)
+        for index in range(schedule.setting.servers)
+    ]
+    faults += [
+        PlannedFault(begins, Fault.STORE_LOSS, 1.5, index, 0.5)
+        for index in range(schedule.setting.servers)
+    ]
+    return _changed(schedule, calls, faults, (begins - 1.0, begins + 1.5))
+
+
 def _lapse_in_a_call(random: Random, schedule: Schedule, active_s: float) -> Schedule:
     """Have a client's lease end while a call of it runs, on a replica that is not dead.
 
@@ -255,8 +341,8 @@ def _copies_behind_a_snapshot(random: Random, schedule: Schedule, active_s: floa
 # By the kind of deployment: the share of schedules that have one of these.
 _DRAWN: dict[str, tuple[float, tuple[_Draw, ...]]] = {
     "memory": (0.2, (_overtaken_call,)),
-    "sqlite": (0.1, (_overtaken_call,)),
-    "replicas": (0.3, (_lapse_in_a_call,)),
+    "sqlite": (0.4, (_overtaken_call, _expired_and_back, _acknowledged_while_it_runs)),
+    "replicas": (0.5, (_lapse_in_a_call, _lapse_in_a_call, _claim_that_is_lost)),
     "curp": (
         0.9,
         (

@@ -57,6 +57,8 @@ class Point(enum.Enum):
     WAITING = "duplicate-waits"
     COMMITTING = "commit-under-way"
     ANSWERED = "answer-just-sent"
+    # A client was told that its lease is over.
+    EXPIRED = "told-as-expired"
     # Some handlers of a batch have run, others not; none of its records is durable.
     BATCH_PART = "batch-partly-run"
     BATCH_RECORD = "batch-records-queued"

@@ -38,6 +38,7 @@ _WEATHER = frozenset(
 # Points that a call has behind it, so that no task tells of them.
 _OF_NO_TASK = (
     Point.ANSWERED,
+    Point.EXPIRED,
     Point.REPEATABLE_RAN,
     Point.REPEATABLE_ANSWERED,
     Point.ANSWERED_FIRST,

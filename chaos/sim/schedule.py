@@ -160,7 +160,8 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _OF_DURABLE_BATCHES
     | _OF_STREAMS
     | _cells((Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN), _DURABLE)
-    | _cells((Fault.CRASH,), (Point.ANSWERED, Point.REPEATABLE_RAN, Point.REPEATABLE_ANSWERED))
+    | _cells((Fault.CRASH,), (Point.ANSWERED, Point.EXPIRED))
+    | _cells((Fault.CRASH,), (Point.REPEATABLE_RAN, Point.REPEATABLE_ANSWERED))
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
     "replicas": _ON_THE_WAY
     | _OF_DURABLE_BATCHES

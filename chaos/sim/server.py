@@ -28,7 +28,7 @@ from rifl.client.answers import FinalStatus
 from rifl.core.batching import BatchAnswer, serve_batch
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
-from rifl.core.errors import RiflError
+from rifl.core.errors import LeaseExpired, RiflError
 from rifl.core.groups import group_of
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
@@ -483,6 +483,8 @@ class Server:
             self.world.trace(self.name, f"{subject}{copy}: {error.reason}: {error}")
         rpc.refused = error.outcome is Outcome.NOT_EXECUTED
         self._send(rpc, refusal_status(error, call))
+        if rpc.kind != "resolve" and isinstance(error, LeaseExpired):
+            self._shell.reach(Point.EXPIRED)
 
     def refuse(self, rpc: Rpc, error: RiflError) -> None:
         """Answer a request that is no call with a refusal."""

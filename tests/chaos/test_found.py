@@ -19,8 +19,10 @@ from rifl.core import attempt, serving
 from rifl.core.client_table import ClientTable
 from rifl.core.errors import LeaseExpired
 from rifl.stores.embedded import EmbeddedStore
+from rifl.stores.shared.attempts import Attempts
 from rifl.stores.shared.requests import Ending
 from rifl.stores.shared.store import SharedStore
+from rifl.stores.sqlite.groups import is_stale
 from rifl.stores.sqlite.store import SqliteStore
 
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
@@ -93,6 +95,35 @@ def _claims_answered_late() -> AbstractContextManager[Any]:
 
 
 @contextmanager
+def _expired_before_that_is_durable() -> Iterator[None]:
+    with (
+        patch.object(SqliteStore, "claim", EmbeddedStore.claim),
+        patch.object(SqliteStore, "claim_all", EmbeddedStore.claim_all),
+    ):
+        yield
+
+
+def _answered_before_it_is_durable() -> AbstractContextManager[Any]:
+    original = SqliteStore.finish
+
+    def finish(self: SqliteStore, attempt: Any, record: Any) -> Any:
+        with self._lock:
+            stale = is_stale(attempt)
+            if stale and attempt.intended:
+                self._delete(attempt, self._main)
+        if not stale:
+            return original(self, attempt, record)
+        self._settle(attempt, record)
+        return None
+
+    return patch.object(SqliteStore, "finish", finish)
+
+
+def _another_arrival_unseen() -> AbstractContextManager[Any]:
+    return patch.object(Attempts, "ran_here", return_value=False)
+
+
+@contextmanager
 def _idle_clients_forgotten() -> Iterator[None]:
     with (
         patch.object(ClientTable, "find", ClientTable.get),
@@ -119,6 +150,9 @@ FOUND = (
     Found("a payload known later", "sqlite", 163, _payloads_not_compared),
     Found("given up after it ran", "memory", 34, _runs_not_noted),
     Found("claims answered late", "replicas", 743, _claims_answered_late),
+    Found("expired before that was durable", "sqlite", 53, _expired_before_that_is_durable),
+    Found("late answers before they were durable", "sqlite", 3, _answered_before_it_is_durable),
+    Found("another arrival's run", "replicas", 44, _another_arrival_unseen),
 )
 
 
