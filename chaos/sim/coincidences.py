@@ -21,16 +21,31 @@ __all__ = ["FAILING", "add_coincidences"]
 _FIRST_WITNESS = 100
 # Whom a fault meets that is for some clients, of those that make many calls.
 _SOME_CLIENTS = (1, 3)
-# What fails an operator's request that is under way, and where.
+# What fails an operator's request, or the recovery after a crash, that is under way, and where.
 FAILING = {
     Fault.WITNESS_CHANGE: (
         (Fault.STORE_STALL, Point.NUMBERED),
         (Fault.STORE_LOSS, Point.NUMBERED),
         (Fault.WITNESS_CRASH, Point.NUMBERED),
+        (Fault.STOP, Point.NUMBERED),
         (Fault.WITNESS_CRASH, Point.RELISTED),
+        (Fault.STOP, Point.RELISTED),
     ),
-    Fault.TRANSFER: ((Fault.STORE_STALL, Point.HANDING_OVER),),
-    Fault.SNAPSHOT: ((Fault.STORE_STALL, Point.SAVED), (Fault.STORE_LOSS, Point.SAVED)),
+    Fault.TRANSFER: (
+        (Fault.STORE_STALL, Point.HANDING_OVER),
+        (Fault.STOP, Point.HANDING_OVER),
+    ),
+    Fault.SNAPSHOT: (
+        (Fault.STORE_STALL, Point.SAVED),
+        (Fault.STORE_LOSS, Point.SAVED),
+        (Fault.STOP, Point.SAVED),
+    ),
+    Fault.CRASH: (
+        (Fault.STORE_STALL, Point.RECOVERING),
+        (Fault.STORE_LOSS, Point.RECOVERING),
+        (Fault.WITNESS_CRASH, Point.RECOVERING),
+        (Fault.STOP, Point.RECOVERING),
+    ),
 }
 _ON_THE_WAY = (Fault.LOSS, Fault.LOSS, Fault.DUPLICATE, Fault.PARTITION, Fault.PARTITION_FROM)
 # Seconds that a slow clock counts in one: a leader with it finds its lease over 0.23 s late,
@@ -246,18 +261,24 @@ def _late_records(random: Random, schedule: Schedule, active_s: float) -> Schedu
     return replace(_changed(schedule, calls, faults, alone), setting=setting)
 
 
-def _failing_request(random: Random, schedule: Schedule, active_s: float) -> Schedule:
-    """Have what an operator asks for fail in the middle, or its request, or the answer."""
+def _failing_step(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have what an operator asks for, or a recovery, fail in the middle.
+
+    Or stop there until another leads; or lose the request, or its answer.
+    """
     at = 0.3 + random.random() * active_s
-    operation, (fault, point) = random.choice(
-        [(operation, failing) for operation, each in FAILING.items() for failing in each]
+    begun, (fault, point) = random.choice(
+        [(begun, failing) for begun, each in FAILING.items() for failing in each]
     )
-    asked_at = random.choice((Point.ANSWERED_FIRST, Point.HANDLER, None))
-    asked = PlannedFault(at, operation, 0.0, LEADER, random.choice((0.5, 0.9)), asked_at)
-    failed = PlannedFault(at, fault, 0.1 + random.random(), LEADER, 0.9, point)
-    if asked_at is None and operation is not Fault.SNAPSHOT:
-        # That one is asked for on the replica itself.
+    aim = random.choice((Point.ANSWERED_FIRST, Point.HANDLER, None))
+    share = random.choice((0.5, 0.9))
+    # Whoever comes there: it is another one that recovers.
+    target = ALL if begun is Fault.CRASH else LEADER
+    seconds = (1.0 if fault is Fault.STOP else 0.1) + random.random()
+    failed = PlannedFault(at, fault, seconds, target, 0.9, point)
+    if aim is None and begun in (Fault.WITNESS_CHANGE, Fault.TRANSFER):
         failed = PlannedFault(at - 0.001, random.choice(_ON_THE_WAY), 0.3, LEADER, 0.6)
+    asked = PlannedFault(at, begun, random.random(), LEADER, share, aim)
     return _changed(schedule, {}, [asked, failed])
 
 
@@ -348,8 +369,9 @@ _DRAWN: dict[str, tuple[float, tuple[_Draw, ...]]] = {
         (
             _late_records,
             _late_records,
-            _failing_request,
-            _failing_request,
+            _failing_step,
+            _failing_step,
+            _failing_step,
             _late_reads,
             _late_reads,
             _unlogged_answers,

@@ -319,6 +319,8 @@ def draw(kind: str, seed: int) -> Schedule:
     if dice.random() < (_BATCHED_IN_A_GROUP if kind == "curp" else _BATCHED):
         calls = _travel_together(calls, dice, _ALONE_IN_A_GROUP if kind == "curp" else _ALONE)
         faults = _aim_at_batches(faults, dice, LEADER if kind == "curp" else setting.servers)
+        if kind == "curp":
+            faults = _lose_a_batch(faults, dice, calls)
     if kind in _KEYED and not {fault.fault for fault in faults} & _FORGETTING:
         dice = Random(f"{kind} {seed} keys")  # noqa: S311 - repeatable, not secret
         if dice.random() < _BY_KEYS:
@@ -416,6 +418,16 @@ def _aim_at_batches(
         target = servers if servers == LEADER else random.randrange(servers)
         aimed.append(PlannedFault(at, fault, seconds, target, 0.5, point))
     return tuple(sorted((*faults, *aimed), key=lambda fault: fault.at))
+
+
+def _lose_a_batch(
+    faults: tuple[PlannedFault, ...], random: Random, calls: tuple[PlannedCall, ...]
+) -> tuple[PlannedFault, ...]:
+    """Have a leader's answer to a batch, or a batch, be lost."""
+    sent = random.choice([call.at for call in calls if call.batch])
+    at = sent + random.choice((-0.01, 0.005))
+    lost = PlannedFault(at, random.choice((Fault.LOSS, Fault.RESET)), 0.2, LEADER, 0.5)
+    return tuple(sorted((*faults, lost), key=lambda fault: fault.at))
 
 
 def _again(row: PlannedCall, random: Random, setting: Setting, at: float) -> PlannedCall:

@@ -893,6 +893,12 @@ MUTATIONS = (
     Mutation(
         "a turn for each call of a batch", "§4: end together", "curp", _turn_for_each_of_a_batch
     ),
+    Mutation(
+        "another number's writer not refused",
+        "§7: conditional",
+        "curp",
+        _replaced(checks, "require_configuration", lambda configuration, current: None),
+    ),
     Mutation("torn append recognised", "§7: one atomic step", "curp", _torn_append_recognised),
 )
 
