@@ -267,14 +267,14 @@ def simulate(schedule: Schedule, *, tracing: bool = False) -> Result:
     run = _Run(schedule, tracing=tracing)
     world = run.world
     problems = world.problems
-    try:
-        run.run()
-    except Exception as error:
-        # Whatever breaks a run is a finding.
-        if tracing:
-            raise
-        problems.append(f"raised: {type(error).__name__}: {error}")
-    run.deployment.finish(world)
+    for part in (run.run, partial(run.deployment.finish, world)):
+        try:
+            part()
+        except Exception as error:
+            # Whatever breaks a run is a finding; so is a log that cannot be replayed.
+            if tracing:
+                raise
+            problems.append(f"raised: {type(error).__name__}: {error}")
     problems += [str(violation) for violation in check(world.history)]
     outcomes: dict[str, int] = {}
     for event in world.history.events:
