@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from chaos.sim.__main__ import main
 from chaos.sim.faults import Fault
+from chaos.sim.group import GroupDeployment
 from chaos.sim.run import simulate
 from chaos.sim.schedule import FAULTS, KINDS, REQUIRED, draw
+from curp.replica.errors import Diverged
 
 ROOT = Path(__file__).parents[2]
 # Of each deployment here; `make chaos` runs thousands.
@@ -75,6 +78,14 @@ def test_calls_and_faults_can_be_left_out() -> None:
 
 
 @pytest.mark.slow
+def test_a_log_that_cannot_be_replayed_is_a_finding() -> None:
+    """What breaks the reading of a group's log in the end is a problem of that run (DESIGN §7)."""
+    schedule = draw("curp", 1).only((1, 2), ())
+    with patch.object(GroupDeployment, "finish", side_effect=Diverged("another answer")):
+        problems = simulate(schedule).problems
+    assert "raised: Diverged: another answer" in problems
+
+
 def test_an_interrupted_run_tells_what_it_did() -> None:
     """Ctrl-C on the hours of ``make chaos-long`` loses nothing of what was run before it."""
     arguments = ["-m", "chaos.sim", "--runs", "100000", "--jobs", "2", "--every", "0"]
