@@ -8,6 +8,7 @@ learns a moment later, as gRPC has it, now and then too late.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
@@ -43,12 +44,16 @@ class StreamRpc(Rpc):
     """
 
     __slots__ = (
+        "_answered",
+        "_down",
         "_down_at",
         "_down_burst",
         "_loop",
         "_network",
         "_on_message",
+        "_over",
         "_random",
+        "_up",
         "_up_at",
         "_up_burst",
         "broken_by",
@@ -74,13 +79,19 @@ class StreamRpc(Rpc):
         on_message: Callable[[bytes], None],
         number: int,
     ) -> None:
-        super().__init__(source, target, kind, method, metadata, request, on_end)
+        super().__init__(source, target, kind, method, metadata, request, self._ended)
+        self._over = on_end
         self._loop = loop
         self._network = network
         self._random = random
         self._on_message = on_message
         self.number = number
         self._up_at = self._down_at = 0.0
+        # What is under way, in its order: a process that is suspended twice gets its events
+        # in another.
+        self._up: deque[list[bytes | None]] = deque()
+        self._down: deque[list[bytes]] = deque()
+        self._answered = False
         # What was sent last, which what is sent at the same time travels with; and when.
         self._up_burst: tuple[float, list[bytes | None]] = (-1.0, [])
         self._down_burst: tuple[float, list[bytes]] = (-1.0, [])
@@ -126,9 +137,9 @@ class StreamRpc(Rpc):
         delay = self._network.fate(self, to_server=False)
         if delay is not None:
             self._down_burst = now, [data]
-            self._loop.at(
-                self.in_order(now + delay), self.source, self._received, self._down_burst[1]
-            )
+            self._down.append(self._down_burst[1])
+            self._down_at = max(self._down_at, now + delay)
+            self._loop.at(self._down_at, self.source, self._received)
 
     # -- the network's --------------------------------------------------------------
 
@@ -163,6 +174,7 @@ class StreamRpc(Rpc):
 
     def in_order(self, when: float) -> float:
         """See ``Rpc``."""
+        self._answered = True
         self._down_at = max(self._down_at, when)
         return self._down_at
 
@@ -183,25 +195,39 @@ class StreamRpc(Rpc):
         host = self.host
         if host is None or self not in host.rpcs:
             return
+        self._up.append(burst)
         if host.process.stopped_until > self._loop.now:
-            host.process.after(0.0, self._taken, burst)
+            host.process.after(0.0, self._taken)
         else:
-            self._taken(burst)
+            self._taken()
 
-    def _taken(self, burst: list[bytes | None]) -> None:
-        listener = self.listener
-        if listener is None:
+    def _taken(self) -> None:
+        listener, host = self.listener, self.host
+        if host is None or self not in host.rpcs:
             return
-        for data in burst:
+        if listener is None:
+            # The request is still to be taken.
+            host.process.after(0.0, self._taken)
+            return
+        for data in self._up.popleft():
             if data is None:
                 listener.end()
             else:
                 listener.message(data)
 
-    def _received(self, burst: list[bytes]) -> None:
-        for data in burst:
+    def _received(self) -> None:
+        if self.ended or not self._down:
+            return
+        for data in self._down.popleft():
             if not self.ended:
                 self._on_message(data)
+
+    def _ended(self, status: Any, reply: Any) -> None:
+        while self._answered and self._down:
+            # The answer came behind them.
+            for data in self._down.popleft():
+                self._on_message(data)
+        self._over(status, reply)
 
     def _tell_server(self, delay_s: float) -> None:
         self._loop.at(max(self._up_at, self._loop.now + delay_s), None, self._break)
@@ -212,7 +238,8 @@ class StreamRpc(Rpc):
             return
         random = self._random.random
         lag = 0.001 * random() if random() >= _TOO_LATE else SETTLE_S * (0.5 + 3 * random())
-        host.process.after(0.0, self._taken, [None])
+        self._up.append([None])
+        host.process.after(0.0, self._taken)
         host.process.after(lag, self._gone)
 
     def _gone(self) -> None:
