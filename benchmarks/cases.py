@@ -126,6 +126,10 @@ def _sqlite() -> Iterator[Case]:
             )
             ours = Side("sqlite", kind, "rifl")
             yield Case(f"sqlite {kind}, {commits}", callers, ours, PLAIN, targets)
+    # What a commit of SQLite's costs a call, whoever makes it.
+    for callers in _CALLERS:
+        ours = Side("sqlite", "transaction")
+        yield Case("sqlite, the own transaction without us", callers, ours, PLAIN)
     # The commits of handlers follow each other with and without us.
     for callers in (1, 16):
         ours = Side("sqlite", "atomic", "rifl")

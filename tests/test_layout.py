@@ -20,6 +20,7 @@ OTHER_ENTRIES = {
     "README.md",
     "CHANGELOG.md",
     "LICENSE",
+    "MANIFEST.in",
     "Makefile",
 }
 
