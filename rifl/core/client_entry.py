@@ -34,7 +34,8 @@ class Attempt:
     this run, or one before it, may have had an effect that no record tells of: given
     up, the call runs again, and is never resolved as not executed. ``sharing``: a block
     of a shared transaction was asked for and has not ended. ``sealed``: the handler has
-    ended, and what a thread of its still records must not be committed.
+    ended, and what a thread of its still records must not be committed. ``unsynced``: a
+    commit of what is ``recorded`` does not wait for the disk.
     """
 
     ended = False
@@ -45,6 +46,7 @@ class Attempt:
     shared: Later | None = None
     sharing = False
     sealed = False
+    unsynced = False
     ran = False
     waiters: Sequence[Callable[[], None]] = ()
 

@@ -13,6 +13,7 @@ import sqlalchemy.orm
 
 import rifl
 from rifl.core.errors import StaleRpc
+from rifl.core.later import Later
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.stores import WrongDatabase
 from tests.stores.conformance import FIRST, OTHER, Opened, call
@@ -123,6 +124,31 @@ def test_a_record_that_stands_undoes_the_rest(opened, place, way):
         getattr(ways, way)(place, lambda held: opened.store.record_in(attempt, FIRST, held))
     assert opened.store.committed(attempt) == OTHER
     assert effects(place) == 1
+
+
+@pytest.mark.parametrize("mode", ["OFF", "NORMAL", "FULL", "EXTRA"])
+def test_an_answer_waits_for_the_disk_whatever_the_connection_does(opened, place, mode):
+    """Where the handler's commit does not, one of the store's own after it does (§4.7)."""
+    attempt = opened.begin(call(opened.client(), 1), ATOMIC)
+    with contextlib.closing(sqlite3.connect(place.path)) as connection, connection:
+        connection.execute(f"PRAGMA synchronous={mode}")
+        connection.execute(INSERT)
+        opened.store.record_in(attempt, FIRST, connection)
+    standing = opened.store.committed(attempt)
+    if mode in ("OFF", "NORMAL"):
+        assert isinstance(standing, Later)
+        before = probes(place)
+        standing = standing.wait()
+        assert probes(place) == before + 1
+    assert standing == FIRST
+    opened.store.adopt(attempt, standing)
+    assert opened.answer(attempt.call) == FIRST
+
+
+def probes(place):
+    """How many commits of the store's own had nothing else to write."""
+    with contextlib.closing(sqlite3.connect(place.path)) as connection:
+        return connection.execute("SELECT value FROM rifl_meta WHERE name='probes'").fetchone()[0]
 
 
 def can_write(place):

@@ -199,10 +199,11 @@ class SqliteStore(GroupCommits):
             return None
         database = self._database(attempt)
         standing = database.read(attempt.call)
-        if standing is not None:
+        if standing is not None and not attempt.unsynced:
             return standing
-        # Rolled back; or its fsync failed, and then it is in the file's log where nobody
-        # reads it but the next start: a commit of ours is written over it. Or another
+        # To be on the disk before the answer leaves: a commit of ours waits for what came
+        # before it. Or it was rolled back; or its fsync failed, and then it is in the file's
+        # log where nobody reads it but the next start: ours is written over it. Or another
         # thread commits it just now, as where a coroutine was cancelled: ours comes after.
         call = attempt.call
 
@@ -306,7 +307,7 @@ class SqliteStore(GroupCommits):
         # Noted first: if a record stands already, that is what will be answered, whatever
         # became of one it shared before.
         attempt.recorded, attempt.shared = record, None
-        write_record(connection, row)
+        attempt.unsynced = not write_record(connection, row)
         _check_not_sealed(attempt)
 
     async def record_in_async(
@@ -325,7 +326,7 @@ class SqliteStore(GroupCommits):
             raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
         row = self._row(attempt, record)
         attempt.recorded, attempt.shared = record, None
-        await write_record_async(connection, row)
+        attempt.unsynced = not await write_record_async(connection, row)
         _check_not_sealed(attempt)
 
     def share(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:

@@ -22,8 +22,13 @@ _RECORD = (
     "(SELECT value FROM rifl_meta WHERE name='incarnation')=?"
 )
 _CLIENT = "INSERT INTO rifl_client VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-_FILE = "SELECT file FROM pragma_database_list WHERE name='main'"
-_Statements = Generator[tuple[str, tuple[Any, ...]], Any, None]
+_FILE = (
+    "SELECT file, (SELECT synchronous FROM pragma_synchronous) "
+    "FROM pragma_database_list WHERE name='main'"
+)
+# Below it a commit does not wait for the disk (WAL).
+_FULL = 2
+_Statements = Generator[tuple[str, tuple[Any, ...]], Any, bool]
 
 
 class Row(NamedTuple):
@@ -39,8 +44,10 @@ class Row(NamedTuple):
     call: tuple[int, int | bytes, bytes | None, str, bytes]
 
 
-def write_record(connection: sqlite3.Connection, row: Row) -> None:
+def write_record(connection: sqlite3.Connection, row: Row) -> bool:
     """Write the row in the transaction open on a sqlite3 connection.
+
+    Returns whether that connection's commits wait for the disk.
 
     Raises ``WrongDatabase`` for a connection in autocommit or to another file,
     and ``StaleRpc`` when a record stands already or the store has a new owner;
@@ -59,8 +66,8 @@ def write_record(connection: sqlite3.Connection, row: Row) -> None:
                 cursor.execute(*statement)
                 found = cursor.fetchone() if statement[0] is _FILE else cursor.rowcount
             statement = statements.send(found)
-        except StopIteration:
-            return
+        except StopIteration as stop:
+            return bool(stop.value)
         except sqlite3.IntegrityError as error:
             raise _standing(row) from error
 
@@ -77,7 +84,7 @@ def write_row(connection: sqlite3.Connection, row: Row) -> None:
         raise _standing(row) from error
 
 
-async def write_record_async(connection: Any, row: Row) -> None:
+async def write_record_async(connection: Any, row: Row) -> bool:
     """The same for an ``aiosqlite`` connection, or one with its methods."""
     _check(connection)
     statements = _statements(row)
@@ -92,8 +99,8 @@ async def write_record_async(connection: Any, row: Row) -> None:
             finally:
                 await cursor.close()
             statement = statements.send(found)
-        except StopIteration:
-            return
+        except StopIteration as stop:
+            return bool(stop.value)
         except sqlite3.IntegrityError as error:
             raise _standing(row) from error
 
@@ -121,6 +128,7 @@ def _statements(row: Row) -> _Statements:
         raise _other_owner()
     if row.client is not None:
         yield _CLIENT, (*row.client, now)
+    return bool(found[1] >= _FULL)
 
 
 def _other_owner() -> StaleRpc:
