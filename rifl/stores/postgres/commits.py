@@ -187,7 +187,8 @@ def _answered(connection: _Any) -> Generator[Any, Any, bytes | None]:
     for result in (yield from generators.execute(connection.pgconn)):
         if result.status not in _DONE:
             raise psycopg.errors.error_from_result(result)
-    return result.command_status
+    status: bytes | None = result.command_status
+    return status
 
 
 def _literal(value: str | bytes | int) -> str:
