@@ -97,7 +97,7 @@ def _some_add(
         for at, call in enumerate(schedule.calls)
         if call.client < schedule.setting.clients
         and (call.op, call.behaviour) == ("add", "effect")
-        and not (call.batch or call.plain or call.session)
+        and not (call.batch or call.plain or call.session or call.messages)
         and wanted(call)
     ]
     return random.choice(found) if found else None
