@@ -57,9 +57,10 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     exception, or without ``rifl.record``, its own part is undone. Raises
     ``StoreUnavailable`` where the turn did not come within 10 seconds or the call's
     deadline, or the commit failed: nothing happened, also if the handler lets it pass;
-    ``RecordPending`` where nobody can tell whether the commit succeeded; ``WrongDatabase``
-    if the method is not atomic, the store has no such transactions, or the call has no
-    identity.
+    ``RecordPending`` where nobody can tell whether the commit succeeded; ``StaleRpc`` where
+    the call has put its record into a transaction before, or has ended; ``WrongDatabase``
+    if it has a block already, the method is not atomic, the store has no such
+    transactions, or the call has no identity.
     """
     if connection is not None:
         return _transaction(context, connection)
