@@ -120,7 +120,7 @@ def _answered_before_it_is_durable() -> AbstractContextManager[Any]:
 
 
 def _another_arrival_unseen() -> AbstractContextManager[Any]:
-    return patch.object(Attempts, "ran_here", return_value=False)
+    return patch.object(Attempts, "give_up", return_value=False)
 
 
 @contextmanager

@@ -13,12 +13,22 @@ def test_one_arrival_knows_what_became_of_another(ended: bool) -> None:
     """Claimed while it asked, and maybe ended, the call has run: not *not executed* (§3)."""
     attempts = Attempts("replica")
     first, second, other = (attempts.new(call(1, seq), IDEMPOTENT) for seq in (1, 1, 2))
-    assert not attempts.ran_here(second)
     first.claimed = True
     if ended:
         attempts.settle(first)
-    assert attempts.ran_here(second)
-    assert not attempts.ran_here(other)
+    assert attempts.give_up(second)
+    assert not attempts.give_up(other)
+
+
+def test_an_arrival_that_still_asks_may_run() -> None:
+    """The first to be refused is not told that nothing runs; the last one is (§3)."""
+    attempts = Attempts("replica")
+    first, second = (attempts.new(call(1, 1), IDEMPOTENT) for _ in range(2))
+    assert attempts.give_up(first)
+    assert not attempts.give_up(second)
+    # Their claims may stand, and are taken back; until then they are here.
+    assert len(attempts) == 2
+    assert not attempts.give_up(attempts.new(call(1, 1), IDEMPOTENT))
 
 
 def test_an_arrival_that_comes_later_asks_the_store() -> None:
@@ -28,7 +38,7 @@ def test_an_arrival_that_comes_later_asks_the_store() -> None:
     first.claimed = True
     attempts.settle(first)
     second = attempts.new(call(1, 1), IDEMPOTENT)
-    assert not attempts.ran_here(second)
+    assert not attempts.give_up(second)
 
 
 def test_nothing_is_kept_of_what_ended() -> None:

@@ -35,6 +35,7 @@ class SharedAttempt(Attempt):
         self.token = token
         self.owner = owner
         self.claimed = False
+        self.given_up = False
         self.passed = False
 
 
@@ -93,12 +94,16 @@ class Attempts:
                 self._idle.notify_all()
         self._end(attempt)
 
-    def ran_here(self, attempt: SharedAttempt) -> bool:
-        """Whether another arrival of its call was claimed here, as far as this one can know."""
+    def give_up(self, attempt: SharedAttempt) -> bool:
+        """Note that an attempt never runs; whether its call may, or did, by another arrival.
+
+        As far as this replica knows: one that was claimed here meanwhile, or still asks.
+        """
         call = attempt.call
         with self._lock:
+            attempt.given_up = True
             arrivals = self._arrivals.get((call.client_id, call.identity), ())
-            return attempt.passed or any(each.claimed for each in arrivals)
+            return attempt.passed or not all(each.given_up for each in arrivals)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until none runs; False if that took longer."""

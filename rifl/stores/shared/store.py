@@ -377,9 +377,9 @@ class SharedStore(OwnTransactions):
 
     def _not_claimed(self, attempt: SharedAttempt, reason: str) -> RiflError:
         """Return what an arrival is refused with that the store decided nothing about."""
-        if self._attempts.ran_here(attempt):
-            # Another arrival's run, or what is left of it: this is not *not executed*.
-            return InProgress(f"{attempt.call.rpc_id} runs, or ran just now: {reason}")
+        if self._attempts.give_up(attempt):
+            # By another arrival it runs, ran just now, or may: this is not *not executed*.
+            return InProgress(f"another arrival of {attempt.call.rpc_id} was not refused: {reason}")
         return StoreUnavailable(reason)
 
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
