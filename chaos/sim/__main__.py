@@ -1,7 +1,7 @@
 """``python -m chaos.sim``: run schedules from seeds, or show one (``--trace``).
 
 Exits with 1 if a run broke a promise, 3 if a fault never struck where it has to
-(``--require-coverage``), 2 for wrong arguments, 130 if it was interrupted (Ctrl-C): what
+(``--require-coverage``), 2 for wrong arguments, 130 if it was interrupted (SIGINT, SIGTERM): what
 came of the schedules until then is told all the same. How far it is stands on standard
 error (``--every``).
 """
@@ -9,6 +9,7 @@ error (``--every``).
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -160,4 +161,6 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 
 
 if __name__ == "__main__":
+    # Whoever ends it so wants to know what came of it, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -100,7 +101,7 @@ def test_an_interrupted_run_tells_what_it_did() -> None:
     ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "1 of 100000 schedules\n"
-        os.killpg(process.pid, signal.SIGINT)
+        kill(process.pid, signal.SIGTERM if kill is os.kill else signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, (output, errors)
     assert "memory): " in output
