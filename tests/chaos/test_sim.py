@@ -87,8 +87,10 @@ def test_a_log_that_cannot_be_replayed_is_a_finding() -> None:
     assert "raised: Diverged: another answer" in problems
 
 
-def test_an_interrupted_run_tells_what_it_did() -> None:
-    """Ctrl-C on the hours of ``make chaos-long`` loses nothing of what was run before it."""
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["terminated", "Ctrl-C"])
+def test_an_interrupted_run_tells_what_it_did(kill: Callable[[int, int], None]) -> None:
+    """Ended early, the hours of ``make chaos-long`` lose nothing of what was run before."""
     arguments = ["-m", "chaos.sim", "--runs", "100000", "--jobs", "2", "--every", "0"]
     with subprocess.Popen(
         [sys.executable, *arguments, "--deployment", "memory"],

@@ -31,6 +31,15 @@ def test_an_arrival_that_still_asks_may_run() -> None:
     assert not attempts.give_up(attempts.new(call(1, 1), IDEMPOTENT))
 
 
+def test_an_arrival_that_waits_for_another_may_run() -> None:
+    """What it waits for is refused, and it decides again then (§3)."""
+    attempts = Attempts("replica")
+    first, second = (attempts.new(call(1, 1), IDEMPOTENT) for _ in range(2))
+    first.awaited = True
+    attempts.settle(second)
+    assert attempts.give_up(first)
+
+
 def test_an_arrival_that_comes_later_asks_the_store() -> None:
     """What ended before it came is no reason to think that it ran just now."""
     attempts = Attempts("replica")

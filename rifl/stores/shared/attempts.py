@@ -26,7 +26,7 @@ class SharedAttempt(Attempt):
     arrival of the call has been that while this one asked.
     """
 
-    __slots__ = ("claimed", "owner", "passed", "token")
+    __slots__ = ("awaited", "claimed", "owner", "passed", "token")
 
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
@@ -34,6 +34,7 @@ class SharedAttempt(Attempt):
         super().__init__(_NO_ENTRY, call, policy, number)
         self.token = token
         self.owner = owner
+        self.awaited = False
         self.claimed = False
         self.given_up = False
         self.passed = False
@@ -97,13 +98,14 @@ class Attempts:
     def give_up(self, attempt: SharedAttempt) -> bool:
         """Note that an attempt never runs; whether its call may, or did, by another arrival.
 
-        As far as this replica knows: one that was claimed here meanwhile, or still asks.
+        As far as this replica knows: one that was claimed here meanwhile, still asks, or
+        waits for one of these.
         """
         call = attempt.call
         with self._lock:
             attempt.given_up = True
             arrivals = self._arrivals.get((call.client_id, call.identity), ())
-            return attempt.passed or not all(each.given_up for each in arrivals)
+            return attempt.passed or any(each.awaited or not each.given_up for each in arrivals)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until none runs; False if that took longer."""

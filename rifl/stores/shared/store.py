@@ -344,6 +344,7 @@ class SharedStore(OwnTransactions):
                     raise _REFUSALS[reply.found](call)
                 mine = self._attempts.get(reply.token)
                 if mine is not None:
+                    mine.awaited = True
                     return Decision(Verdict.IN_PROGRESS, mine)
                 if request.take_over == reply.token:
                     raise InProgress(f"{call.rpc_id} is lost, and cannot be taken over just yet")
