@@ -161,6 +161,8 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 
 
 if __name__ == "__main__":
-    # Whoever ends it so wants to know what came of it, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # However it is ended, what came of it is wanted; a shell's background job would ignore
+    # the former.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
     sys.exit(main())
