@@ -20,6 +20,8 @@ from rifl.core.streams import SETTLE_S
 
 __all__ = ["Listener", "StreamRpc"]
 
+# Until a stream is looked at again whose request is not taken yet.
+_AGAIN_S = 0.001
 # How often a server learns too late that its caller is gone.
 _TOO_LATE = 0.4
 
@@ -206,8 +208,8 @@ class StreamRpc(Rpc):
         if host is None or self not in host.rpcs:
             return
         if listener is None:
-            # The request is still to be taken.
-            host.process.after(0.0, self._taken)
+            # The request is still to be taken: not at once, where a process was suspended.
+            host.process.after(_AGAIN_S, self._taken)
             return
         for data in self._up.popleft():
             if data is None:

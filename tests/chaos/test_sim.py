@@ -108,3 +108,8 @@ def test_an_interrupted_run_tells_what_it_did(kill: Callable[[int, int], None]) 
     assert process.returncode == 130, (output, errors)
     assert "memory): " in output
     assert output.endswith("interrupted; no promise was broken until then\n")
+
+
+def test_a_process_that_goes_on_early_ends_a_run() -> None:
+    """What waits for a request that a suspended process has yet to take does not wait for ever."""
+    assert simulate(draw("replicas", 1001183)).problems == []
