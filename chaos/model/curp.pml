@@ -42,6 +42,7 @@
 #define LEASE_NOT_WAITED_FOR 18        /* 10 */
 #define UNSYNCED_COLLECTED 19          /* 12 */
 #define IDENTITY_REDRAWN 20            /* DESIGN §3: one identity for all attempts */
+#define LATE_START_BELIEVED 21         /* 2 */
 
 hidden byte broken, losses_allowed, removals_allowed, restarts_allowed, reads_allowed;
 hidden byte registered; /* the log knows both clients at the start */
@@ -326,7 +327,12 @@ active proctype FirstLeaderDies() {
 
 proctype WitnessRestarts() {
   if
-  :: atomic { !quiet -> held[0] = 0; held[1] = 0; held[2] = 0; mode = UNLISTED }
+  :: atomic { !quiet -> held[0] = 0; held[1] = 0; held[2] = 0; mode = UNLISTED };
+     /* Its number was forgotten, too: a start of an older leader's comes late. */
+     if
+     :: atomic { mode == UNLISTED -> mode = NORMAL; listed = 0 }
+     :: true
+     fi
   :: true
   fi
 }
@@ -374,7 +380,7 @@ active proctype TakeOver() {
   /* A witness of that list which never restarted under it: without one it waits. */
   if
   :: atomic { (mode == NORMAL || (mode == UNLISTED && broken == RESTARTED_WITNESS_BELIEVED)) &&
-              listed == old -> freeze() }
+              (listed == old || broken == LATE_START_BELIEVED) -> freeze() }
   :: broken == SERVES_WITHOUT_WITNESS
   fi;
   /* Its requests, in any order, filtered by the trackers; acknowledgements are ignored (6). */

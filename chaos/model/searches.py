@@ -75,6 +75,7 @@ _SHOWS: dict[str, Search] = {
     "LEASE_NOT_WAITED_FOR": Search(reads=1),
     "UNSYNCED_COLLECTED": Search(),
     "IDENTITY_REDRAWN": Search(losses=1),
+    "LATE_START_BELIEVED": Search(restarts=1),
 }
 
 

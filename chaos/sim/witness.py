@@ -52,6 +52,8 @@ class Witness:
         self.target = FIRST_WITNESS + index
         self._random = random
         self._journal = _Journal()
+        # Starts that it took, for one of them to come late.
+        self._starts: list[bytes] = []
         self.rpcs: dict[Rpc, None] = {}
         self.process = Process(world.loop, self.name)
         self._begin()
@@ -79,11 +81,19 @@ class Witness:
         if not keeps_journal:
             self._journal = _Journal()
         self.world.loop.after(seconds, self._begin)
+        if not keeps_journal and len(self._starts) > 1:
+            self.world.loop.after(seconds, self._start_late, self._random.choice(self._starts[:-1]))
+
+    def _start_late(self, request: bytes) -> None:
+        """Take a start of an earlier leader's, which was under way all the time."""
+        if self.process.alive and self.table.mode is WitnessMode.UNLISTED:
+            self.world.trace(self.name, "takes a late start")
+            self._desk.start(request)
 
     def remembers(self, number: int) -> bool:
         """Whether it has everything that it accepted under a number."""
         table = self.table
-        listed = table.mode is not WitnessMode.UNLISTED and table._held_under == number
+        listed = table.mode is not WitnessMode.UNLISTED and table.configuration == number
         return self.process.alive and listed
 
     def receive(self, rpc: Rpc) -> None:
@@ -96,6 +106,7 @@ class Witness:
                 reply = list(self._desk.freeze(rpc.request))
             elif method == "Start":
                 reply = self._desk.start(rpc.request)
+                self._starts.append(rpc.request)
             elif method == "Status":
                 reply = self._desk.status()
             else:

@@ -91,7 +91,9 @@ class WitnessTable:
       and there is room. The same call again is accepted. So all held calls commute,
       and may be run again in any order.
     - 2, 5: from ``freeze`` on nothing is ever accepted under that number or a lower one,
-      and the held calls stay readable, under their own number, until the next ``start``.
+      and the held calls stay readable, under that number, until the next ``start``. Under
+      any other number there is no answer: one that a witness did not hold calls under may
+      be one that it served in an earlier life, and forgot.
     - 2: a table made with the past's ``highest`` is unlisted: it takes no record and
       gives no calls until started under a higher number.
     - 11: numbers in force only grow; a record under any other is refused.
@@ -110,10 +112,9 @@ class WitnessTable:
     ) -> None:
         self.limits = limits or WitnessLimits()
         self.mode = WitnessMode.UNLISTED
-        # In force, frozen or, in an unlisted table, remembered; 0: none ever.
+        # In force or frozen, and what the calls are held under; in an unlisted table the
+        # one that is remembered; 0: none ever.
         self.configuration = highest
-        # The number that the held calls were recorded under.
-        self._held_under = 0
         self.group = group
         self.accepted = 0
         self.refusals: dict[WitnessVerdict, int] = dict.fromkeys(_REFUSALS, 0)
@@ -228,16 +229,14 @@ class WitnessTable:
     # Changes of leader.
 
     def may_freeze(self, group: str, configuration: int) -> WitnessVerdict:
-        """Judge a freeze: ACCEPTED, also when frozen under this number already.
+        """Judge a freeze: ACCEPTED only under the number that the calls are held under.
 
-        A number beyond the one in force is accepted too: nothing was recorded under
-        it, and nothing will be. The calls of the one that was in force stay. An unlisted
-        table may have forgotten records.
+        Also when frozen under it already. An unlisted table may have forgotten records; so
+        may one that was started under another number, in a life before that.
         """
         if group != self.group:
             return WitnessVerdict.OTHER_GROUP
-        known = configuration >= self.configuration or configuration == self._held_under
-        if self.mode is WitnessMode.UNLISTED or not known:
+        if self.mode is WitnessMode.UNLISTED or configuration != self.configuration:
             return WitnessVerdict.OTHER_CONFIGURATION
         return WitnessVerdict.ACCEPTED
 
@@ -245,10 +244,7 @@ class WitnessTable:
         """Accept nothing under this number from now on; return the held calls' bodies."""
         verdict = self.may_freeze(group, configuration)
         invariant(verdict is WitnessVerdict.ACCEPTED, "a freeze is judged before it is made")
-        self.configuration = max(self.configuration, configuration)
         self.mode = WitnessMode.FROZEN
-        if configuration != self._held_under:
-            return []
         return [held.body for held in self._calls.values()]
 
     def may_start(self, group: str, configuration: int, *, refresh: bool = False) -> WitnessVerdict:
@@ -289,7 +285,7 @@ class WitnessTable:
 
     def _begin(self, configuration: int) -> None:
         invariant(configuration > self.configuration, "configuration numbers only grow")
-        self.configuration = self._held_under = configuration
+        self.configuration = configuration
         self._calls.clear()
         self._keys.clear()
         self._keyless = self._bytes = self._round = 0

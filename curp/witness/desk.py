@@ -101,7 +101,6 @@ class WitnessDesk:
         if verdict is not WitnessVerdict.ACCEPTED:
             _log.warning("freeze_refused", group=group, configuration=number, verdict=verdict.name)
             return iter((_VERDICTS[verdict],))
-        self._remember(group, number)
         calls = self._table.freeze(group, number)
         _log.info("frozen", group=group, configuration=number, calls=len(calls))
         return _chunks(calls)

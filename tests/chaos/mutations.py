@@ -458,6 +458,17 @@ def _restarted_witness_believed() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(WitnessTable, "may_freeze", may_freeze)
 
 
+def _late_start_believed() -> AbstractContextManager[Any]:
+    def may_freeze(self: WitnessTable, group: str, configuration: int) -> WitnessVerdict:
+        if self.mode is WitnessMode.UNLISTED or configuration < self.configuration:
+            return WitnessVerdict.OTHER_CONFIGURATION
+        # It was started under a lower number, in this life: it says that it holds nothing.
+        self.configuration = configuration
+        return WitnessVerdict.ACCEPTED
+
+    return unittest.mock.patch.object(WitnessTable, "may_freeze", may_freeze)
+
+
 def _speed_without(*ignored: Speed) -> Callable[[], AbstractContextManager[Any]]:
     original = Leader._speed
 
@@ -809,6 +820,7 @@ MUTATIONS = (
     ),
     Mutation("witness not frozen", "§7.2: freezing", "curp", _witness_not_frozen),
     Mutation("restarted witness believed", "§7.2: unlisted", "curp", _restarted_witness_believed),
+    Mutation("late start believed", "§7.2: its own number", "curp", _late_start_believed),
     Mutation(
         "answered before a conflict is logged",
         "§7.3: commutes",
@@ -936,7 +948,8 @@ _SEEDS = {
     "final without witnesses": 17,
     "witness accepts conflicts": 2,
     "witness not frozen": 24,
-    "restarted witness believed": 14,
+    "late start believed": 32,
+    "restarted witness believed": 32,
     "answered before a conflict is logged": 58,
     "answered before its client is logged": 2,
     "other keys on the witnesses believed": 11,

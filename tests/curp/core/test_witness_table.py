@@ -124,27 +124,27 @@ def test_a_freeze_is_for_ever() -> None:
     assert table.freeze("g", 2) == [2]
 
 
-def test_a_number_never_started_can_be_frozen() -> None:
-    """Nothing was recorded under it here, so nothing is missing; and nothing will be (2)."""
+def test_a_number_it_holds_nothing_under_is_not_frozen() -> None:
+    """It may have served that number in a life that it forgot (invariants 2 and 5)."""
     table = started()
     record(table, 1, 10)
-    assert table.freeze("g", 3) == []
-    assert table.may_start("g", 3) is FROZEN
-    assert table.may_start("g", 2) is OTHER
-    assert table.may_freeze("g", 2) is OTHER
-    assert record(table, 2, 11) is OTHER
-
-
-def test_freezing_the_wrong_number_first_loses_nothing() -> None:
-    """Invariant 5: calls stay readable under their own number until the next start."""
-    table = started()
-    record(table, 1, 10)
-    assert table.freeze("g", 3) == []
+    for number in (0, 2, 3):
+        assert table.may_freeze("g", number) is OTHER
+        with pytest.raises(InvariantViolated):
+            table.freeze("g", number)
     assert table.freeze("g", 1) == [1]
-    assert table.freeze("g", 3) == []
-    assert table.configuration == 3
-    table.start("g", 4)
-    assert table.may_freeze("g", 1) is OTHER
+    assert table.may_freeze("g", 3) is OTHER
+
+
+def test_a_late_start_of_an_old_number_makes_no_answer_for_a_newer_one() -> None:
+    """Restarted without its journal, it does not say that it holds nothing (invariants 2, 5)."""
+    table = started(7)
+    record(table, 1, 10, configuration=7)
+    table = WitnessTable()
+    table.start("g", 5)
+    assert table.may_freeze("g", 7) is OTHER
+    assert table.freeze("g", 5) == []
+    assert table.may_freeze("g", 7) is OTHER
 
 
 def test_a_restarted_witness_is_of_no_use_until_listed_anew() -> None:

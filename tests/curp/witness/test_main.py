@@ -87,6 +87,28 @@ def test_a_killed_witness_comes_back_useless_until_listed_anew(
         process.close()
 
 
+def test_a_late_start_of_an_old_number_is_no_answer_for_the_one_in_force(tmp_path: Path) -> None:
+    """Killed and back without a journal, it never says that it holds nothing (2 and 5)."""
+    process, address = witness(tmp_path / "log")
+    try:
+        with WitnessClient(address) as client, grpc.insecure_channel(address) as channel:
+            assert start(client, 5) is ACCEPTED
+            assert record(channel, 1, 5) == ACCEPTED
+            process.kill()
+    finally:
+        process.close()
+    process, address = witness(tmp_path / "log")
+    try:
+        with WitnessClient(address) as client:
+            # Of a leader that was deposed long ago.
+            assert start(client, 3) is ACCEPTED
+            assert client.freeze("g", 5, timeout_s=WAIT_S) == (OTHER, [])
+            assert client.freeze("g", 3, timeout_s=WAIT_S) == (ACCEPTED, [])
+            assert client.freeze("g", 5, timeout_s=WAIT_S) == (OTHER, [])
+    finally:
+        process.close()
+
+
 def test_only_the_groups_replicas_may_freeze(tmp_path: Path) -> None:
     """Whoever could freeze a witness could stop the group, and read its calls (DESIGN §9)."""
     shared = "of the group"
