@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships none
 from grpc_status import rpc_status
 
-__all__ = ["DETAILS_KEY", "DOMAIN", "ErrorInfo", "details_bin", "read_error_info", "rich_status"]
+__all__ = [
+    "DETAILS_KEY",
+    "DOMAIN",
+    "ErrorInfo",
+    "details_bin",
+    "read_error_info",
+    "rich_status",
+    "without_error_info",
+]
 
 DETAILS_KEY = "grpc-status-details-bin"
 DOMAIN = "rifl"
@@ -82,6 +90,36 @@ def read_error_info(
             if found is not None:
                 return found
     return None
+
+
+def without_error_info(value: bytes) -> bytes:
+    """Take our ErrorInfo, and the RetryInfo beside it, out of a ``grpc-status-details-bin``.
+
+    Empty where no detail is left. What has none of ours, or is no status, stays as it is.
+    """
+    try:
+        status = status_pb2.Status.FromString(value)
+        if not any(map(_is_ours, status.details)):
+            return value
+    except DecodeError:
+        return value
+    retry = error_details_pb2.RetryInfo.DESCRIPTOR
+    left = [each for each in status.details if not (each.Is(retry) or _is_ours(each))]
+    del status.details[:]
+    status.details.extend(left)
+    stripped: bytes = status.SerializeToString() if left else b""
+    return stripped
+
+
+def _is_ours(detail: Any) -> bool:
+    info = error_details_pb2.ErrorInfo()
+    if not detail.Is(info.DESCRIPTOR):
+        return False
+    try:
+        detail.Unpack(info)
+    except DecodeError:
+        return False
+    return bool(info.domain == DOMAIN)
 
 
 def _status(

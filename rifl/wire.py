@@ -18,6 +18,7 @@ from rifl.core.keyed_tracker import check_key
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord, Metadata
 from rifl.core.result_tracker import check_acknowledgements
+from rifl.labels import without_labels
 from rifl.v1 import rifl_pb2
 
 __all__ = [
@@ -311,7 +312,10 @@ def _record(message: rifl_pb2.CompletionRecord) -> CompletionRecord:
 
 
 def _metadata(entries: Iterable[rifl_pb2.MetadataEntry]) -> Metadata:
-    return tuple(
-        (entry.key, entry.value if entry.key.endswith("-bin") else entry.value.decode("ascii"))
-        for entry in entries
+    # Also what a version recorded that did not strip what handlers say.
+    return without_labels(
+        tuple(
+            (entry.key, entry.value if entry.key.endswith("-bin") else entry.value.decode("ascii"))
+            for entry in entries
+        )
     )

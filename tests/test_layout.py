@@ -27,13 +27,22 @@ OTHER_ENTRIES = {
 # What each part may import of ours; the longest matching name counts, and a
 # part may always import itself. `rifl` and `rifl.aio` are the doors: they put
 # the parts together, and no part goes through them.
-_CODEC = {"rifl.v1", "rifl.wire", "rifl.header", "rifl.envelope", "rifl.core", "lease_server"}
+_CODEC = {
+    "rifl.v1",
+    "rifl.labels",
+    "rifl.wire",
+    "rifl.header",
+    "rifl.envelope",
+    "rifl.core",
+    "lease_server",
+}
 ARROWS: dict[str, set[str]] = {
     "lease_server": set(),
     "rifl": {"rifl", "lease_server"},
     "rifl.v1": set(),
     "rifl.core": set(),
-    "rifl.wire": {"rifl.core", "rifl.v1", "lease_server.status"},
+    "rifl.labels": {"rifl.core", "lease_server.status"},
+    "rifl.wire": {"rifl.core", "rifl.labels", "rifl.v1", "lease_server.status"},
     "rifl.header": {"rifl.core", "rifl.wire", "lease_server.tokens"},
     "rifl.envelope": {"rifl.core", "rifl.v1", "rifl.wire"},
     "rifl.metrics": {"rifl.core"},

@@ -18,6 +18,7 @@ from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
+from rifl.core.record import Metadata
 from rifl.core.serving import Answer, HandlerResult, admit, execute
 from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
 from rifl.server.aio import AioShell, send
@@ -205,17 +206,22 @@ class _Outlet:
     def __init__(self, responses: ResponseStream) -> None:
         self._queue: asyncio.Queue[Any] = asyncio.Queue(_AHEAD)
         self._responses = responses
+        # What was sent before the first message.
+        self.opened = False
 
     async def put(self, message: Any) -> None:
         """Hand a message over; waits while the caller is slow."""
         if self._responses.here:
             await self._queue.put(message)
 
-    async def send_all(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send what comes until the end."""
+    async def send_all(self, context: Any, noted: Callable[[], Metadata]) -> None:
+        """Send what comes until the end; ``noted`` says what initial metadata goes first."""
         try:
             while (message := await self._queue.get()) is not _END:
-                await write(message)
+                if not self.opened and (initial := noted()):
+                    await context.send_initial_metadata(initial)
+                self.opened = True
+                await context.write(message)
         except BaseException:
             self._responses.leave()
             # One who waits to put something must not wait for ever.
@@ -269,13 +275,12 @@ def unary_stream_behavior(
         return returned_result(inner, b"", None, aio=True), None
 
     async def carry_out(
-        attempt: Attempt, context: Any, responses: ResponseStream, outlet: _Outlet, request: bytes
+        inner: _Context, context: Any, responses: ResponseStream, outlet: _Outlet, request: bytes
     ) -> tuple[Answer, BaseException | None]:
         """Execute the call to its durable end, whoever listens."""
         try:
-            steps = execute(store, attempt)
+            steps = execute(store, inner.rifl_attempt)
             await shell.drive(steps, context)
-            inner = _Context(context, attempt, serving)
             live, raised = await produce(inner, responses, outlet, request)
             answer = await shell.drive(steps, context, value=responses.result(live))
             return answer, raised
@@ -292,18 +297,23 @@ def unary_stream_behavior(
             answer = await shell.drive(admit(store, call, policy), context)
             if isinstance(answer, Attempt):
                 outlet = _Outlet(responses)
+                inner = _Context(context, answer, serving)
                 work = asyncio.ensure_future(
-                    shell.shielded(carry_out(answer, context, responses, outlet, request))
+                    shell.shielded(carry_out(inner, context, responses, outlet, request))
                 )
                 try:
-                    await outlet.send_all(context.write)
+                    await outlet.send_all(context, lambda: inner.noted_initial)
                 finally:
                     if not responses.here:
                         work.cancel()
                 answer, raised = await work
                 answer = responses.ended(answer)
                 raised = raised if answer.record.code else None
+                opened = outlet.opened
             else:
+                if answer.record.initial_metadata:
+                    await context.send_initial_metadata(answer.record.initial_metadata)
+                opened = True
                 for message in ResponseStream.rest(answer.record, received):
                     await context.write(message)
         except RiflError as error:
@@ -311,7 +321,8 @@ def unary_stream_behavior(
             await send(context, refusal_status(error, call))
             return
         await _raise_again(context, raised, answer, call)
-        await send(context, answer_status(answer, call.attempt)._replace(initial_metadata=()))
+        status = answer_status(answer, call.attempt)
+        await send(context, status._replace(initial_metadata=()) if opened else status)
 
     return deduplicated
 

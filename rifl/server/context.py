@@ -15,6 +15,7 @@ import grpc.aio
 
 from rifl.core.client_table import Attempt
 from rifl.core.record import Metadata
+from rifl.labels import without_labels
 from rifl.stores.base import Store
 
 __all__ = ["CURRENT", "AioHandlerContext", "HandlerContext", "Noted", "Serving", "noted_of"]
@@ -217,7 +218,10 @@ def _text(details: Any) -> str:
 
 
 def _metadata(entries: Iterable[Any] | None) -> Metadata:
-    """Return metadata as it is recorded; raises for what gRPC could not send either."""
+    """Return metadata as it is recorded; raises for what gRPC could not send either.
+
+    Labels of ours go: what is forwarded from another server speaks of another call.
+    """
     found: list[tuple[str, str | bytes]] = []
     for key, value in entries or ():
         if not isinstance(key, str) or not isinstance(value, str | bytes):
@@ -225,7 +229,7 @@ def _metadata(entries: Iterable[Any] | None) -> Metadata:
         if isinstance(value, bytes) and not key.endswith("-bin"):
             value = value.decode("latin-1")
         found.append((key, value))
-    return tuple(found)
+    return without_labels(tuple(found))
 
 
 # For handlers whose context another interceptor has wrapped again.

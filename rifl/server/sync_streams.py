@@ -21,6 +21,7 @@ from rifl.core.serving import HandlerResult, admit, execute
 from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
 from rifl.server.answers import (
     STATUS_CODES,
+    Status,
     answer_status,
     is_bare,
     raised_result,
@@ -112,7 +113,8 @@ class _Requests(Later):
 
     def _end(self) -> None:
         gone = threading.Event()
-        followed = not self._outer.add_callback(gone.set) or gone.wait(SETTLE_S)
+        # False: it is gone already; on a grpc.aio.server the answer is always None.
+        followed = self._outer.add_callback(gone.set) is False or gone.wait(SETTLE_S)
         if not self._stream.settled(gone=followed):
             raise _BrokenOff("the request stream broke off")
 
@@ -197,6 +199,18 @@ def unary_stream_behavior(
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
 
+    def finish(context: Any, status: Status) -> None:
+        if not aio:
+            send(context, status)
+            return
+        # An abort would overtake the last message, which gRPC's loop may be sending still.
+        if status.initial_metadata:
+            context.send_initial_metadata(status.initial_metadata)
+        if status.trailing_metadata:
+            context.set_trailing_metadata(status.trailing_metadata)
+        context.set_code(STATUS_CODES[status.code])
+        context.set_details(status.details)
+
     def deduplicated(request: bytes, context: Any) -> Iterator[bytes]:
         call: Call | None = None
         try:
@@ -211,14 +225,14 @@ def unary_stream_behavior(
                 rest = ResponseStream.rest(answer.record, received)
         except RiflError as error:
             _log.debug("refused", method=method, reason=error.reason)
-            send(context, refusal_status(error, call))
+            finish(context, refusal_status(error, call))
             return
         if not isinstance(answer, Attempt):
             status = answer_status(answer, call.attempt)
             if status.initial_metadata:
                 context.send_initial_metadata(status.initial_metadata)
             yield from rest
-            send(context, status._replace(initial_metadata=()))
+            finish(context, status._replace(initial_metadata=()))
             return
         inner = _Context(context, attempt, serving)
         CURRENT.set(inner)
@@ -258,14 +272,14 @@ def unary_stream_behavior(
             answer = responses.ended(answer)
         except RiflError as error:
             if responses.here:
-                send(context, refusal_status(error, call))
+                finish(context, refusal_status(error, call))
             return
         status = answer_status(answer, call.attempt)
         if opened:
             status = status._replace(initial_metadata=())
         if raised is not None and status.code:
             _raise(context, raised, status)
-        send(context, status)
+        finish(context, status)
 
     return deduplicated
 
