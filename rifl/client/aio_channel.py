@@ -48,6 +48,7 @@ def connect(
     session_retention: float | None = None,
     follow_leaders: bool = False,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
+    keep_deadline_exceeded: bool = False,
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
@@ -68,6 +69,7 @@ def connect(
         session_name=session,
         session_retention_s=session_retention,
         conflict_keys=conflict_keys,
+        keep_deadline_exceeded=keep_deadline_exceeded,
     )
     around = list(interceptors)
 

@@ -30,6 +30,7 @@ def client_interceptor(
     grpc_retries: bool = True,
     max_response_bytes: int = 0,
     observer: Observer | Sequence[Observer] | None = None,
+    keep_deadline_exceeded: bool = False,
 ) -> AioClientInterceptor:
     """Build an interceptor for ``grpc.aio`` channels' ``interceptors``.
 
@@ -49,6 +50,7 @@ def client_interceptor(
                 grpc_retries=grpc_retries,
                 max_response_bytes=max_response_bytes,
                 observer=observer,
+                keep_deadline_exceeded=keep_deadline_exceeded,
             ),
         )
     )

@@ -19,6 +19,7 @@ from rifl.core.identity import RpcId
 from rifl.core.keyed_tracker import check_key
 from rifl.core.observer import EndedCall
 from rifl.core.outcome import Outcome
+from rifl.core.raised import raised_code
 from rifl.core.record import Metadata
 from rifl.envelope import (
     BATCH_KEY,
@@ -60,7 +61,8 @@ class BatchResult(NamedTuple):
     answer, None where there is none. ``code``, ``details`` and ``trailing_metadata`` are the
     call's status. ``outcome`` tells whether it ran; after UNKNOWN, sending it again with
     the same key is safe. ``reason`` names a refusal of rifl's, and is empty for
-    an answer of the handler's.
+    an answer of the handler's. ``code`` of a call that may have run is FAILED_PRECONDITION,
+    as a single call's is; ``original_code`` is then what it ended with, elsewhere None.
     """
 
     rpc_id: RpcId | None
@@ -70,6 +72,7 @@ class BatchResult(NamedTuple):
     outcome: Outcome = Outcome.EXECUTED
     reason: str = ""
     trailing_metadata: Metadata = ()
+    original_code: grpc.StatusCode | None = None
 
     @property
     def ok(self) -> bool:
@@ -86,6 +89,7 @@ class BatchResult(NamedTuple):
                 outcome=self.outcome,
                 reason=self.reason,
                 status=FinalStatus(self.code, self.details, (), self.trailing_metadata),
+                original_code=self.original_code,
             )
 
 
@@ -241,8 +245,8 @@ class BatchRun:
         """Return what became of each item, at the end."""
         flow = self._flow
         results = [
-            self._result(None if call is None else call.rpc_id, ended)  # type: ignore[arg-type]
-            for call, ended in zip(flow.calls, flow.ended, strict=True)
+            self._result(None if call is None else call.rpc_id, ended, attempts)  # type: ignore[arg-type]
+            for call, ended, attempts in zip(flow.calls, flow.ended, flow.attempts, strict=True)
         ]
         observer = self._state.observer
         if observer is not None:
@@ -288,20 +292,23 @@ class BatchRun:
             waiter.wake()
         state.tell_losses()
 
-    def _result(self, rpc_id: RpcId | None, ended: Ended) -> BatchResult:
+    def _result(self, rpc_id: RpcId | None, ended: Ended, attempts: int) -> BatchResult:
         its = ended.answer
         if isinstance(its, bytes):
-            return _tuple(BatchResult, (rpc_id, its, _OK, "", ended.outcome, "", ()))  # type: ignore[no-any-return]
+            return _tuple(BatchResult, (rpc_id, its, _OK, "", ended.outcome, "", (), None))  # type: ignore[no-any-return]
         if isinstance(its, ItemReply):
             record = its.record
-            return BatchResult(
-                rpc_id,
-                record.response,
-                _CODES.get(record.code, grpc.StatusCode.UNKNOWN),
-                record.details,
-                ended.outcome,
-                ended.reason or record.reason,
-                record.trailing_metadata,
+            return self._raised(
+                BatchResult(
+                    rpc_id,
+                    record.response,
+                    _CODES.get(record.code, grpc.StatusCode.UNKNOWN),
+                    record.details,
+                    ended.outcome,
+                    ended.reason or record.reason,
+                    record.trailing_metadata,
+                ),
+                attempts,
             )
         status: Status | None = self._last if its is None else its
         code, details = grpc.StatusCode.UNKNOWN, ""
@@ -312,7 +319,23 @@ class BatchRun:
         if ended.code:
             code = grpc.StatusCode[ended.code]
             details = _explain(ended, details)
-        return BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason, trailing)
+        result = BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason, trailing)
+        return result if ended.code == "CANCELLED" else self._raised(result, attempts)
+
+    def _raised(self, result: BatchResult, attempts: int) -> BatchResult:
+        """Give a call that may have run the code that no retry policy repeats."""
+        if result.rpc_id is None or result.ok:
+            return result
+        name = raised_code(
+            result.code.name,
+            result.outcome,
+            result.reason,
+            attempts=attempts,
+            keep_deadline_exceeded=self._state.settings.keep_deadline_exceeded,
+        )
+        if name == result.code.name:
+            return result
+        return result._replace(code=grpc.StatusCode[name], original_code=result.code)
 
 
 def _answer(reply: ItemReply) -> Answer:

@@ -43,6 +43,7 @@ def connect(
     session_retention: float | None = None,
     follow_leaders: bool = False,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
+    keep_deadline_exceeded: bool = False,
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -81,6 +82,10 @@ def connect(
     take one round trip. A wrong one makes calls slower and never less safe. It runs in
     the caller's thread, on a message parsed from the request's bytes.
 
+    A call that may have run is raised with FAILED_PRECONDITION, which retry loops around
+    the channel do not repeat; ``keep_deadline_exceeded`` leaves DEADLINE_EXCEEDED as it
+    is, for applications that look for it.
+
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
     make no sense. See ``Channel``.
     """
@@ -98,6 +103,7 @@ def connect(
         session_name=session,
         session_retention_s=session_retention,
         conflict_keys=conflict_keys,
+        keep_deadline_exceeded=keep_deadline_exceeded,
     )
 
     def open_one(address: str) -> grpc.Channel:

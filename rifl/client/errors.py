@@ -89,6 +89,10 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
     handler's own error answer and for what transports, proxies and deadlines
     report.
 
+    A call that may have run is raised with FAILED_PRECONDITION, which no retry policy
+    repeats; ``original_code`` is then the code that it ended with, such as
+    DEADLINE_EXCEEDED. Elsewhere it is what ``code()`` returns.
+
     Also a finished ``grpc.Call`` and ``grpc.Future``, as gRPC's own errors are,
     since outer interceptors use them so. Immutable, picklable, any thread.
     """
@@ -104,6 +108,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
         initial_metadata: Any = None,
         trailing_metadata: Any = None,
         debug_error_string: str | None = None,
+        original_code: grpc.StatusCode | None = None,
     ) -> None:
         super().__init__(code, initial_metadata, trailing_metadata, details, debug_error_string)
         # What Exception itself shows, and old pickles and loggers read.
@@ -111,6 +116,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
         self.rpc_id = rpc_id
         self.outcome = outcome
         self.reason = reason
+        self.original_code = code if original_code is None else original_code
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self}>"
@@ -121,6 +127,8 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
             facts.insert(0, self.reason)
         if self.rpc_id is not None:
             facts.append(f"rpc {self.rpc_id}")
+        if self.original_code is not self.code():
+            facts.append(f"ended as {self.original_code.name}")
         return f"{self.code().name}: {self.details() or ''} ({', '.join(facts)})"
 
     def __reduce__(self) -> Any:
@@ -137,6 +145,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
                     "initial_metadata": _portable(self.initial_metadata()),
                     "trailing_metadata": _portable(self.trailing_metadata()),
                     "debug_error_string": self.debug_error_string(),
+                    "original_code": self.original_code.name,
                 },
             ),
         )
@@ -291,11 +300,19 @@ def call_error(
     outcome: Outcome,
     reason: str = "",
     status: Status | None = None,
+    original_code: grpc.StatusCode | None = None,
 ) -> CallError:
     """Build the error of the class that ``reason`` names, with a status's metadata."""
     cls = _CLASSES.get(reason, CallError)
     if status is None:
-        return cls(code, details, rpc_id=rpc_id, outcome=outcome, reason=reason)
+        return cls(
+            code,
+            details,
+            rpc_id=rpc_id,
+            outcome=outcome,
+            reason=reason,
+            original_code=original_code,
+        )
     return cls(
         code,
         details,
@@ -309,6 +326,7 @@ def call_error(
         debug_error_string=None
         if undecodable(status)
         else getattr(status, "debug_error_string", str)(),
+        original_code=original_code,
     )
 
 
@@ -344,4 +362,10 @@ def _portable(metadata: Iterable[Any] | None) -> Any:
 def _rebuild(
     cls: type[CallError], code: str, details: str | None, fields: dict[str, Any]
 ) -> CallError:
-    return cls(grpc.StatusCode[code], details, **fields)
+    original = fields.pop("original_code", None)
+    return cls(
+        grpc.StatusCode[code],
+        details,
+        original_code=None if original is None else grpc.StatusCode[original],
+        **fields,
+    )

@@ -20,6 +20,7 @@ from rifl.core.errors import BadHeader, NotDeduplicated
 from rifl.core.identity import RpcId
 from rifl.core.observer import EndedCall, Observer
 from rifl.core.outcome import Outcome
+from rifl.core.raised import raised_code
 
 __all__ = ["CLOSED_TEXT", "Exchange"]
 
@@ -281,13 +282,25 @@ class Exchange(ABC):
         elif code is grpc.StatusCode.OK:
             code = grpc.StatusCode.UNKNOWN
             details = "a server that does not deduplicate answered a later attempt"
+        raised = code
+        # What the caller cancelled, it does not take for a call to be repeated.
+        if call is not None and flow.code != "CANCELLED":
+            name = raised_code(
+                code.name,
+                flow.outcome,
+                flow.reason,
+                attempts=flow.attempts_sent,
+                keep_deadline_exceeded=self.state.settings.keep_deadline_exceeded,
+            )
+            raised = grpc.StatusCode[name]
         return call_error(
-            code,
+            raised,
             details,
             rpc_id=call.rpc_id if call is not None else None,
             outcome=flow.outcome,
             reason=flow.reason,
             status=last,
+            original_code=code,
         )
 
 

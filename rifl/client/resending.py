@@ -9,8 +9,9 @@ from typing import Any
 
 import grpc
 
-from rifl.client.errors import call_error
+from rifl.client.errors import CallError, call_error
 from rifl.core.outcome import Outcome
+from rifl.core.raised import MAY_HAVE_RUN_CODE
 from rifl.core.stream_attempts import KeptRequests
 from rifl.v1 import rifl_pb2
 
@@ -31,19 +32,14 @@ class _Kept:
     def check(self) -> None:
         """Raise ``CallError`` where no attempt can be made (any more)."""
         if self._failed is not None:
-            raise call_error(
-                grpc.StatusCode.UNKNOWN,
-                f"Exception iterating requests: {self._failed!r}",
-                rpc_id=None,
-                outcome=Outcome.UNKNOWN,
+            raise _unknown(
+                grpc.StatusCode.UNKNOWN, f"Exception iterating requests: {self._failed!r}"
             )
         if not self._kept.resendable:
-            raise call_error(
+            raise _unknown(
                 grpc.StatusCode.UNAVAILABLE,
                 "the request stream is too long to be sent again: more than "
                 f"{self._kept.limit} bytes",
-                rpc_id=None,
-                outcome=Outcome.UNKNOWN,
             )
 
     def _add(self, message: Any) -> None:
@@ -138,6 +134,17 @@ class AioResending(_Kept):
         except BaseException as error:
             self._failed = error
             raise
+
+
+def _unknown(code: grpc.StatusCode, details: str) -> CallError:
+    """Build the error of a call of which an attempt was sent, and none can be again."""
+    return call_error(
+        grpc.StatusCode[MAY_HAVE_RUN_CODE],
+        details,
+        rpc_id=None,
+        outcome=Outcome.UNKNOWN,
+        original_code=code,
+    )
 
 
 def resumed(header: tuple[str, bytes] | None, received: int) -> tuple[str, bytes] | None:

@@ -16,6 +16,7 @@ from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.errors import NotDeduplicated, StaleRpc
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
+from rifl.core.raised import raised_code
 from rifl.core.retry import pause_s
 from rifl.v1 import rifl_pb2
 from rifl.wire import parse_resolution
@@ -125,7 +126,8 @@ class Resolver(Asking):
         if record is not None and record.code:
             code = _CODES.get(record.code, grpc.StatusCode.UNKNOWN)
             error = call_error(
-                code,
+                # Who raises it does so in place of the call.
+                grpc.StatusCode[raised_code(code.name, outcome, record.reason, attempts=1)],
                 record.details,
                 rpc_id=self._rpc_id,
                 outcome=outcome,
@@ -133,6 +135,7 @@ class Resolver(Asking):
                 status=FinalStatus(
                     code, record.details, record.initial_metadata, record.trailing_metadata
                 ),
+                original_code=code,
             )
         elif record is not None and record.response is not None:
             decode = self._call.context

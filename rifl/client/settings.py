@@ -39,6 +39,8 @@ class Settings:
     observer: Observer | Sequence[Observer] | None = None
     session_name: str | None = None
     session_retention_s: float | None = None
+    # Whether a call that may have run can be raised as DEADLINE_EXCEEDED.
+    keep_deadline_exceeded: bool = False
     # By full method name; for a path that can use them.
     conflict_keys: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
@@ -70,6 +72,7 @@ def make_settings(
     session_name: str | None = None,
     session_retention_s: float | None = None,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
+    keep_deadline_exceeded: bool = False,
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
     return Settings(
@@ -84,6 +87,7 @@ def make_settings(
         observer=observer,
         session_name=session_name,
         session_retention_s=session_retention_s,
+        keep_deadline_exceeded=keep_deadline_exceeded,
         conflict_keys=dict(conflict_keys or {}),
     )
 

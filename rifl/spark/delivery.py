@@ -205,7 +205,9 @@ class Delivery:
         reason = result.reason or "HANDLER"
         text = _WORDS.get(reason, "")
         text = f"{text}: {result.details}" if text and result.details else text or result.details
-        return DeliveryError(reason, text, key, result.code.name, result.outcome.value)
+        # What it ended with tells whose trouble it is: this row's, or everybody's.
+        code = result.original_code or result.code
+        return DeliveryError(reason, text, key, code.name, result.outcome.value)
 
     def _finished(self) -> Iterator[tuple[pyarrow.RecordBatch, list[Delivered]]]:
         while self._slices and self._slices[0].open == 0:

@@ -215,7 +215,7 @@ def test_the_deadline_leaves_it_unknown_then_resolvable(connect: Connect) -> Non
         release.set()
         error = caught.value
         assert (error.code(), error.outcome) == (
-            grpc.StatusCode.DEADLINE_EXCEEDED,
+            grpc.StatusCode.FAILED_PRECONDITION,
             Outcome.UNKNOWN,
         )
         caller.call(b"", timeout=20)

@@ -72,7 +72,9 @@ def test_the_promise_is_kept_in_the_middle_of_a_batch(
         # Lasting; whether a handler had begun, nobody can tell from an intent.
         assert counts == [1] * ran + [0] * (_ROWS - ran)
         for results in answers:
-            assert {(r.code.name, r.reason) for r in results} == {("ABORTED", "OUTCOME_UNKNOWN")}
+            assert {(r.code.name, r.reason) for r in results} == {
+                ("FAILED_PRECONDITION", "OUTCOME_UNKNOWN")
+            }
         return
     assert counts == [2 if kind == "idempotent" else 1] * ran + [1] * (_ROWS - ran)
     for results in answers:
