@@ -10,11 +10,13 @@ serve them.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
 from curp.core.witness_table import WitnessTable, WitnessVerdict
 from curp.observer import GroupObserver, GroupReport, TakeOver
+from rifl.core.errors import ForkedProcess
 from rifl.metrics import PrometheusObserver
 
 try:
@@ -125,7 +127,12 @@ class _Replicas(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             reports = list(self._reports)
-        return iter(_families([report() for report in reports]))
+        found = []
+        for report in reports:
+            # A forked child holds nothing of what its parent does.
+            with contextlib.suppress(ForkedProcess):
+                found.append(report())
+        return iter(_families(found))
 
     def describe(self) -> Iterator[Metric]:
         return iter(_families([]))

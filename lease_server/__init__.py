@@ -8,6 +8,7 @@ a ``LeaseAuthority`` over its storage and calls ``add_lease_service``;
 from lease_server.authority import Grant, LeaseAuthority
 from lease_server.errors import (
     BadRequest,
+    ForkedProcess,
     LeaseError,
     LeaseExpired,
     NotYours,
@@ -37,6 +38,7 @@ __all__ = [
     "Authority",
     "BadRequest",
     "BlockExhausted",
+    "ForkedProcess",
     "Grant",
     "LeaseAuthority",
     "LeaseError",

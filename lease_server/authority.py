@@ -19,6 +19,7 @@ from lease_server.errors import (
     StorageUnavailable,
     TooManyClients,
 )
+from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.keyring import KeyRing
 from lease_server.log import get_logger
 from lease_server.sessionbook import OpenedSession, SessionBook
@@ -47,7 +48,8 @@ class LeaseAuthority:
     ``release`` never wait for the storage: the lock they take is never held
     during I/O. ``grant`` waits for it once per id block; sessions and ``expire``
     wait for it. What a crash leaves: reserved ids that are never granted, the
-    secrets and the sessions; every known client gets a full new term.
+    secrets and the sessions; every known client gets a full new term. In a forked
+    child every method raises ForkedProcess: ids are reserved for one process.
 
     Invariants:
 
@@ -99,6 +101,7 @@ class LeaseAuthority:
             new_id=lambda: self._blocks.take(self._table.take_id),
         )
         self.recover()
+        refuse_in_children(self, leases_forked)
 
     @property
     def term_s(self) -> float:

@@ -4,7 +4,8 @@
 
     LeaseError
      ├─ BadRequest       NotYours         LeaseExpired     SessionClosed
-     └─ TooManyClients   TooManySessions  TooManyRefusals  StorageUnavailable
+     ├─ TooManyClients   TooManySessions  TooManyRefusals  StorageUnavailable
+     └─ ForkedProcess
 
 Each class carries the ``reason`` of the wire's ErrorInfo and the gRPC status
 ``code`` it travels under; ``str()`` is the status message. Instances pickle.
@@ -18,6 +19,7 @@ import grpc
 
 __all__ = [
     "BadRequest",
+    "ForkedProcess",
     "LeaseError",
     "LeaseExpired",
     "NotYours",
@@ -63,6 +65,13 @@ class NotYours(LeaseError):
 
     reason = "NOT_YOURS"
     code = grpc.StatusCode.PERMISSION_DENIED
+
+
+class ForkedProcess(LeaseError):
+    """The authority, or its storage, was made in a parent process; make it again here."""
+
+    reason = "FORKED_PROCESS"
+    code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class TooManyClients(LeaseError):

@@ -16,6 +16,7 @@ from lease_server.errors import (
     SessionClosed,
     StorageUnavailable,
 )
+from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.keyring import KeyRing
 from lease_server.log import get_logger
 from lease_server.sessionbook import OpenedSession
@@ -125,6 +126,7 @@ class SharedAuthority:
         self._table = LeaseTable(term_s, first_id=1, last_id=0)
         self._blocks = IdBlocks(self._table, storage, threading.Lock(), id_block)
         self._signer = Signer(storage, term_s=term_s, clock=clock)
+        refuse_in_children(self, leases_forked)
 
     @property
     def term_s(self) -> float:

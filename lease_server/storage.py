@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from lease_server.errors import StorageUnavailable
+from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.sessions import SessionRow, SessionState
 from lease_server.tokens import Secret
 
@@ -100,6 +101,7 @@ class MemoryLeaseStorage:
         self._secrets = [Secret(0, token_bytes(_SECRET_BYTES))]
         self._sessions: dict[int, SessionRow] = {}
         self._names: dict[tuple[bytes, str], int] = {}
+        refuse_in_children(self, leases_forked)
 
     @property
     def incarnation(self) -> int:

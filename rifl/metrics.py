@@ -11,10 +11,11 @@ own, as Prometheus has it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from rifl.core.errors import RiflError
+from rifl.core.errors import ForkedProcess, RiflError
 from rifl.core.observer import EndedCall, Observer, ServedCall, Statistics
 from rifl.core.outcome import Outcome
 
@@ -179,7 +180,11 @@ class _Held(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         with self._lock:
             sources = list(self._sources)
-        counts = [source() for source in sources]
+        counts = []
+        for source in sources:
+            # A forked child holds nothing of what its parent does.
+            with contextlib.suppress(ForkedProcess):
+                counts.append(source())
         for name, text in _HELD.items():
             total = sum(getattr(count, name) for count in counts)
             yield GaugeMetricFamily(f"rifl_server_{name}", text, value=total)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from curp.log import checks
 from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, Snapshot
 from curp.log.errors import EngineStopped, LeaseHeld
+from rifl.stores.forks import belongs_here
 
 __all__ = ["Fault", "MemoryEngine", "MemoryLog", "Moment"]
 
@@ -95,6 +96,7 @@ class MemoryEngine:
         self._log = log
         self._fault = fault
         self._closed = False
+        belongs_here(self, "log engine")
 
     def leadership(self) -> Leadership | None:
         """See ``LogEngine``."""

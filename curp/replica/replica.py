@@ -48,6 +48,7 @@ from rifl.server.interceptors import Interceptors
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
 from rifl.server.pool import pool_size
+from rifl.stores.forks import belongs_here
 
 __all__ = ["PATH", "Replica"]
 
@@ -216,6 +217,7 @@ class Replica:
         )
         self._closing = threading.Lock()
         self._closed = False
+        belongs_here(self, "Replica")
 
     # -- building a server ----------------------------------------------------------------
 

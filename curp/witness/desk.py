@@ -15,6 +15,7 @@ from curp.witness.journal import WitnessJournal
 from lease_server.log import get_logger
 from lease_server.tokens import Secret, peer_bound, verify
 from rifl.core.errors import BadHeader, NotYours
+from rifl.stores.forks import belongs_here
 from rifl.wire import parse_call
 
 __all__ = ["WitnessDesk"]
@@ -54,6 +55,7 @@ class WitnessDesk:
         self._secrets: tuple[Secret, ...] = ()
         self._finders: dict[str, KeyFinder | None] = {}
         self._longest = table.limits.max_request_bytes + _MAX_OVERHEAD_BYTES
+        belongs_here(self, "witness")
 
     def record(self, raw: bytes, peer: Callable[[], bytes]) -> bytes:
         """Answer a RecordRequest; ``peer`` tells the authenticated caller."""

@@ -227,7 +227,10 @@ class NotDeduplicated(RiflError):
 
 
 class ForkedProcess(RiflError):
-    """The channel was made in a parent process; connect again after the fork."""
+    """What was used was made in a parent process: make it again after the fork.
+
+    Channels, and everything of a server that decides or keeps something.
+    """
 
     reason = "FORKED_PROCESS"
     code = "FAILED_PRECONDITION"

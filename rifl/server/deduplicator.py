@@ -38,6 +38,7 @@ from rifl.server.pool import pool_size
 from rifl.server.sweeper import Sweeper
 from rifl.stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
 from rifl.stores.codec import Transform
+from rifl.stores.forks import belongs_here
 
 __all__ = ["Deduplicator"]
 
@@ -108,7 +109,9 @@ class Deduplicator:
     Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
     raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
     (or leaving the context) after the server has stopped; what a crash instead of
-    it leaves is each store's own.
+    it leaves is each store's own. It belongs to the process that made it: in a forked
+    child every use raises ``ForkedProcess``, calls are refused with it, and ``close``
+    does nothing; make it again there.
     """
 
     def __init__(
@@ -207,6 +210,7 @@ class Deduplicator:
         self._closing = threading.Lock()
         self._sweeper = Sweeper(self._store, self._authority)
         self._sweeper.start()
+        belongs_here(self, "Deduplicator")
         if self._observer is not None:
             self._observer.attached(self.statistics)
 

@@ -9,12 +9,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from lease_server.forks import in_children
 from lease_server.raw import RawAnswer, raw_handler
 from rifl.core.errors import BadHeader, NotDeduplicated, RiflError
 from rifl.core.policy import MethodPolicy, PolicyError
 from rifl.server import aio, aio_streams, sync, sync_streams
 from rifl.server.answers import refusal_status
 from rifl.server.engine import Engine
+from rifl.stores.forks import forked_error
 from rifl.wire import HEADER_KEY
 
 __all__ = ["AioInterceptor", "Interceptors", "SyncInterceptor"]
@@ -33,6 +35,15 @@ class _Wrapping:
         self._wrap = wrap
         self._refuse = refuse
         self._wrapped: dict[str, tuple[Any, Any]] = {}
+        in_children(self, _Wrapping._refuse_all)
+
+    def _refuse_all(self) -> None:
+        """Refuse every call that has an identity: what would decide is the parent's."""
+        refuse = self._refuse
+        self._wrapped = {}
+        self._wrap = lambda method, _, handler: refuse(
+            method, forked_error("Deduplicator"), handler
+        )
 
     def __call__(self, details: Any, handler: Any) -> Any:
         if handler is None:

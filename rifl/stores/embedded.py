@@ -17,6 +17,7 @@ from rifl.core.observer import Observer
 from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
+from rifl.stores.forks import belongs_here
 from rifl.stores.own_transactions import OwnTransactions
 
 __all__ = ["EmbeddedStore"]
@@ -53,6 +54,7 @@ class EmbeddedStore(OwnTransactions):
         self._draining = False
         self._unavailable: RiflError | None = None
         self._stopped: RiflError | None = None
+        belongs_here(self, "store")
 
     def bind(
         self,

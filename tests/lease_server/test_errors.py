@@ -26,6 +26,7 @@ def test_reasons_and_codes():
         errors.LeaseExpired: ("LEASE_EXPIRED", code.FAILED_PRECONDITION),
         errors.SessionClosed: ("SESSION_CLOSED", code.FAILED_PRECONDITION),
         errors.NotYours: ("NOT_YOURS", code.PERMISSION_DENIED),
+        errors.ForkedProcess: ("FORKED_PROCESS", code.FAILED_PRECONDITION),
         errors.TooManyClients: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
         errors.TooManySessions: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
         errors.TooManyRefusals: ("TOO_MANY", code.RESOURCE_EXHAUSTED),

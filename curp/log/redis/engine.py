@@ -15,6 +15,7 @@ from curp.log.redis.connection import Connection
 from curp.log.redis.lease import ServerLease
 from curp.log.redis.scripts import APPEND, DOOMED, LEAD, PUT, READ, REMOVE, STATUS, TRIM
 from curp.log.redis.snapshots import Snapshots
+from rifl.stores.forks import belongs_here
 from rifl.stores.redis.address import RedisAddress
 
 __all__ = ["RedisEngine"]
@@ -52,6 +53,7 @@ class RedisEngine:
         self._snapshots = Snapshots(self._redis, _require_configuration)
         # The newest entry appended or read here: what follows it must follow this one.
         self._known = (0, b"")
+        belongs_here(self, "log engine")
 
     @property
     def durability(self) -> str:

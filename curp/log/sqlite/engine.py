@@ -24,6 +24,7 @@ from curp.log.sqlite.rows import (
 from curp.log.sqlite.schema import find_group, make_group
 from curp.log.sqlite.snapshots import Snapshots, newest
 from curp.log.sqlite.watch import Watch
+from rifl.stores.forks import belongs_here
 
 __all__ = ["SqliteEngine"]
 
@@ -86,6 +87,7 @@ class SqliteEngine:
         self._group_id = group_id
         self._watch = Watch(self._file, group_id)
         self._snapshots = Snapshots(self._file, group_id)
+        belongs_here(self, "log engine")
 
     # Leadership.
 

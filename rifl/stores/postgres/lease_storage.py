@@ -12,6 +12,7 @@ from lease_server.errors import (
     TooManyClients,
     TooManySessions,
 )
+from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.series import SUPERSEDED_S
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
@@ -48,6 +49,7 @@ class PostgresLeaseStorage:
         self.held = 0
         self._backend = backend
         self._watch = Watch(time.monotonic)
+        refuse_in_children(self, leases_forked)
 
     @classmethod
     def alone(cls, url: str) -> PostgresLeaseStorage:

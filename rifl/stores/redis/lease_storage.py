@@ -17,6 +17,7 @@ from lease_server.errors import (
     TooManyClients,
     TooManySessions,
 )
+from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.log import get_logger
 from lease_server.series import SUPERSEDED_S, numbered
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
@@ -51,6 +52,7 @@ class RedisLeaseStorage:
         self.held = 0
         self._backend = backend
         self._watch = Watch(time.monotonic)
+        refuse_in_children(self, leases_forked)
 
     @classmethod
     def alone(cls, url: str) -> RedisLeaseStorage:

@@ -36,6 +36,7 @@ from rifl.core.serving import refusal_record
 from rifl.core.verdict import Verdict
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import UnsupportedStore
+from rifl.stores.forks import belongs_here
 from rifl.stores.own_transactions import OwnTransactions
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
 from rifl.stores.shared.backend import Backend, BackendError, Steps
@@ -149,6 +150,7 @@ class SharedStore(OwnTransactions):
             clock,
             late_after_s=late_after_s,
         )
+        belongs_here(self, "store")
 
     def bind(
         self,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lease_server.errors import StorageUnavailable
+from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.sessions import SessionRow, SessionState
 from lease_server.tokens import Secret
 from rifl.stores.errors import StoreCorrupt
@@ -36,6 +37,7 @@ class SqliteLeaseStorage:
         self._lock = threading.Lock()
         self._ownership: Ownership | None = None
         self._stopped: sqlite3.Error | None = None
+        refuse_in_children(self, leases_forked)
 
     @classmethod
     def alone(cls, path: Path, lock_timeout_s: float = 5.0) -> SqliteLeaseStorage:

@@ -16,6 +16,9 @@ __all__ = ["Ownership", "owner_of"]
 _POLL_S = 0.05
 _owned: set[Path] = set()
 _owned_lock = threading.Lock()
+# Open in the process that forked this one: SQLite keeps its locks by file and process, so
+# that a connection made here would take those of the inherited one for its own.
+_inherited: set[Path] = set()
 
 
 def owner_of(path: Path) -> str | None:
@@ -54,6 +57,11 @@ class Ownership:
         self._path = path.resolve()
         lock_path = self._path.with_name(self._path.name + ".lock")
         with _owned_lock:
+            if self._path in _inherited:
+                raise StoreLocked(
+                    f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
+                    "open it in the child only, or close it before the fork"
+                )
             if self._path in _owned:
                 raise StoreLocked(f"{path} is open in this process (pid {os.getpid()}) already")
             try:
@@ -91,3 +99,14 @@ class Ownership:
                         f"waited {timeout_s:g} s"
                     ) from error
             time.sleep(_POLL_S)
+
+
+def _forget_parents() -> None:
+    global _owned_lock
+    # A thread of the parent may have held it.
+    _owned_lock = threading.Lock()
+    _inherited.update(_owned)
+    _owned.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
