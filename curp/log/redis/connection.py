@@ -18,11 +18,12 @@ from curp.log.errors import (
     InvalidRequest,
     NotDurable,
 )
-from curp.log.redis.scripts import OPEN, Script
+from curp.log.redis.scripts import OPEN, SERVING, Script
 from curp.log.redis.settings import check_settings
 from lease_server.log import get_logger
 from rifl.stores.redis.address import Durability, RedisAddress
 from rifl.stores.redis.clients import Clients
+from rifl.stores.redis.rights import missing_in_scripts
 
 __all__ = ["FORMAT", "Connection"]
 
@@ -57,6 +58,8 @@ class Connection:
         try:
             with self._errors():
                 self.durability = check_settings(self._clients.blocking, address, replicas)
+                if create:
+                    self._check_rights()
             self._open(group, create)
         except BaseException:
             self._clients.close()
@@ -112,6 +115,20 @@ class Connection:
         if not self.closing.is_set():
             self.closing.set()
             self._clients.close()
+
+    def _check_rights(self) -> None:
+        # A script is not undone when one of its commands is refused.
+        client, probe = self._clients.blocking, self.key("probe")
+        missing = missing_in_scripts(client, [probe], SERVING)
+        try:
+            client.xread({f"{probe}:stream": "0-0"}, count=1)
+        except redis.exceptions.NoPermissionError:
+            missing.append("XREAD")
+        if missing:
+            raise EngineUnavailable(
+                f"{self._address}: the user may not {', '.join(missing)} (the least it needs is "
+                "in docs/curp-logs.md)"
+            )
 
     def _open(self, group: str, create: bool) -> None:
         new = secrets.token_hex(16) if create else ""

@@ -14,6 +14,7 @@ __all__ = [
     "PUT",
     "READ",
     "REMOVE",
+    "SERVING",
     "SNAPSHOT",
     "STATUS",
     "TRIM",
@@ -49,3 +50,6 @@ READ = Script("read", writes=False)
 STATUS = Script("status", writes=False)
 DOOMED = Script("doomed", writes=False)
 LOAD = Script("load", writes=False)
+
+# What a replica runs.
+SERVING = (OPEN, APPEND, LEAD, PUT, TRIM, REMOVE, SNAPSHOT, READ, STATUS, DOOMED, LOAD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets as randomness
+from typing import Any
 
 import redis
 
@@ -15,7 +16,8 @@ from rifl.stores.errors import (
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.backend import RedisBackend
 from rifl.stores.redis.clients import Clients
-from rifl.stores.redis.scripts import OPEN
+from rifl.stores.redis.rights import missing_in_scripts, missing_outside
+from rifl.stores.redis.scripts import OPEN, SERVING
 from rifl.stores.redis.settings import check_settings
 
 __all__ = ["LAYOUT", "find_backend", "open_backend"]
@@ -25,13 +27,16 @@ __all__ = ["LAYOUT", "find_backend", "open_backend"]
 # 2  behind a head, which holds the method and the time as well
 LAYOUT = 2
 _ID_BYTES = 16
+# A cluster's servers have some hundred slots each, at least.
+_TAGS_TRIED = 10_000
 
 
 def open_backend(address: RedisAddress) -> RedisBackend:
-    """Connect, check the settings, and take the store's id, made by the first ever."""
+    """Connect, check settings and rights, and take the store's id, made by the first ever."""
     clients = _connect(address)
     try:
         check_settings(clients.blocking, address)
+        _check_rights(clients.blocking, address)
         fresh = randomness.token_hex(_ID_BYTES)
         arguments = ("", f"{address.namespace}:{{store}}:", "", -1, fresh, LAYOUT)
         reply = clients.blocking.eval(OPEN.text, 1, _meta(address), *arguments)
@@ -82,6 +87,37 @@ def _connect(address: RedisAddress) -> Clients:
         return Clients(address)
     except (redis.RedisError, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
+
+
+def _check_rights(client: Any, address: RedisAddress) -> None:
+    """Raise ``StoreUnreachable``, naming all that the user may not do."""
+    channel = f"{address.namespace}:{{store}}:wake:probe"
+    keys = _keys_to_try(client, address)
+    missing = missing_in_scripts(client, keys, SERVING, channel)
+    missing += missing_outside(client, channel)
+    if missing:
+        raise StoreUnreachable(
+            f"{address}: the user may not {', '.join(missing)} (the least it needs is in "
+            "docs/stores-redis.md)"
+        )
+
+
+def _keys_to_try(client: Any, address: RedisAddress) -> list[str]:
+    keys = [f"{address.namespace}:{{{tag}}}:probe" for tag in ("store", "0")]
+    if not address.clustered:
+        return keys
+    # Every server has users of its own.
+    left = {node.name for node in client.get_primaries()}
+    left -= {client.get_node_from_key(key).name for key in keys}
+    for number in range(1, _TAGS_TRIED):
+        if not left:
+            break
+        key = f"{address.namespace}:{{{number}}}:probe"
+        name = client.get_node_from_key(key).name
+        if name in left:
+            left.remove(name)
+            keys.append(key)
+    return keys
 
 
 def _meta(address: RedisAddress) -> str:

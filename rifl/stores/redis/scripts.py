@@ -16,6 +16,8 @@ __all__ = [
     "LOOK",
     "OPEN",
     "RELEASE",
+    "RIGHTS",
+    "SERVING",
     "SESSION",
     "Script",
 ]
@@ -28,11 +30,10 @@ class Script:
 
     __slots__ = ("name", "sha", "text")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, prelude: bool = True) -> None:
         self.name = name
-        self.text = "\n".join(
-            (_DIRECTORY / f"{part}.lua").read_text("utf-8") for part in ("prelude", name)
-        )
+        parts = ("prelude", name) if prelude else (name,)
+        self.text = "\n".join((_DIRECTORY / f"{part}.lua").read_text("utf-8") for part in parts)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -46,4 +47,8 @@ EXPIRE = Script("expire")
 LOOK = Script("look")
 OPEN = Script("open")
 RELEASE = Script("release")
+RIGHTS = Script("rights", prelude=False)
 SESSION = Script("session")
+
+# What servers run; LOOK is asked by people, as another user if they like.
+SERVING = (BEAT, CLAIM, ENDS, EXPIRE, FINISH, LEASE, LEASES, OPEN, RELEASE, SESSION)

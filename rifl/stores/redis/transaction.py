@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from typing import Any
 
 from rifl.core.errors import StaleRpc
 from rifl.stores.errors import WrongDatabase
 from rifl.stores.redis.backend import RedisBackend
-from rifl.stores.redis.scripts import FINISH
+from rifl.stores.redis.rights import probe, refused
+from rifl.stores.redis.scripts import FINISH, RIGHTS
 from rifl.stores.redis.steps import finish_arguments, member_of
 from rifl.stores.shared.requests import Finish
 
@@ -18,6 +20,9 @@ __all__ = ["write_record", "write_record_async"]
 # the attempt's token exactly as long as it may record: it is WATCHed and read here,
 # and anything that ends the attempt (a record, an acknowledgement, a take-over, the
 # end of the lease) deletes it, so that EXEC then does nothing at all.
+
+# Pools whose user may do what the record needs.
+_TRIED: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def write_record(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
@@ -31,6 +36,8 @@ def write_record(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
         raise WrongDatabase("an asyncio pipeline needs `await rifl.aio.record(...)`")
     pipeline.watch(key)
     _check_token(pipeline.get(key), finish)
+    if _is_new(pipeline):
+        _check_rights(pipeline, pipeline.execute_command("EVAL", *_probe(backend, finish)))
     pipeline.multi()
     pipeline.execute_command("EVAL", *_statement(backend, finish))
 
@@ -41,6 +48,8 @@ async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Finis
     _check(pipeline)
     await pipeline.watch(key)
     _check_token(await pipeline.get(key), finish)
+    if _is_new(pipeline):
+        _check_rights(pipeline, await pipeline.execute_command("EVAL", *_probe(backend, finish)))
     pipeline.multi()
     pipeline.execute_command("EVAL", *_statement(backend, finish))
 
@@ -72,6 +81,27 @@ def _check_token(found: Any, finish: Finish) -> None:
             f"{finish.call.rpc_id} is recorded, acknowledged or taken over, or the pipeline is to "
             "another Redis than the store"
         )
+
+
+def _is_new(pipeline: Any) -> bool:
+    return getattr(pipeline, "connection_pool", None) not in _TRIED
+
+
+def _probe(backend: RedisBackend, finish: Finish) -> list[Any]:
+    key = f"{backend.base(finish.call.client_id)}probe"
+    return [RIGHTS.text, 1, key, *probe([FINISH], backend.key("wake:probe"))]
+
+
+def _check_rights(pipeline: Any, failed: Any) -> None:
+    """The handler's connection may be another user's, and EXEC does not undo effects."""
+    missing = refused(failed)
+    if missing:
+        raise WrongDatabase(
+            f"the pipeline's user may not {', '.join(missing)} on the store's keys: the record "
+            "could not be written, and the effects would stand"
+        )
+    if (pool := getattr(pipeline, "connection_pool", None)) is not None:
+        _TRIED.add(pool)
 
 
 def _statement(backend: RedisBackend, finish: Finish) -> list[Any]:

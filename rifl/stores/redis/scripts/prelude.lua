@@ -33,8 +33,15 @@ local function went_backwards()
   return true
 end
 
+-- Messages, and whom they are for. They go last, and one that cannot be sent changes
+-- nothing: a script is not undone.
+local wakes = {}
+
 -- The reply of a script that wrote nothing: status, position, and what follows.
-local function tell(status, ...) return {status, tostring(position), ...} end
+local function tell(status, ...)
+  for _, wake in ipairs(wakes) do redis.pcall('PUBLISH', wake[1], wake[2]) end
+  return {status, tostring(position), ...}
+end
 
 -- And of one that may have written.
 local function reply(status, ...)
@@ -59,7 +66,7 @@ local function renew(row_length)
 end
 
 -- A call's attempt is over: nobody may write under its token any more, and the
--- replicas that wait for it hear of it.
+-- replicas that wait for it hear of it when all is written.
 local function ended(member, attempt)
   redis.call('HDEL', RUN, member)
   -- Only an atomic attempt has one.
@@ -67,7 +74,7 @@ local function ended(member, attempt)
     redis.call('DEL', base .. 'try:' .. member)
   end
   for _, owner in ipairs(attempt.w) do
-    redis.call('PUBLISH', global .. 'wake:' .. owner, attempt.t)
+    table.insert(wakes, {global .. 'wake:' .. owner, attempt.t})
   end
 end
 
