@@ -215,3 +215,82 @@ def test_no_test_sleeps() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
     ]
     assert sleeping == []
+
+
+# Each was looked at: it takes no lock, nor calls what does. A collection runs it in the middle
+# of anything, in a thread that may hold any lock.
+FINALIZERS = {
+    "rifl.client.aio_client: weakref.finalize(state, _wake_threadsafe, loop, self._wakeup)",
+    "rifl.client.aio_streams: UnaryStreamCall.__del__",
+    "rifl.client.lease_keeper: weakref.finalize(state, self._wakeup.put, None)",
+    "rifl.client.streams: StreamCall.__del__",
+    # Asyncio's own, for tasks that ended well: nothing.
+    "rifl.server.eager: _EagerTask.__del__",
+    "rifl.server.running_on: weakref.finalize(self, self._left.put, None)",
+}
+# Generators that do something where they are closed, by a collection too if nobody else keeps
+# them. Context managers' are kept by the ``with`` of a frame that runs.
+CLOSED_GENERATORS = {
+    # Steps, kept by the frame that drives them to their end.
+    "rifl.stores.shared.backend: __await__",
+    "rifl.stores.shared.pulse: repeat",
+    "rifl.stores.shared.store: _claim",
+    "rifl.stores.shared.together: __await__",
+    "rifl.stores.shared.together: _in_step",
+    # Leaves what takes locks to another thread.
+    "rifl.server.sync_streams: deduplicated",
+    # Closes what it alone has opened.
+    "rifl.spark.records: read",
+}
+
+
+def test_no_finalizer_is_new() -> None:
+    """Finalizers and callbacks of weak references are few, known, and take no lock (DESIGN §9)."""
+    found = set()
+    for file in _files("rifl", "lease_server", "curp"):
+        tree = ast.parse(file.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found |= {
+                    f"{_module(file)}: {node.name}.__del__"
+                    for item in node.body
+                    if isinstance(item, ast.FunctionDef) and item.name == "__del__"
+                }
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called == "weakref.finalize" or (
+                    called in ("weakref.ref", "weakref.proxy", "weakref.WeakMethod")
+                    and len(node.args) > 1
+                ):
+                    found.add(f"{_module(file)}: {ast.unparse(node)}")
+    assert found == FINALIZERS
+
+
+def test_no_generator_that_acts_when_it_is_closed_is_new() -> None:
+    """A generator's ``finally`` is a finalizer, too (DESIGN §9)."""
+    found = set()
+    for file in _files("rifl", "lease_server", "curp"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and not any("contextmanager" in ast.unparse(by) for by in node.decorator_list)
+                and _acts_when_closed(node, inside=False)
+            ):
+                found.add(f"{_module(file)}: {node.name}")
+    assert found == CLOSED_GENERATORS
+
+
+def _acts_when_closed(node: ast.AST, *, inside: bool) -> bool:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.Yield | ast.YieldFrom) and inside:
+            return True
+        within = inside or isinstance(child, ast.With | ast.AsyncWith)
+        if isinstance(child, ast.Try):
+            caught = [ast.unparse(by.type) if by.type else "" for by in child.handlers]
+            acts = {"", "BaseException", "GeneratorExit"}.intersection(caught)
+            within = within or bool(child.finalbody or acts)
+        if _acts_when_closed(child, inside=within):
+            return True
+    return False

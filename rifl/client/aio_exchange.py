@@ -50,7 +50,7 @@ class AioExchange(Exchange):
         )
         self._client = client
         self._send = send
-        self._on_end = on_end
+        self.on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
@@ -86,8 +86,8 @@ class AioExchange(Exchange):
         """See ``Exchange``."""
         if not self._over.done():
             self._over.set_result(None)
-        if self._on_end is not None:
-            self._on_end()
+        if self.on_end is not None:
+            self.on_end()
 
     async def finished(self) -> Any:
         """Wait for the end; return the final status."""

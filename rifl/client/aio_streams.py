@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -20,6 +22,15 @@ from rifl.core.stream_attempts import ReceivedResponses
 __all__ = ["AioStreamUnaryMultiCallable", "AioUnaryStreamMultiCallable"]
 
 _AHEAD = 16
+
+
+def _weakly(end: weakref.WeakMethod[Callable[[], None]]) -> Callable[[], None]:
+    def on_end() -> None:
+        finish = end()
+        if finish is not None:
+            finish()
+
+    return on_end
 
 
 class StreamUnaryCall(UnaryUnaryCall, grpc.aio.StreamUnaryCall):  # type: ignore[type-arg]
@@ -121,6 +132,12 @@ class _StreamExchange(AioExchange):
         """See ``Exchange``."""
         super().launch(number, resumed(header, self._responses.asked_after()), timeout_s)
 
+    def leave(self) -> None:
+        """Give the call up, soon. For finalizers, on any thread: takes no lock."""
+        # RuntimeError: the loop is closed, and everything on it over.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.give_up)
+
     async def receive(self, inner: Any) -> None:
         """Take the messages of an attempt, to its end."""
         async for message in inner:
@@ -129,9 +146,28 @@ class _StreamExchange(AioExchange):
 
 
 class UnaryStreamCall(UnaryUnaryCall, grpc.aio.UnaryStreamCall):  # type: ignore[type-arg]
-    """A call with a response stream: ``async for``, or ``read``."""
+    """A call with a response stream: ``async for``, or ``read``.
+
+    One that is dropped before its end is cancelled, as gRPC's are; with a callback for
+    its end it is kept.
+    """
 
     _exchange: _StreamExchange
+
+    def run(self, exchange: AioExchange) -> None:
+        """Let an exchange do all of it; it does not keep this call alive."""
+        exchange.on_end = _weakly(weakref.WeakMethod(self.finish))
+        super().run(exchange)
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call ``callback`` with this call at the end, or now if it is over."""
+        self._exchange.on_end = self.finish
+        super().add_done_callback(callback)
+
+    def __del__(self) -> None:
+        exchange = getattr(self, "_exchange", None)
+        if exchange is not None and not self._over:
+            exchange.leave()
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._messages()
@@ -226,7 +262,6 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
                 send,
                 started_at=now,
                 deadline=deadline,
-                on_end=call.finish,
                 key=key,
             )
         )

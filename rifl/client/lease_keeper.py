@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -19,6 +20,8 @@ from rifl.core.client_session import LeaseStep
 
 __all__ = ["LeaseKeeper"]
 
+_Wakeup = queue.SimpleQueue[Callable[[], None] | None]
+
 
 class LeaseKeeper:
     """Grants and heartbeats of one client, on a daemon thread of its own.
@@ -26,7 +29,8 @@ class LeaseKeeper:
     The thread starts when the first call wants a lease. Many calls that want one
     share one Grant. An idle client renews after a third of the term; calls that
     are accepted renew too, so a busy client sends no heartbeat. The thread holds
-    the client weakly while it waits and ends with it.
+    the client weakly while it waits and ends with it. It also does what finalizers
+    leave to it, which may take no lock: see ``leave``.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:
@@ -35,7 +39,9 @@ class LeaseKeeper:
         self._renew = _stub(channel, "Renew", pb.RenewReply)
         self._release = _stub(channel, "Release", pb.ReleaseReply)
         self._stream = _Stream(channel)
-        self._wakeup = threading.Event()
+        # What the thread is to do besides the lease; None: look again. A SimpleQueue,
+        # since finalizers put into it, in the middle of anything: an Event has a lock.
+        self._wakeup: _Wakeup = queue.SimpleQueue()
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -44,7 +50,7 @@ class LeaseKeeper:
         if self._thread is None:
             with self._start_lock:
                 if self._thread is None:
-                    weakref.finalize(state, self._wakeup.set)
+                    weakref.finalize(state, self._wakeup.put, None)
                     self._thread = threading.Thread(
                         target=_keep,
                         args=(weakref.ref(state), self, self._wakeup),
@@ -52,11 +58,15 @@ class LeaseKeeper:
                         daemon=True,
                     )
                     self._thread.start()
-        self._wakeup.set()
+        self._wakeup.put(None)
+
+    def leave(self, work: Callable[[], None]) -> None:
+        """Have ``work`` done by the thread, soon. For finalizers: takes no lock."""
+        self._wakeup.put(work)
 
     def stop(self, release: ClientLease | None) -> None:
         """Stop, and give ``release`` back if the server answers within a second."""
-        self._wakeup.set()
+        self._wakeup.put(None)
         self._stream.close()
         if release is not None:
             request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
@@ -101,13 +111,11 @@ class LeaseKeeper:
             state.renewed(lease, reply, sent_at)
 
 
-def _keep(
-    reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: threading.Event
-) -> None:
+def _keep(reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: _Wakeup) -> None:
     while True:
-        wakeup.clear()
         state = reference()
         if state is None or state.closed:
+            _work(wakeup, 0.0)
             return
         step, at = state.lease_step()
         try:
@@ -119,12 +127,24 @@ def _keep(
                 timeout_s = None if at is None else max(at - state.now(), 0.0)
                 # Nothing here may keep the client alive while this thread waits.
                 state = None
-                wakeup.wait(timeout_s)
+                _work(wakeup, timeout_s)
         except ValueError:
             # The channel was closed under us.
             if state is not None:
                 _channel_gone(state)
             return
+
+
+def _work(wakeup: _Wakeup, timeout_s: float | None) -> None:
+    """Wait until there is something to do, for so long; do all there is."""
+    try:
+        work = wakeup.get(timeout=timeout_s)
+        while True:
+            if work is not None:
+                work()
+            work = wakeup.get_nowait()
+    except queue.Empty:
+        return
 
 
 def _channel_gone(state: ClientState) -> None:

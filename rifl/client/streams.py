@@ -173,8 +173,15 @@ class StreamCall(BlockingExchange, grpc.Call):
         raise StopIteration
 
     def __del__(self) -> None:
+        # Wherever a collection comes this thread may hold the session's lock, or any
+        # other: what takes one is left to another thread. gRPC's call is let go here,
+        # which cancels it.
         if not getattr(self, "_over", True):
-            self.handle(lambda: self._give_up("the stream was left"))
+            self._current = None
+            self._client.leave(self._left)
+
+    def _left(self) -> None:
+        self.handle(lambda: self._give_up("the stream was left"))
 
     def cancel(self) -> bool:
         """Cancel the call; its outcome is unknown, and it can be resolved."""

@@ -45,6 +45,19 @@ class SyncClient(ClientState):
             if self.path is not None:
                 self.path.close()
 
+    def leave(self, work: Callable[[], None]) -> None:
+        """Have ``work`` done soon, by a thread of the client's. Finalizers call this.
+
+        It takes no lock: a collection may come while this thread holds any. ``work``
+        must not block, nor raise.
+        """
+        # The timers' thread may run callbacks of the application's; heartbeats may not
+        # wait for those.
+        self._keeper.leave(lambda: self._soon(work))
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        self.timers.call_at(self.now(), work)
+
     @staticmethod
     def call_back(callback: Callable[[], None]) -> None:
         """Run an application's callback; what it raises is logged, as gRPC does."""

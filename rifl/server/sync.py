@@ -30,6 +30,7 @@ from rifl.server.answers import (
 )
 from rifl.server.context import CURRENT, HandlerContext, Serving
 from rifl.server.engine import Engine
+from rifl.server.running_on import RunningOn
 from rifl.server.sync_batches import batched_behavior
 
 __all__ = ["SyncShell", "send", "unary_behavior"]
@@ -44,6 +45,7 @@ class SyncShell:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.running_on = RunningOn()
         self._waiting = 0
         self._lock = threading.Lock()
         engine.waiting.append(lambda: self._waiting)

@@ -17,7 +17,7 @@ from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import HandlerResult, admit, execute
+from rifl.core.serving import Answer, HandlerResult, admit, execute
 from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
 from rifl.server.answers import (
     STATUS_CODES,
@@ -184,6 +184,70 @@ def stream_unary_behavior(
     return deduplicated
 
 
+class _Messages:
+    """What the handler of a response stream makes, one message after the other."""
+
+    def __init__(
+        self,
+        handler: Callable[[], Any],
+        conclude: Callable[[HandlerResult], Answer],
+        responses: ResponseStream,
+        inner: HandlerContext,
+        serialize: Callable[[Any], bytes] | None,
+        *,
+        aio: bool,
+    ) -> None:
+        self._handler = handler
+        self._conclude = conclude
+        self._responses = responses
+        self._inner = inner
+        self._serialize = serialize
+        self._aio = aio
+        self._produced: Any = None
+        # Set when it has ended.
+        self.live: HandlerResult
+        self.raised: BaseException | None = None
+
+    def next(self) -> bytes | None:
+        """Return the next message that somebody waits for; None: the handler has ended."""
+        responses, inner, serialize = self._responses, self._inner, self._serialize
+        CURRENT.set(inner)
+        try:
+            if self._produced is None:
+                self._produced = iter(self._handler())
+            while responses.wanted:
+                try:
+                    response = next(self._produced)
+                except StopIteration:
+                    break
+                data: bytes = response if serialize is None else serialize(response)
+                if responses.add(data):
+                    return data
+            else:
+                _close(self._produced)
+        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+            self.raised = None if inner.aborted else error
+            self.live = raised_result(inner, error, aio=self._aio)
+        else:
+            self.live = returned_result(inner, b"", None, aio=self._aio)
+        finally:
+            # As in ``sync``: it were a cycle.
+            CURRENT.set(None)
+        return None
+
+    def end(self) -> Answer:
+        """Have what the handler did recorded; raises ``RiflError``."""
+        return self._conclude(self._responses.result(self.live))
+
+    def finish(self) -> None:
+        """Run on to the end: the caller is gone, the effect is recorded."""
+        try:
+            self.next()
+            self.end()
+        except RiflError as error:
+            _log.debug("refused", reason=error.reason)
+
+
 def unary_stream_behavior(
     shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
 ) -> Callable[[Any, Any], Any]:
@@ -198,6 +262,7 @@ def unary_stream_behavior(
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
+    running_on = shell.running_on
 
     def finish(context: Any, status: Status) -> None:
         if not aio:
@@ -235,45 +300,36 @@ def unary_stream_behavior(
             finish(context, status._replace(initial_metadata=()))
             return
         inner = _Context(context, attempt, serving)
-        CURRENT.set(inner)
-        raised: BaseException | None = None
+
+        def begin() -> Any:
+            message = request if deserialize is None else deserialize(request)
+            return handler.unary_stream(message, inner)
+
+        def conclude(result: HandlerResult) -> Answer:
+            answer: Answer = shell.drive(steps, context, value=result)
+            return answer
+
+        made = _Messages(begin, conclude, responses, inner, serialize, aio=aio)
+        running_on.keep(made)
         opened = False
-        produced: Any = None
         try:
-            produced = handler.unary_stream(
-                request if deserialize is None else deserialize(request), inner
-            )
-            for response in produced:
-                data = response if serialize is None else serialize(response)
-                if responses.add(data):
-                    if not opened and inner.noted_initial:
-                        context.send_initial_metadata(inner.noted_initial)
-                    opened = True
-                    try:
-                        yield data
-                    except GeneratorExit:
-                        # The caller is gone; the effect goes on and is recorded.
-                        responses.leave()
-                if not responses.wanted:
-                    _close(produced)
-                    break
-        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
-            raised = None if inner.aborted else error
-            live = raised_result(inner, error, aio=aio)
-        else:
-            live = returned_result(inner, b"", None, aio=aio)
-        finally:
-            # As in ``sync``: it were a cycle.
-            CURRENT.set(None)
+            while (data := made.next()) is not None:
+                if not opened and inner.noted_initial:
+                    context.send_initial_metadata(inner.noted_initial)
+                opened = True
+                yield data
+        except BaseException:
+            # GeneratorExit, as a rule: the caller is gone.
+            responses.leave()
+            running_on.run(made)
+            raise
+        running_on.forget(made)
         try:
-            answer = shell.drive(steps, context, value=responses.result(live))
-            if not responses.here:
-                return
-            answer = responses.ended(answer)
+            answer = responses.ended(made.end())
         except RiflError as error:
-            if responses.here:
-                finish(context, refusal_status(error, call))
+            finish(context, refusal_status(error, call))
             return
+        raised = made.raised
         status = answer_status(answer, call.attempt)
         if opened:
             status = status._replace(initial_metadata=())
