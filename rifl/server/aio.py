@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
-
-import grpc
 
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
@@ -21,10 +18,8 @@ from rifl.server.aio_batches import batched_behavior
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
-    answer_status,
     is_bare,
     raised_result,
-    refusal_status,
     returned,
 )
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
@@ -35,7 +30,6 @@ from rifl.stores.pending import wake_on_loop
 __all__ = ["AioShell", "send", "unary_behavior"]
 
 _Handler = Callable[[Any, Any], Awaitable[Any]]
-_UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
 _EXECUTED = Outcome.EXECUTED
 
 
@@ -136,16 +130,37 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     serialize = handler.response_serializer
 
     serving = Serving(store, serialize)
-    observer = engine.observer
+    tail = engine.tail
+    observed = tail.observed
 
-    async def execute_at_once(
-        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
-    ) -> Answer | CompletionRecord:
-        ended = end(store, attempt, await run(request, context, attempt, raised))
-        if isinstance(ended, CompletionRecord):
-            return ended
-        answer: Answer = await shell.drive(ended, context)
-        return answer
+    async def execute(
+        request: bytes, context: Any, started: Any, call: Call, began: float
+    ) -> bytes | Status:
+        """Carry a claimed call to its durable end, whoever waits: its response, or more."""
+        raised: list[BaseException] = []
+        try:
+            if isinstance(started, Attempt):
+                ended = end(store, started, await run(request, context, started, raised))
+                if isinstance(ended, CompletionRecord):
+                    # Nothing was waited for, and the handler did not raise: most calls.
+                    if not observed and is_bare(ended, call):
+                        return ended.response  # type: ignore[return-value]  # OK has one
+                    answer = Answer(ended, _EXECUTED)
+                else:
+                    answer = await shell.drive(ended, context)
+            else:
+                answer = await shell.drive(
+                    started, context, lambda attempt: run(request, context, attempt, raised)
+                )
+        except RiflError as error:
+            return tail.refused(method, call, error, began)
+        if (
+            not (observed or raised)
+            and answer.outcome is _EXECUTED
+            and is_bare(answer.record, call)
+        ):
+            return answer.record.response  # type: ignore[return-value]  # OK has one
+        return tail.answered(method, call, answer, began, raised)
 
     async def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
@@ -156,7 +171,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         try:
             message = request if deserialize is None else deserialize(request)
             response = await behavior(message, inner)
-        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
                 raised.append(error)
             return raised_result(inner, error, aio=True)
@@ -168,68 +183,38 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         if request[:1] == MARK and is_batch(context.invocation_metadata()):
             return await batched(request, context)
         call: Call | None = None
-        raised: list[BaseException] = []
-        began = 0.0 if observer is None else time.perf_counter()
+        began = tail.begin() if observed else 0.0
         try:
             call = engine.arrive(method, request, context, deserialize)
             claimed: Any = claim(store, call, policy)
             if not isinstance(claimed, Attempt):
                 claimed = await shell.drive(claimed, context)
-            answer: Any = claimed
             if isinstance(claimed, Attempt):
                 started = start(store, claimed)
-                answer = await shell.shielded(
-                    execute_at_once(request, context, started, raised)
-                    if isinstance(started, Attempt)
-                    else shell.drive(
-                        started, context, lambda attempt: run(request, context, attempt, raised)
-                    )
-                )
+                status = await shell.shielded(execute(request, context, started, call, began))
+                if isinstance(status, bytes):
+                    return status
+            else:
+                status = tail.answered(method, call, claimed, began)
         except RiflError as error:
-            engine.refusals.refused(method, call, error)
-            if observer is not None:
-                engine.served(method, call, error, began)
-            return await send(context, refusal_status(error, call))
-        if isinstance(answer, CompletionRecord):
-            # Nothing was waited for, and the handler did not raise: most calls.
-            if observer is None and is_bare(answer, call):
-                return answer.response
-            answer = Answer(answer, _EXECUTED)
-        if observer is not None:
-            engine.served(method, call, answer, began)
-        if not raised and answer.outcome is _EXECUTED and is_bare(answer.record, call):
-            return answer.record.response
-        status = answer_status(answer, call.attempt, call.marks)
-        if raised and status.code and not isinstance(raised[0], asyncio.CancelledError):
-            # Not where the handler committed first, or another replica's answer stands.
-            # As it would be without us: for the interceptors outside, and gRPC's log.
-            await _send_metadata(context, status)
-            if status.code != _UNKNOWN:
-                context.set_code(STATUS_CODES[status.code])
-            raise raised[0]
+            status = tail.refused(method, call, error, began)
         return await send(context, status)
 
     return deduplicated
 
 
 async def send(context: Any, status: Status) -> bytes:
-    """Send an answer or a refusal through gRPC's context; raises for a bare status."""
-    await _send_metadata(context, status)
+    """Put an answer or a refusal on gRPC's context; returns the message, as ``sync.send``."""
+    if status.initial_metadata:
+        await context.send_initial_metadata(status.initial_metadata)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
     if status.code:
-        if status.response is None:
-            await context.abort(STATUS_CODES[status.code], status.details, status.trailing_metadata)
         context.set_code(STATUS_CODES[status.code])
         context.set_details(status.details)
     elif status.details:
         context.set_details(status.details)
     return status.response or b""
-
-
-async def _send_metadata(context: Any, status: Status) -> None:
-    if status.initial_metadata:
-        await context.send_initial_metadata(status.initial_metadata)
-    if status.trailing_metadata:
-        context.set_trailing_metadata(status.trailing_metadata)
 
 
 def _remaining(context: Any) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
@@ -92,7 +91,7 @@ def batched_behavior(
         return await shell.drive(steps, context)
 
     async def batched(body: bytes, context: Any) -> bytes:
-        began = time.perf_counter()
+        began = engine.tail.begin()
         calls: list[Any] = []
         try:
             batch = Batch(engine, method, body, context)
@@ -104,10 +103,11 @@ def batched_behavior(
                 raise
             return batch.reply(answers, began)
         except RiflError as error:
-            if not calls:
-                engine.refusals.refused(method, None, error)
-                if engine.observer is not None:
-                    engine.served(method, None, error, began)
-            return await send(context, refusal_status(error, calls[0] if calls else None))
+            # What refuses all items alike was told of each of them.
+            if calls:
+                status = refusal_status(error, calls[0])
+            else:
+                status = engine.tail.refused(method, None, error, began)
+            return await send(context, status)
 
     return batched

@@ -10,31 +10,21 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
-from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import Metadata
-from rifl.core.serving import Answer, HandlerResult, admit, execute
+from rifl.core.serving import HandlerResult, admit, execute
 from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
 from rifl.server.aio import AioShell, send
-from rifl.server.answers import (
-    STATUS_CODES,
-    answer_status,
-    is_bare,
-    raised_result,
-    refusal_status,
-    returned_result,
-)
+from rifl.server.answers import Status, raised_result, returned_result
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
 
 __all__ = ["stream_unary_behavior", "unary_stream_behavior"]
 
-_log = get_logger("rifl.server")
 # Messages made and not yet sent, before the handler has to wait.
 _AHEAD = 16
 _END = object()
@@ -145,6 +135,7 @@ def stream_unary_behavior(
     As ``sync_streams.stream_unary_behavior``.
     """
     engine = shell.engine
+    tail = engine.tail
     store = engine.store
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
@@ -161,15 +152,31 @@ def stream_unary_behavior(
         CURRENT.set(inner)
         try:
             response = await handler.stream_unary(requests, inner)
-        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
                 raised.append(error)
             return stream.result(raised_result(inner, error, aio=True))
         return returned_result(inner, response, serialize, aio=True)
 
+    async def carry_out(
+        attempt: Attempt, stream: RequestStream, requests: _Requests, context: Any, began: float
+    ) -> Status:
+        """Execute the call to its durable end, whoever waits."""
+        raised: list[BaseException] = []
+        call = attempt.call
+        try:
+            answer = await shell.drive(
+                execute(store, attempt),
+                context,
+                lambda attempt: run(stream, requests, context, attempt, raised),
+            )
+            return tail.answered(method, call, answer, began, raised)
+        except RiflError as error:
+            return tail.refused(method, call, error, began)
+
     async def deduplicated(source: AsyncIterator[bytes], context: Any) -> Any:
         call: Call | None = None
-        raised: list[BaseException] = []
+        began = tail.begin()
         try:
             call = engine.arrive_stream(method, context)
             stream = RequestStream(call, policy.buffer_bytes)
@@ -178,24 +185,17 @@ def stream_unary_behavior(
             answer = await shell.drive(stream.admit(store, policy, requests), context)
             if isinstance(answer, Attempt):
                 try:
-                    answer = await shell.shielded(
-                        shell.drive(
-                            execute(store, answer),
-                            context,
-                            lambda attempt: run(stream, requests, context, attempt, raised),
-                        )
+                    status = await shell.shielded(
+                        carry_out(answer, stream, requests, context, began)
                     )
                 except asyncio.CancelledError:
                     requests.gone = True
                     raise
+            else:
+                status = tail.answered(method, call, answer, began)
         except RiflError as error:
-            _log.debug("refused", method=method, reason=error.reason)
-            return await send(context, refusal_status(error, call))
-        if not raised and answer.outcome is Outcome.EXECUTED and is_bare(answer.record, call):
-            return answer.record.response
-        cause = raised[0] if raised and answer.record.code else None
-        await _raise_again(context, cause, answer, call)
-        return await send(context, answer_status(answer, call.attempt))
+            status = tail.refused(method, call, error, began)
+        return await send(context, status)
 
     return deduplicated
 
@@ -242,6 +242,7 @@ def unary_stream_behavior(
     As ``sync_streams.unary_stream_behavior``. Messages leave by ``context.write``.
     """
     engine = shell.engine
+    tail = engine.tail
     store = engine.store
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
@@ -269,27 +270,36 @@ def unary_stream_behavior(
                     await emit(response)
             else:
                 await produced
-        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
             live = raised_result(inner, error, aio=True)
             return live, None if inner.aborted else error
         return returned_result(inner, b"", None, aio=True), None
 
     async def carry_out(
-        inner: _Context, context: Any, responses: ResponseStream, outlet: _Outlet, request: bytes
-    ) -> tuple[Answer, BaseException | None]:
+        inner: _Context,
+        responses: ResponseStream,
+        outlet: _Outlet,
+        request: bytes,
+        call: Call,
+        began: float,
+    ) -> Status:
         """Execute the call to its durable end, whoever listens."""
+        raised: BaseException | None = None
         try:
             steps = execute(store, inner.rifl_attempt)
-            await shell.drive(steps, context)
+            await shell.drive(steps, inner)
             live, raised = await produce(inner, responses, outlet, request)
-            answer = await shell.drive(steps, context, value=responses.result(live))
-            return answer, raised
+            answer = responses.ended(await shell.drive(steps, inner, value=responses.result(live)))
+            return tail.answered(method, call, answer, began, () if raised is None else (raised,))
+        except RiflError as error:
+            return tail.refused(method, call, error, began)
         finally:
             await outlet.put(_END)
 
     async def deduplicated(request: bytes, context: Any) -> None:
         call: Call | None = None
-        raised: BaseException | None = None
+        opened = True
+        began = tail.begin()
         try:
             call = engine.arrive(method, request, context, deserialize)
             received = engine.received(context)
@@ -299,43 +309,24 @@ def unary_stream_behavior(
                 outlet = _Outlet(responses)
                 inner = _Context(context, answer, serving)
                 work = asyncio.ensure_future(
-                    shell.shielded(carry_out(inner, context, responses, outlet, request))
+                    shell.shielded(carry_out(inner, responses, outlet, request, call, began))
                 )
                 try:
                     await outlet.send_all(context, lambda: inner.noted_initial)
                 finally:
                     if not responses.here:
                         work.cancel()
-                answer, raised = await work
-                answer = responses.ended(answer)
-                raised = raised if answer.record.code else None
+                status = await work
                 opened = outlet.opened
             else:
-                if answer.record.initial_metadata:
-                    await context.send_initial_metadata(answer.record.initial_metadata)
-                opened = True
-                for message in ResponseStream.rest(answer.record, received):
+                rest = ResponseStream.rest(answer.record, received)
+                status = tail.answered(method, call, answer, began)
+                if status.initial_metadata:
+                    await context.send_initial_metadata(status.initial_metadata)
+                for message in rest:
                     await context.write(message)
         except RiflError as error:
-            _log.debug("refused", method=method, reason=error.reason)
-            await send(context, refusal_status(error, call))
-            return
-        await _raise_again(context, raised, answer, call)
-        status = answer_status(answer, call.attempt)
+            status = tail.refused(method, call, error, began)
         await send(context, status._replace(initial_metadata=()) if opened else status)
 
     return deduplicated
-
-
-async def _raise_again(
-    context: Any, error: BaseException | None, answer: Answer, call: Call
-) -> None:
-    if error is None or isinstance(error, asyncio.CancelledError):
-        return
-    # As it would be without us: for the interceptors outside, and gRPC's log.
-    status = answer_status(answer, call.attempt)
-    if status.trailing_metadata:
-        context.set_trailing_metadata(status.trailing_metadata)
-    if status.code != grpc.StatusCode.UNKNOWN.value[0]:
-        context.set_code(STATUS_CODES[status.code])
-    raise error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lease_server.log import get_logger
 from rifl.core.batching import BatchAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
@@ -26,12 +25,11 @@ from rifl.core.serving import Answer
 from rifl.envelope import BatchedCall, encode_executed, encode_reply, is_bare, parse_batch
 from rifl.envelope import ItemReply as Reply
 from rifl.server.answers import refusal_info
-from rifl.server.engine import Engine, served_call
+from rifl.server.engine import Engine
 from rifl.wire import ATTEMPTS_BY_GRPC_KEY, find_header
 
 __all__ = ["Batch", "ItemsContext"]
 
-_log = get_logger("rifl.server")
 # Said of the client or of the server, not of the call: told once if told of all.
 _OF_ALL = (LeaseExpired, NotYours, SessionClosed, Draining, StoreUnavailable, NotLeader)
 # What an item's answer takes beside what it says, roughly.
@@ -81,19 +79,7 @@ class Batch:
 
     def reply(self, answers: Sequence[BatchAnswer], began: float) -> bytes:
         """Return the batch's answer; raises the one refusal that is every item's."""
-        engine, method = self._engine, self._method
-        self._log_raised()
-        for call, answer in zip(self.calls, answers, strict=True):
-            if type(answer) is not Answer and isinstance(answer, RiflError):
-                engine.refusals.refused(method, call, answer)
-        if engine.observer is not None:
-            engine.observer.batch_served(
-                [
-                    served_call(method, call, answer, began)
-                    for call, answer in zip(self.calls, answers, strict=True)
-                    if isinstance(answer, Answer | RiflError)
-                ]
-            )
+        self._engine.tail.batch(self._method, self.calls, answers, began, self._raised)
         first = answers[0]
         if isinstance(first, _OF_ALL) and all(type(other) is type(first) for other in answers):
             raise first
@@ -114,17 +100,6 @@ class Batch:
                 reply = _refusal(error, call)._replace(outcome=Outcome.UNKNOWN)
             replies.append(reply)
         return encode_reply(replies)
-
-    def _log_raised(self) -> None:
-        if self._raised:
-            call, error = self._raised[0]
-            _log.error(
-                "batched_handlers_raised",
-                method=self._method,
-                rpc_id=str(call.rpc_id),
-                raised=len(self._raised),
-                exc_info=error,
-            )
 
 
 class ItemsContext:

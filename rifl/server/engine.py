@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import enum
 import hmac
-import time
 from collections.abc import Callable
 from typing import Any
-
-import grpc
 
 from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
@@ -18,11 +15,10 @@ from rifl.core.call import Call
 from rifl.core.errors import BadHeader, NotYours, RiflError
 from rifl.core.keyed_tracker import check_key
 from rifl.core.namespace import namespace_id
-from rifl.core.observer import Observers, ServedCall
+from rifl.core.observer import Observers
 from rifl.core.policy import MethodPolicies, MethodPolicy
-from rifl.core.serving import Answer
 from rifl.header import KnownClients
-from rifl.server.events import RefusalLog
+from rifl.server.tail import Tail
 from rifl.stores.base import Store
 from rifl.wire import (
     ATTEMPTS_BY_GRPC_KEY,
@@ -37,10 +33,9 @@ from rifl.wire import (
     stream_fields,
 )
 
-__all__ = ["Engine", "KeysFrom", "field_key", "served_call"]
+__all__ = ["Engine", "KeysFrom", "field_key"]
 
 _WAIT_SHARE = 0.9
-_CODES: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 
 
 class KeysFrom(enum.Enum):
@@ -80,8 +75,7 @@ class Engine:
         self.max_aio_waiters = max_aio_waiters
         self._max_wait_s = max_wait_s
         self._peer_property = peer_property
-        self.observer = observer
-        self.refusals = RefusalLog()
+        self.tail = Tail(observer)
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
@@ -209,28 +203,11 @@ class Engine:
         except LeaseError as error:
             raise (error_class(error.reason) or RiflError)(str(error)) from error
 
-    def served(
-        self, method: str, call: Call | None, answer: Answer | RiflError, began: float
-    ) -> None:
-        """Tell the observer, of which there is one, of an answer or a refusal."""
-        self.observer.call_served(served_call(method, call, answer, began))  # type: ignore[union-attr]  # asked for by the shell
-
     def wait_limit_s(self, remaining_s: float | None) -> float:
         """How long a duplicate may wait: the answer has to reach it in time."""
         if remaining_s is None:
             return self._max_wait_s
         return min(max(0.0, remaining_s) * _WAIT_SHARE, self._max_wait_s)
-
-
-def served_call(
-    method: str, call: Call | None, answer: Answer | RiflError, began: float
-) -> ServedCall:
-    """Return what an observer is told of an answer or a refusal."""
-    if isinstance(answer, RiflError):
-        outcome, reason, code = answer.outcome, answer.reason, _CODES[answer.code]
-    else:
-        outcome, reason, code = answer.outcome, answer.record.reason, answer.record.code
-    return ServedCall(method, call, outcome, reason, code, time.perf_counter() - began)
 
 
 def field_key(message: Any, field: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -14,8 +14,8 @@ from lease_server.raw import RawAnswer, raw_handler
 from rifl.core.errors import BadHeader, NotDeduplicated, RiflError
 from rifl.core.policy import MethodPolicy, PolicyError
 from rifl.server import aio, aio_streams, sync, sync_streams
-from rifl.server.answers import refusal_status
 from rifl.server.engine import Engine
+from rifl.server.tail import Tail
 from rifl.stores.forks import forked_error
 from rifl.wire import HEADER_KEY
 
@@ -97,7 +97,9 @@ class SyncInterceptor(grpc.ServerInterceptor):
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._wrapping = _Wrapping(engine, _sync_wrap(sync.SyncShell(engine)), _sync_refuse)
+        self._wrapping = _Wrapping(
+            engine, _sync_wrap(sync.SyncShell(engine)), _sync_refuse(engine.tail)
+        )
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wrap the handler of a call that has an identity."""
@@ -128,7 +130,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
             behavior = aio.unary_behavior(self.shell, method, policy, handler)
             return grpc.unary_unary_rpc_method_handler(behavior)
 
-        self._wrapping = _Wrapping(engine, wrap, _aio_refuse)
+        self._wrapping = _Wrapping(engine, wrap, _aio_refuse(engine.tail))
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -191,20 +193,42 @@ def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
     return wrap
 
 
-def _sync_refuse(method: str, error: RiflError, handler: Any) -> Any:
-    def refuse(request: Any, context: Any) -> RawAnswer:
-        return RawAnswer(sync.send(context, refusal_status(error, None)))
+def _sync_refuse(tail: Tail) -> _Refuse:
+    def refusing(method: str, error: RiflError, handler: Any) -> Any:
+        def refuse(request: Any, context: Any) -> RawAnswer:
+            return RawAnswer(sync.send(context, tail.refused(method, None, error, tail.begin())))
 
-    return raw_handler(refuse, request_streaming=handler.request_streaming)
+        def refuse_stream(request: Any, context: Any) -> Iterator[bytes]:
+            refuse(request, context)
+            return iter(())
+
+        if not handler.response_streaming:
+            return raw_handler(refuse, request_streaming=handler.request_streaming)
+        return _stream_handler(refuse_stream, handler)
+
+    return refusing
 
 
-def _aio_refuse(method: str, error: RiflError, handler: Any) -> Any:
-    async def refuse(request: Any, context: Any) -> bytes:
-        return await aio.send(context, refusal_status(error, None))
+def _aio_refuse(tail: Tail) -> _Refuse:
+    def refusing(method: str, error: RiflError, handler: Any) -> Any:
+        async def refuse(request: Any, context: Any) -> bytes | None:
+            status = tail.refused(method, None, error, tail.begin())
+            message = await aio.send(context, status)
+            return None if handler.response_streaming else message
 
+        if handler.response_streaming:
+            return _stream_handler(refuse, handler)
+        if handler.request_streaming:
+            return grpc.stream_unary_rpc_method_handler(refuse)
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+    return refusing
+
+
+def _stream_handler(behavior: Any, handler: Any) -> Any:
     if handler.request_streaming:
-        return grpc.stream_unary_rpc_method_handler(refuse)
-    return grpc.unary_unary_rpc_method_handler(refuse)
+        return grpc.stream_stream_rpc_method_handler(behavior)
+    return grpc.unary_stream_rpc_method_handler(behavior)
 
 
 def _behavior(handler: Any) -> Any:

@@ -38,11 +38,7 @@ def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -
         behavior = _aio_resolve(engine, aio_shell)
     else:
         behavior = _sync_resolve(engine)
-    handler: Any = grpc.unary_unary_rpc_method_handler(
-        behavior,
-        request_deserializer=None,
-        response_serializer=rifl_pb2.ResolveReply.SerializeToString,
-    )
+    handler: Any = grpc.unary_unary_rpc_method_handler(behavior)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(SERVICE, {"Resolve": handler}),)
     )
@@ -86,7 +82,8 @@ def _sync_resolve(engine: Engine) -> Any:
     def behavior(request: bytes, context: Any) -> Any:
         try:
             call = resolution_call(engine, request, context)
-            return resolution_reply(shell.drive(resolve(engine.store, call, RESOLUTION), context))
+            answer = shell.drive(resolve(engine.store, call, RESOLUTION), context)
+            return resolution_reply(answer).SerializeToString()
         except RiflError as error:
             return sync.send(context, refusal_status(error, None))
 
@@ -98,7 +95,7 @@ def _aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
         try:
             call = resolution_call(engine, request, context)
             work = shell.drive(resolve(engine.store, call, RESOLUTION), context)
-            return resolution_reply(await shell.shielded(work))
+            return resolution_reply(await shell.shielded(work)).SerializeToString()
         except RiflError as error:
             return await aio.send(context, refusal_status(error, None))
 

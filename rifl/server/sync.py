@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
@@ -13,7 +12,6 @@ from lease_server.raw import RawAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
-from rifl.core.invariant import InvariantViolated
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
@@ -22,10 +20,8 @@ from rifl.envelope import MARK, is_batch
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
-    answer_status,
     is_bare,
     raised_result,
-    refusal_status,
     returned,
 )
 from rifl.server.context import CURRENT, HandlerContext, Serving
@@ -36,7 +32,6 @@ from rifl.server.sync_batches import batched_behavior
 __all__ = ["SyncShell", "send", "unary_behavior"]
 
 _Handler = Callable[[Any, Any], Any]
-_UNKNOWN: int = grpc.StatusCode.UNKNOWN.value[0]
 _EXECUTED = Outcome.EXECUTED
 
 
@@ -119,7 +114,8 @@ def unary_behavior(
     serialize = handler.response_serializer
 
     serving = Serving(store, serialize)
-    observer = engine.observer
+    tail = engine.tail
+    observed = tail.observed
     arrive = engine.arrive
 
     def run(request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]) -> Handled:
@@ -137,7 +133,7 @@ def unary_behavior(
             return raised_result(inner, error, aio=aio)
         try:
             response = behavior(message, inner)
-        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
                 raised.append(error)
             return raised_result(inner, error, aio=aio)
@@ -158,7 +154,7 @@ def unary_behavior(
             return batched(request, context)
         call: Call | None = None
         raised: list[BaseException] = []
-        began = 0.0 if observer is None else time.perf_counter()
+        began = tail.begin() if observed else 0.0
         try:
             call = arrive(method, request, context, deserialize)
             begun = begin(store, call, policy)
@@ -166,7 +162,7 @@ def unary_behavior(
                 ended = end(store, begun, run(request, context, begun, raised))
                 if isinstance(ended, CompletionRecord):
                     # Nothing was waited for, and the handler did not raise: most calls.
-                    if observer is None and is_bare(ended, call):
+                    if not observed and is_bare(ended, call):
                         return RawAnswer(ended.response)  # type: ignore[arg-type]  # OK has one
                     answer = Answer(ended, _EXECUTED)
                 else:
@@ -174,48 +170,31 @@ def unary_behavior(
             else:
                 answer = drive(begun, request, context, raised)
         except RiflError as error:
-            engine.refusals.refused(method, call, error)
-            if observer is not None:
-                engine.served(method, call, error, began)
-            return RawAnswer(send(context, refusal_status(error, call)))
-        if observer is not None:
-            engine.served(method, call, answer, began)
-        if not raised and answer.outcome is _EXECUTED and is_bare(answer.record, call):
+            return RawAnswer(send(context, tail.refused(method, call, error, began)))
+        if (
+            not (observed or raised)
+            and answer.outcome is _EXECUTED
+            and is_bare(answer.record, call)
+        ):
             return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
-        status = answer_status(answer, call.attempt, call.marks)
-        if raised and status.code:
-            # Not where the handler committed first, or another replica's answer stands.
-            # As it would be without us: for the interceptors outside, and gRPC's log.
-            _send_metadata(context, status)
-            if status.code != _UNKNOWN:
-                context.set_code(STATUS_CODES[status.code])
-            context.set_details(status.details)
-            raise raised[0]
-        return RawAnswer(send(context, status))
+        return RawAnswer(send(context, tail.answered(method, call, answer, began, raised)))
 
     return deduplicated
 
 
 def send(context: Any, status: Status) -> bytes:
-    """Send an answer or a refusal through gRPC's context; raises for a bare status."""
-    _send_metadata(context, status)
+    """Put an answer or a refusal on gRPC's context; returns the message to send.
+
+    Nothing is raised, also for an error: interceptors outside, which may make another
+    status of any exception, would give different arrivals different answers.
+    """
+    if status.initial_metadata:
+        context.send_initial_metadata(status.initial_metadata)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
     if status.code:
-        if status.response is None:
-            _abort(context, status)
         context.set_code(STATUS_CODES[status.code])
         context.set_details(status.details)
     elif status.details:
         context.set_details(status.details)
     return status.response or b""
-
-
-def _send_metadata(context: Any, status: Status) -> None:
-    if status.initial_metadata:
-        context.send_initial_metadata(status.initial_metadata)
-    if status.trailing_metadata:
-        context.set_trailing_metadata(status.trailing_metadata)
-
-
-def _abort(context: Any, status: Status) -> NoReturn:
-    context.abort(STATUS_CODES[status.code], status.details)
-    raise InvariantViolated("gRPC's abort returned")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -66,7 +65,7 @@ def batched_behavior(
         return [engine.store.fetch(call) for call in calls]
 
     def batched(body: bytes, context: Any) -> RawAnswer:
-        began = time.perf_counter()
+        began = engine.tail.begin()
         calls: list[Any] = []
         try:
             batch = Batch(engine, method, body, context)
@@ -86,10 +85,11 @@ def batched_behavior(
             )
             return RawAnswer(batch.reply(shell.drive(steps, context), began))
         except RiflError as error:
-            if not calls:
-                engine.refusals.refused(method, None, error)
-                if engine.observer is not None:
-                    engine.served(method, None, error, began)
-            return RawAnswer(send(context, refusal_status(error, calls[0] if calls else None)))
+            # What refuses all items alike was told of each of them.
+            if calls:
+                status = refusal_status(error, calls[0])
+            else:
+                status = engine.tail.refused(method, None, error, began)
+            return RawAnswer(send(context, status))
 
     return batched

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
-from lease_server.log import get_logger
 from lease_server.raw import RawAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
-from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
-from rifl.core.serving import Answer, HandlerResult, admit, execute
+from rifl.core.serving import HandlerResult, admit, execute
 from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
-from rifl.server.answers import (
-    STATUS_CODES,
-    Status,
-    answer_status,
-    is_bare,
-    raised_result,
-    refusal_status,
-    returned_result,
-)
+from rifl.server.answers import Status, raised_result, returned_result
 from rifl.server.context import CURRENT, HandlerContext, Serving
 from rifl.server.sync import SyncShell, send
 
 __all__ = ["SETTLE_S", "stream_unary_behavior", "unary_stream_behavior"]
-
-_log = get_logger("rifl.server")
 
 
 class _Context(HandlerContext):
@@ -133,6 +121,7 @@ def stream_unary_behavior(
     trace. A longer one is decided by its identity and handed over as it arrives.
     """
     engine = shell.engine
+    tail = engine.tail
     store = engine.store
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
@@ -148,7 +137,7 @@ def stream_unary_behavior(
         CURRENT.set(inner)
         try:
             response = handler.stream_unary(requests, inner)
-        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
                 raised.append(error)
             return stream.result(raised_result(inner, error, aio=aio))
@@ -160,6 +149,7 @@ def stream_unary_behavior(
     def deduplicated(source: Iterator[bytes], context: Any) -> Any:
         call: Call | None = None
         raised: list[BaseException] = []
+        began = tail.begin()
         try:
             call = engine.arrive_stream(method, context)
             stream = RequestStream(call, policy.buffer_bytes)
@@ -173,13 +163,8 @@ def stream_unary_behavior(
             if isinstance(answer, Attempt):
                 answer = shell.drive(execute(store, answer), context, handle)
         except RiflError as error:
-            _log.debug("refused", method=method, reason=error.reason)
-            return RawAnswer(send(context, refusal_status(error, call)))
-        if raised and answer.record.code:
-            _raise(context, raised[0], answer_status(answer, call.attempt))
-        if answer.outcome is Outcome.EXECUTED and is_bare(answer.record, call):
-            return RawAnswer(answer.record.response)
-        return RawAnswer(send(context, answer_status(answer, call.attempt)))
+            return RawAnswer(send(context, tail.refused(method, call, error, began)))
+        return RawAnswer(send(context, tail.answered(method, call, answer, began, raised)))
 
     return deduplicated
 
@@ -190,7 +175,7 @@ class _Messages:
     def __init__(
         self,
         handler: Callable[[], Any],
-        conclude: Callable[[HandlerResult], Answer],
+        conclude: Callable[[HandlerResult, list[BaseException]], Status],
         responses: ResponseStream,
         inner: HandlerContext,
         serialize: Callable[[Any], bytes] | None,
@@ -206,7 +191,7 @@ class _Messages:
         self._produced: Any = None
         # Set when it has ended.
         self.live: HandlerResult
-        self.raised: BaseException | None = None
+        self.raised: list[BaseException] = []
 
     def next(self) -> bytes | None:
         """Return the next message that somebody waits for; None: the handler has ended."""
@@ -225,8 +210,9 @@ class _Messages:
                     return data
             else:
                 _close(self._produced)
-        except BaseException as error:  # noqa: BLE001 - recorded, then raised again
-            self.raised = None if inner.aborted else error
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
+            if not inner.aborted:
+                self.raised.append(error)
             self.live = raised_result(inner, error, aio=self._aio)
         else:
             self.live = returned_result(inner, b"", None, aio=self._aio)
@@ -235,17 +221,14 @@ class _Messages:
             CURRENT.set(None)
         return None
 
-    def end(self) -> Answer:
-        """Have what the handler did recorded; raises ``RiflError``."""
-        return self._conclude(self._responses.result(self.live))
+    def end(self) -> Status:
+        """Have what the handler did recorded; returns what is sent then."""
+        return self._conclude(self._responses.result(self.live), self.raised)
 
     def finish(self) -> None:
         """Run on to the end: the caller is gone, the effect is recorded."""
-        try:
-            self.next()
-            self.end()
-        except RiflError as error:
-            _log.debug("refused", reason=error.reason)
+        self.next()
+        self.end()
 
 
 def unary_stream_behavior(
@@ -258,26 +241,16 @@ def unary_stream_behavior(
     can be recorded. A later attempt gets the recorded messages it lacks.
     """
     engine = shell.engine
+    tail = engine.tail
     store = engine.store
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
     running_on = shell.running_on
 
-    def finish(context: Any, status: Status) -> None:
-        if not aio:
-            send(context, status)
-            return
-        # An abort would overtake the last message, which gRPC's loop may be sending still.
-        if status.initial_metadata:
-            context.send_initial_metadata(status.initial_metadata)
-        if status.trailing_metadata:
-            context.set_trailing_metadata(status.trailing_metadata)
-        context.set_code(STATUS_CODES[status.code])
-        context.set_details(status.details)
-
     def deduplicated(request: bytes, context: Any) -> Iterator[bytes]:
         call: Call | None = None
+        began = tail.begin()
         try:
             call = engine.arrive(method, request, context, deserialize)
             received = engine.received(context)
@@ -289,15 +262,14 @@ def unary_stream_behavior(
             else:
                 rest = ResponseStream.rest(answer.record, received)
         except RiflError as error:
-            _log.debug("refused", method=method, reason=error.reason)
-            finish(context, refusal_status(error, call))
+            send(context, tail.refused(method, call, error, began))
             return
         if not isinstance(answer, Attempt):
-            status = answer_status(answer, call.attempt)
+            status = tail.answered(method, call, answer, began)
             if status.initial_metadata:
                 context.send_initial_metadata(status.initial_metadata)
             yield from rest
-            finish(context, status._replace(initial_metadata=()))
+            send(context, status._replace(initial_metadata=()))
             return
         inner = _Context(context, attempt, serving)
 
@@ -305,9 +277,12 @@ def unary_stream_behavior(
             message = request if deserialize is None else deserialize(request)
             return handler.unary_stream(message, inner)
 
-        def conclude(result: HandlerResult) -> Answer:
-            answer: Answer = shell.drive(steps, context, value=result)
-            return answer
+        def conclude(result: HandlerResult, raised: list[BaseException]) -> Status:
+            try:
+                answer = responses.ended(shell.drive(steps, context, value=result))
+                return tail.answered(method, call, answer, began, raised)
+            except RiflError as error:
+                return tail.refused(method, call, error, began)
 
         made = _Messages(begin, conclude, responses, inner, serialize, aio=aio)
         running_on.keep(made)
@@ -324,32 +299,10 @@ def unary_stream_behavior(
             running_on.run(made)
             raise
         running_on.forget(made)
-        try:
-            answer = responses.ended(made.end())
-        except RiflError as error:
-            finish(context, refusal_status(error, call))
-            return
-        raised = made.raised
-        status = answer_status(answer, call.attempt)
-        if opened:
-            status = status._replace(initial_metadata=())
-        if raised is not None and status.code:
-            _raise(context, raised, status)
-        finish(context, status)
+        status = made.end()
+        send(context, status._replace(initial_metadata=()) if opened else status)
 
     return deduplicated
-
-
-def _raise(context: Any, error: BaseException, status: Any) -> NoReturn:
-    # As it would be without us: for the interceptors outside, and gRPC's log.
-    if status.initial_metadata:
-        context.send_initial_metadata(status.initial_metadata)
-    if status.trailing_metadata:
-        context.set_trailing_metadata(status.trailing_metadata)
-    if status.code != grpc.StatusCode.UNKNOWN.value[0]:
-        context.set_code(STATUS_CODES[status.code])
-    context.set_details(status.details)
-    raise error
 
 
 def _close(produced: Any) -> None:
