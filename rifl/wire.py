@@ -29,6 +29,7 @@ __all__ = [
     "MAX_RESPONSE_BYTES",
     "OUTCOME_KEY",
     "PUSHBACK_KEY",
+    "RPC_INFO",
     "STATUS_DETAILS_KEY",
     "error_class",
     "find_header",
@@ -55,6 +56,8 @@ KEY_KEY = "idempotency-key"
 OUTCOME_KEY = "rifl-outcome"
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
+# Of an ErrorInfo's metadata: the identity that the refusal speaks of, as ``RpcId`` shows it.
+RPC_INFO = "rpc"
 ATTEMPTS_BY_GRPC_KEY = "grpc-previous-rpc-attempts"
 MAX_HEADER_BYTES = 4096
 # gRPC's default receive limit, which holds unless a header says otherwise.

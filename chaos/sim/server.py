@@ -431,7 +431,7 @@ class Server:
             return
         self._note(rpc, operation, call, answer)
         rpc.refused = answer.outcome is Outcome.NOT_EXECUTED
-        status = answer_status(answer, call.attempt, call.marks)
+        status = answer_status(answer, call)
         self._send(rpc, status)
         self._shell.reach(Point.ANSWERED)
         if rpc.method == _REPEATABLE:

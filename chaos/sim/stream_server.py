@@ -106,7 +106,7 @@ class StreamDesk:
                 f"{record.response or record.details!r}",
             )
         rpc.refused = outcome is Outcome.NOT_EXECUTED
-        self.send(rpc, answer_status(answer, call.attempt, call.marks))
+        self.send(rpc, answer_status(answer, call))
         self.shell.reach(Point.ANSWERED)
 
 

@@ -8,7 +8,8 @@ import grpc
 
 from rifl.client.errors import Status, undecodable
 from rifl.core.attempt import Answer
-from rifl.wire import PUSHBACK_KEY, parse_outcome, read_refusal
+from rifl.core.identity import RpcId
+from rifl.wire import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
 
 __all__ = ["FinalStatus", "read_answer"]
 
@@ -46,8 +47,12 @@ class FinalStatus(NamedTuple):
         return self.debug_error_string_
 
 
-def read_answer(status: Status) -> Answer:
+def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
     """Read the label, the ErrorInfo and the pushback of a finished attempt.
+
+    ``rpc_id`` is the identity that was sent: where the ErrorInfo names another one, some
+    handler on the way forwarded what its own upstream told it. That says nothing of this
+    call, nor does the label beside it.
 
     Never raises on what a peer sent. ``permanent`` is set for what this process
     could not take in: a message over gRPC's size limits, whichever side found it
@@ -65,6 +70,9 @@ def read_answer(status: Status) -> Answer:
     name = code.name
     if refusal is not None:
         reason, info, retry_after_s = refusal
+        about = info.get(RPC_INFO)
+        if about is not None and rpc_id is not None and about != str(rpc_id):
+            return Answer(name, retry_after_s=pushback)
         if pushback is not None:
             retry_after_s = pushback
         return Answer(name, outcome, reason, info, retry_after_s)

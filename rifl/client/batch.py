@@ -30,6 +30,7 @@ from rifl.envelope import (
     item_bytes,
     parse_reply,
 )
+from rifl.wire import RPC_INFO
 
 __all__ = ["BatchItem", "BatchResult", "BatchRun", "Pause", "Send"]
 
@@ -225,13 +226,15 @@ class BatchRun:
             for response, outcome in zip(replies.responses, replies.outcomes, strict=True)
         ]
         for at, other in replies.others.items():
-            answers[at] = _answer(other), other
+            answers[at] = _answer(other, leg.calls[at].rpc_id), other  # type: ignore[union-attr]
         self._take(lambda: flow.answered(answers, state.now(), state.jitter()))
 
     def failed(self, status: Status) -> None:
         """Take that the RPC failed as a whole."""
         state, flow = self._state, self._flow
-        answer = read_answer(status)
+        leg = flow.leg
+        # A batch is refused in the name of its first item.
+        answer = read_answer(status, None if leg is None else leg.calls[0].rpc_id)
         self._last = status
         if self._route is not None and answer.code == "DEADLINE_EXCEEDED" and not answer.outcome:
             self._route.timed_out(self._number)
@@ -338,11 +341,14 @@ class BatchRun:
         return result._replace(code=grpc.StatusCode[name], original_code=result.code)
 
 
-def _answer(reply: ItemReply) -> Answer:
+def _answer(reply: ItemReply, rpc_id: RpcId) -> Answer:
     record = reply.record
     if not record.code:
         return Answer("OK", reply.outcome)
     code = _CODES.get(record.code, grpc.StatusCode.UNKNOWN)
+    if reply.info.get(RPC_INFO, text := str(rpc_id)) != text:
+        # See ``read_answer``.
+        return Answer(code.name)
     return Answer(code.name, reply.outcome, record.reason, reply.info, reply.retry_after_s)
 
 

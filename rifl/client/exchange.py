@@ -198,7 +198,7 @@ class Exchange(ABC):
     def _answered(self, number: int, status: Status, reply: Any) -> None:
         self._last = status
         self.reply = reply
-        answer = read_answer(status)
+        answer = read_answer(status, self.rpc_id)
         if self.state.closed and answer.code != "OK":
             self._give_up(CLOSED_TEXT)
             return

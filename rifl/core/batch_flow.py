@@ -283,8 +283,13 @@ class BatchFlow:
             session.complete(call)
             self._end(at, Ended(decision.outcome, answer=its))
         elif decision.step is Step.NEW_IDENTITY:
-            self.calls[at] = None
-            self._due[at] = now
+            # An attempt like any other: see ``CallFlow.answered``.
+            when = now + session.retry.backoff_s(self.attempts[at], jitter)
+            if self._may_retry(at, when):
+                self.calls[at] = None
+                self._due[at] = when
+            else:
+                self._end(at, Ended(Outcome.NOT_EXECUTED, answer.reason, answer=its))
         elif decision.step is Step.RETRY and self._may_retry(at, now + decision.after_s):
             self._due[at] = now + decision.after_s
         else:

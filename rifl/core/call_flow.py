@@ -112,7 +112,10 @@ class CallFlow:
                 return self._send_again(now) if self._may_retry(now) else self._wait()
             return self._wait()
         if self._retry_at is not None:
-            return self._send_again(now) if now >= self._retry_at else self._wait()
+            if now < self._retry_at:
+                return self._wait()
+            # Without a call: under the identity of a new client id.
+            return self._begin(now) if self.call is None else self._send_again(now)
         if self._give_up_at is not None and now >= self._give_up_at:
             return self._no_room() if self._window_full else self._out_of_time("UNAVAILABLE", now)
         return self._begin(now)
@@ -134,8 +137,14 @@ class CallFlow:
             # The other attempt's answer may tell more.
             return self._wait()
         if decision.step is Step.NEW_IDENTITY:
+            # An attempt like any other: what refuses each new identity, too, is not to be
+            # asked again at once, nor without end.
+            at = now + max(decision.after_s, self._session.retry.backoff_s(self._sent, jitter))
+            if not self._may_retry(at):
+                return self._end(Action.RAISE, Outcome.NOT_EXECUTED, answer.reason)
             self.call = None
-            return self._begin(now)
+            self._retry_at = at
+            return self._wait()
         if decision.step is Step.RETRY and self._may_retry(now + decision.after_s):
             self._retry_at = now + decision.after_s
             return self._wait()

@@ -17,7 +17,7 @@ pickle. The client raises subclasses of these that are ``grpc.RpcError`` too.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rifl.core.outcome import Outcome
 
@@ -53,6 +53,8 @@ class RiflError(Exception):
     reason: ClassVar[str] = "RIFL"
     code: ClassVar[str] = "INTERNAL"
     outcome: ClassVar[Outcome] = Outcome.UNKNOWN
+    # On a server: the ``Call`` that was refused, where it is not at hand otherwise.
+    arrival: Any = None
 
 
 class BadHeader(RiflError):

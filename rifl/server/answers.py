@@ -14,7 +14,7 @@ from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord, Metadata
 from rifl.core.serving import Answer, Handled, HandlerResult
 from rifl.server.context import Noted
-from rifl.wire import OUTCOME_KEY
+from rifl.wire import OUTCOME_KEY, RPC_INFO
 
 __all__ = [
     "STATUS_CODES",
@@ -112,8 +112,8 @@ def is_bare(record: CompletionRecord, call: Call) -> bool:
     )
 
 
-def answer_status(answer: Answer, attempt: int, marks: Metadata = ()) -> Status:
-    """Return what an answer is sent as, with what the store says beside it.
+def answer_status(answer: Answer, call: Call) -> Status:
+    """Return what an answer to a call is sent as, with what the store says beside it.
 
     Everything says its outcome but a first attempt's success that was executed;
     an error does always, since gRPC and proxies make errors of their own that look
@@ -123,11 +123,12 @@ def answer_status(answer: Answer, attempt: int, marks: Metadata = ()) -> Status:
     trailing = record.trailing_metadata
     if record.reason:
         code = STATUS_CODES[record.code]
-        trailing = (*trailing, (DETAILS_KEY, details_bin(code, record.reason, record.details)))
-    if attempt > 1 or outcome is not Outcome.EXECUTED or record.code != _OK:
+        details = details_bin(code, record.reason, record.details, _speaks_of(call))
+        trailing = (*trailing, (DETAILS_KEY, details))
+    if call.attempt > 1 or outcome is not Outcome.EXECUTED or record.code != _OK:
         trailing = (*trailing, (OUTCOME_KEY, outcome.value))
-    if marks:
-        trailing = (*trailing, *marks)
+    if call.marks:
+        trailing = (*trailing, *call.marks)
     return Status(record.code, record.details, record.initial_metadata, trailing, record.response)
 
 
@@ -141,13 +142,23 @@ def refusal_status(error: RiflError, call: Call | None) -> Status:
 
 
 def refusal_info(error: RiflError, call: Call | None) -> tuple[dict[str, str], float | None]:
-    """Return what an ErrorInfo says beside the reason, and when asking again may help."""
-    info = {}
+    """Return what an ErrorInfo says beside the reason, and when asking again may help.
+
+    ``call`` is the one that is refused; where it is None, the one that the error itself
+    was raised for, if that had an identity.
+    """
+    call = error.arrival if call is None else call
+    info = {} if call is None else _speaks_of(call)
     if isinstance(error, LeaseExpired) and call is not None and call.retried_by_grpc:
         info["previous_attempts"] = "true"
     if isinstance(error, NotLeader) and error.leader:
         info["leader"] = error.leader
     return info, _RETRY_AFTER_S.get(error.reason)
+
+
+def _speaks_of(call: Call) -> dict[str, str]:
+    """Return what binds a label to one identity: forwarded to another caller, it is ignored."""
+    return {RPC_INFO: str(call.rpc_id)}
 
 
 def _text(error: BaseException, *, aio: bool) -> str:

@@ -56,8 +56,9 @@ class Batch:
             max_bytes=engine.max_batch_bytes,
         )
         first = self.calls[0]
-        engine.authenticate(first, context)
         retried = first.attempt == 1 and any(key == ATTEMPTS_BY_GRPC_KEY for key, _ in metadata)
+        first.retried_by_grpc = retried
+        engine.authenticate(first, context)
         if first.peer or retried:
             for call in self.calls:
                 call.peer, call.retried_by_grpc = first.peer, retried

@@ -111,6 +111,9 @@ class Engine:
         call = self._known.read(header, method, request, secrets)
         if call is None:
             call = parse_call(header, method, request)
+            # Ids that expired are refused below, too, and who is told so sends the call
+            # anew: but not one that gRPC has sent before.
+            call.retried_by_grpc = retried
             if secrets is None:
                 self.authenticate(call, context)
             elif not self._known.knows(call, secrets):
@@ -201,7 +204,9 @@ class Engine:
                 call.peer = peer_of(context, self._peer_property)
             self.authority.check(call.client_id, token, call.peer)
         except LeaseError as error:
-            raise (error_class(error.reason) or RiflError)(str(error)) from error
+            refusal = (error_class(error.reason) or RiflError)(str(error))
+            refusal.arrival = call
+            raise refusal from error
 
     def wait_limit_s(self, remaining_s: float | None) -> float:
         """How long a duplicate may wait: the answer has to reach it in time."""

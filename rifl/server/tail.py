@@ -60,7 +60,7 @@ class Tail:
             self.raised("handler_raised", method, call, raised[0])
         if self._observer is not None:
             self._observer.call_served(_served(method, call, answer, began))
-        return answer_status(answer, call.attempt, call.marks)
+        return answer_status(answer, call)
 
     def refused(self, method: str, call: Call | None, error: RiflError, began: float) -> Status:
         """End an arrival that is refused; ``call`` is None where its header is bad."""

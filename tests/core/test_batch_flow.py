@@ -120,9 +120,11 @@ def test_a_client_that_expired_is_replaced_for_sequenced_first_attempts_only() -
     answer(batch, EXPIRED, EXPIRED, DONE)
     assert batch.ended[1].reason == "LEASE_EXPIRED"
     assert batch.ended[1].outcome is Outcome.UNKNOWN
-    assert batch.step(1.0) is BatchAction.LEASE
+    assert batch.step(1.0) is BatchAction.PAUSE
+    assert batch.wake_at == 1.025
+    assert batch.step(1.025) is BatchAction.LEASE
     grant(found, 8)
-    again = sent(batch, 1.0)
+    again = sent(batch, 1.025)
     assert again.items == [0]
     assert (again.attempt, again.calls[0].lease.client_id) == (1, 8)
     answer(batch, EXPIRED._replace(info={"previous_attempts": "true"}))

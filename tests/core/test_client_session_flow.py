@@ -146,17 +146,42 @@ def test_a_hedged_call_takes_no_new_identity() -> None:
     assert (flow.outcome, flow.reason) == (Outcome.UNKNOWN, "LEASE_EXPIRED")
 
 
+EXPIRED = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
+
+
 def test_a_new_identity_waits_for_its_lease() -> None:
     """After LEASE_EXPIRED on attempt 1 the call begins anew (DESIGN §3)."""
     made = session()
     flow = CallFlow(made, METHOD, started_at=0.0)
     flow.start(0.0)
-    expired = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
-    assert flow.answered(1, expired, 1.0, 0.5) is Action.LEASE
+    assert flow.answered(1, EXPIRED, 1.0, 0.5) is Action.WAIT
+    assert flow.wake_at == 1.025
+    assert flow.woken(1.025) is Action.LEASE
     made.granted(Grant(client_id=8, token=b"t", term_s=60.0, deduplicated=("*",)), 1.0)
     assert flow.woken(2.0) is Action.SEND
     assert flow.call is not None
     assert (flow.call.rpc_id.client_id, flow.call.attempt) == (8, 1)
+
+
+def test_new_identities_back_off_and_are_counted() -> None:
+    """Where each is refused as expired, too, the pauses grow, and the attempts end (DESIGN §3)."""
+    made = session(max_attempts=4)
+    flow = CallFlow(made, METHOD, started_at=0.0)
+    now, pauses = 0.0, []
+    assert flow.start(now) is Action.SEND
+    for client_id in (8, 9, 10):
+        assert flow.answered(1, EXPIRED, now, 0.5) is Action.WAIT
+        assert flow.wake_at is not None
+        pauses.append(round(flow.wake_at - now, 3))
+        now = flow.wake_at
+        assert flow.woken(now) is Action.LEASE
+        made.granted(Grant(client_id=client_id, token=b"t", term_s=60.0, deduplicated=("*",)), now)
+        assert flow.woken(now) is Action.SEND
+    assert flow.answered(1, EXPIRED, now, 0.5) is Action.RAISE
+    assert (flow.outcome, flow.reason) == (Outcome.NOT_EXECUTED, "LEASE_EXPIRED")
+    assert pauses == [0.025, 0.05, 0.1]
+    assert flow.attempts_sent == 4
+    assert made.unresolved_until() is None
 
 
 ANSWERS = st.sampled_from(

@@ -238,7 +238,7 @@ def test_a_retry_by_grpc_itself_is_said_to_be_one(echo):
     echo.clock.now += 1000.0
     reply = echo.client.call(_METHOD, b"x", 1, metadata=(("grpc-previous-rpc-attempts", "1"),))
     assert reply.refusal == _EXPIRED
-    assert read_error_info(reply.trailing).metadata == {"previous_attempts": "true"}
+    assert read_error_info(reply.trailing).metadata["previous_attempts"] == "true"
 
 
 def test_another_payload_or_method_is_a_mismatch(echo):
