@@ -26,8 +26,10 @@ def test_an_arrival_that_still_asks_may_run() -> None:
     first, second = (attempts.new(call(1, 1), IDEMPOTENT) for _ in range(2))
     assert attempts.give_up(first)
     assert not attempts.give_up(second)
-    # Their claims may stand, and are taken back; until then they are here.
-    assert len(attempts) == 2
+    # Their claims may stand, and are taken back; until then they are here, and run nowhere.
+    assert attempts.unsettled() == 2
+    assert len(attempts) == 0
+    assert attempts.settled(0)
     assert not attempts.give_up(attempts.new(call(1, 1), IDEMPOTENT))
 
 
@@ -58,3 +60,15 @@ def test_nothing_is_kept_of_what_ended() -> None:
         attempts.settle(attempt)
     assert len(attempts) == 0
     assert attempts._arrivals == {}
+
+
+def test_nobody_waits_for_a_record_that_can_never_be_written() -> None:
+    """A handler that still runs is waited for, whatever became of the store (DESIGN §6)."""
+    attempts = Attempts("replica")
+    done, running = (attempts.new(call(1, seq), IDEMPOTENT) for seq in (1, 2))
+    attempts.owe(done)
+    assert len(attempts) == 2
+    attempts.lose()
+    assert len(attempts) == 1
+    attempts.settle(running)
+    assert attempts.settled(0)

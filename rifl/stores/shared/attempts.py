@@ -23,10 +23,11 @@ class SharedAttempt(Attempt):
     """An attempt with its token; on a stand-in for one on another replica, that one's.
 
     ``claimed``: the store has said that it is the one to run. ``passed``: another
-    arrival of the call has been that while this one asked.
+    arrival of the call has been that while this one asked. ``owed``: its handler is done,
+    and the record is not in the store yet.
     """
 
-    __slots__ = ("awaited", "claimed", "owner", "passed", "token")
+    __slots__ = ("awaited", "claimed", "given_up", "owed", "owner", "passed", "token")
 
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
@@ -37,6 +38,7 @@ class SharedAttempt(Attempt):
         self.awaited = False
         self.claimed = False
         self.given_up = False
+        self.owed = False
         self.passed = False
 
 
@@ -53,6 +55,7 @@ class Attempts:
         self._token_hex = token_hex
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
+        self._idle_awaited = 0
         self._numbers = 0
         self._running: dict[bytes, SharedAttempt] = {}
         # The same by their calls: several arrivals of one may ask at once.
@@ -61,11 +64,18 @@ class Attempts:
         # Nobody will send a message about these: they are looked at again, and again.
         self._unnoted: set[bytes] = set()
         self._woken: OrderedDict[bytes, None] = OrderedDict()
+        # The store has stopped for good.
+        self._lost = False
         # How often messages may have been missed.
         self.gaps = 0
 
     def __len__(self) -> int:
-        """How many run here."""
+        """How many run here, or have run and are not recorded; none that was only asked for."""
+        with self._lock:
+            return self._count()
+
+    def unsettled(self) -> int:
+        """How many the store may say that this replica runs."""
         return len(self._running)
 
     def new_token(self) -> bytes:
@@ -91,8 +101,7 @@ class Attempts:
         with self._lock:
             if self._running.pop(attempt.token, None) is not None:
                 self._leave(attempt)
-            if not self._running:
-                self._idle.notify_all()
+            self._note_idle()
         self._end(attempt)
 
     def give_up(self, attempt: SharedAttempt) -> bool:
@@ -104,13 +113,30 @@ class Attempts:
         call = attempt.call
         with self._lock:
             attempt.given_up = True
+            self._note_idle()
             arrivals = self._arrivals.get((call.client_id, call.identity), ())
             return attempt.passed or any(each.awaited or not each.given_up for each in arrivals)
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until none runs; False if that took longer."""
         with self._idle:
-            return self._idle.wait_for(lambda: not self._running, timeout_s)
+            self._idle_awaited += 1
+            try:
+                return self._idle.wait_for(lambda: not self._count(), timeout_s)
+            finally:
+                self._idle_awaited -= 1
+
+    def owe(self, attempt: SharedAttempt) -> None:
+        """Note that a handler is done, and only its record is owed."""
+        with self._lock:
+            attempt.owed = True
+            self._note_idle()
+
+    def lose(self) -> None:
+        """Note that what is owed can never be paid."""
+        with self._lock:
+            self._lost = True
+            self._note_idle()
 
     def wait(self, attempt: Attempt, wake: Callable[[], None]) -> bool:
         """Have ``wake`` called when the attempt ends; False if it has."""
@@ -171,6 +197,15 @@ class Attempts:
                 with self._lock:
                     self._elsewhere.pop(stand_in.token, None)
                 self._end(stand_in)
+
+    def _count(self) -> int:
+        return sum(
+            not each.given_up and not (self._lost and each.owed) for each in self._running.values()
+        )
+
+    def _note_idle(self) -> None:
+        if self._idle_awaited and not self._count():
+            self._idle.notify_all()
 
     def _leave(self, attempt: SharedAttempt) -> None:
         identity = attempt.call.client_id, attempt.call.identity

@@ -46,7 +46,9 @@ class Pulse:
     beat, until it succeeds: what has happened must not be forgotten. ``take_back`` has
     a claim whose reply was lost undone, whenever it arrives. Both may wait for a
     transaction that a handler left open: not in the thread that beats. ``after`` is
-    called after every beat that succeeded. Thread-safe.
+    called after every beat that succeeded. ``told`` hears the error of the first beat that
+    failed, None of the next one that did not, and ``WentBackwards``, which ends it.
+    Thread-safe.
 
     ``late_after_s``: how long a claim that is sent now is good for. The store compares
     its own clock with what its own clock will be then, as far as the last beat tells:
@@ -63,7 +65,9 @@ class Pulse:
         clock: Callable[[], float] = time.monotonic,
         *,
         late_after_s: float = 15.0,
+        told: Callable[[BackendError | None], None] = lambda _: None,
     ) -> None:
+        self._told = told
         self._clock = clock
         self._owner = owner
         self._backend = backend
@@ -193,14 +197,17 @@ class Pulse:
                 Steps(self._backend, self.beat()).wait()
                 if failing:
                     _log.info("store_recovered")
+                    self._told(None)
                 failing = False
                 self._after()
             except WentBackwards as error:
                 _log.critical("store_stopped", error=str(error))
+                self._told(error)
                 return
             except BackendError as error:
                 if not failing:
                     _log.error("store_unreachable", error=str(error))
+                    self._told(error)
                 failing = True
                 continue
             self._beaten.set()

@@ -39,8 +39,9 @@ from rifl.stores.errors import UnsupportedStore
 from rifl.stores.forks import belongs_here
 from rifl.stores.own_transactions import OwnTransactions
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
-from rifl.stores.shared.backend import Backend, BackendError, Steps
+from rifl.stores.shared.backend import Backend, BackendError, Steps, WentBackwards
 from rifl.stores.shared.pulse import Pulse
+from rifl.stores.shared.refusing import Refusing
 from rifl.stores.shared.requests import (
     Abandon,
     Claim,
@@ -82,7 +83,6 @@ _REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
     ),
     Found.CLOSED: lambda call: SessionClosed("the session is closed, or its retention is over"),
     Found.NEEDS_KEY: lambda call: BadHeader("a named session takes keyed calls only"),
-    Found.REFUSING: lambda call: Draining("the server is about to stop"),
     Found.WINDOW: lambda call: WindowExceeded("too many calls of the client are unacknowledged"),
 }
 
@@ -135,7 +135,7 @@ class SharedStore(OwnTransactions):
         self._key_bounds = KeyBounds()
         self._window = 512
         self._attempts = Attempts(self.owner, token_hex)
-        self._draining = False
+        self._refusing = Refusing(self._tell_refusal)
         self._clock = clock
         # Others take this replica for dead after so long at the earliest, and by clocks
         # that drift.
@@ -149,6 +149,7 @@ class SharedStore(OwnTransactions):
             self._look_after,
             clock,
             late_after_s=late_after_s,
+            told=self._reached,
         )
         belongs_here(self, "store")
 
@@ -261,9 +262,7 @@ class SharedStore(OwnTransactions):
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
-        self._draining = draining
-        if self.on_refusal is not None:
-            self.on_refusal(Draining("the server is about to stop") if draining else None)
+        self._refusing.drain(draining)
 
     def running(self) -> int:
         """How many attempts of this replica are not settled."""
@@ -302,7 +301,7 @@ class SharedStore(OwnTransactions):
             policy.kind,
             attempt.token,
             self.owner,
-            self._draining,
+            self._refusing.refuses,
             self._window,
             bounds.max_keys,
             bounds.max_bytes,
@@ -342,6 +341,8 @@ class SharedStore(OwnTransactions):
                     # It may have been sent twice, and have been in time the first time.
                     asked = True
                     raise self._not_claimed(attempt, "the claim took too long to reach the store")
+                if reply.found is Found.REFUSING:
+                    raise self._refusing.refusal() or Draining("the server was about to stop")
                 if reply.found is not Found.RUNNING:
                     raise _REFUSALS[reply.found](call)
                 mine = self._attempts.get(reply.token)
@@ -395,6 +396,7 @@ class SharedStore(OwnTransactions):
             self._observe(began)
         except BackendError as error:
             self._observe(began, error)
+            self._attempts.owe(_shared(attempt))
             self._pulse.insist(self._until_settled(attempt, request))
             raise RecordPending(
                 f"the call ran, but its record is not durable yet: {error}"
@@ -407,6 +409,7 @@ class SharedStore(OwnTransactions):
             reply: Finished = yield Look(attempt.call, _shared(attempt).token)
         except BackendError as error:
             # Committed or not, the store knows: if not, the call is new again.
+            self._attempts.owe(_shared(attempt))
             self._pulse.insist(self._abandon(attempt))
             raise RecordPending(f"whether the call committed is not known yet: {error}") from error
         if reply.ending is Ending.FENCED:
@@ -426,6 +429,7 @@ class SharedStore(OwnTransactions):
         try:
             reply: Finished = yield request
         except BackendError as error:
+            self._attempts.owe(_shared(attempt))
             self._pulse.insist(self._until_settled(attempt, request))
             raise RecordPending(f"the call is not free yet: {error}") from error
         self._settle(attempt)
@@ -452,6 +456,7 @@ class SharedStore(OwnTransactions):
         try:
             reply: Claimed = yield request
         except BackendError as error:
+            self._attempts.owe(_shared(attempt))
             self._pulse.insist(self._until_settled(attempt, request))
             raise RecordPending(f"the call is not free yet: {error}") from error
         if reply.found in (Found.UNKNOWN_CLIENT, Found.CLOSED):
@@ -491,6 +496,19 @@ class SharedStore(OwnTransactions):
         return None
 
     # --------------------------------------------------------------------------------------
+
+    def _tell_refusal(self, refusal: RiflError | None) -> None:
+        if self.on_refusal is not None:
+            self.on_refusal(refusal)
+
+    def _reached(self, error: BackendError | None) -> None:
+        """After the first beat that failed, and after the first that did not."""
+        if isinstance(error, WentBackwards):
+            self._refusing.stop(str(error))
+            # What ran cannot be recorded, and nobody is to wait until it is.
+            self._attempts.lose()
+        else:
+            self._refusing.away("" if error is None else str(error))
 
     def _look_after(self) -> None:
         """After every beat: whoever waits for a dead replica decides again."""

@@ -149,7 +149,9 @@ def test_a_database_that_becomes_read_only_is_unavailable(own_server, setting, s
         one.finish(ran)
     assert owed.value.outcome is Outcome.UNKNOWN
     setting("default_transaction_read_only", "off")
-    until(lambda: not one.store.running(), "the record is retried, lost claims are let go")
+    until(
+        lambda: not one.store._attempts.unsettled(), "the record is retried, lost claims are let go"
+    )
     assert one.claim(call(client, 9)).record == FIRST
     one.close()
 
@@ -229,7 +231,7 @@ def test_a_crash_of_the_server_loses_nothing_acknowledged(own_server, schema):
         one.claim(call(client, 5, first=2))
     assert refused.value.outcome is Outcome.NOT_EXECUTED
     own_server.start()
-    until(lambda: not one.store.running(), "the record is retried")
+    until(lambda: not one.store._attempts.unsettled(), "the record is retried")
     assert one.claim(call(client, 4, first=2)).record == OTHER
     assert one.claim(call(client, 3, first=2)).record == FIRST
     assert one.claim(call(client, 1)).verdict is Verdict.STALE

@@ -229,4 +229,4 @@ def test_a_transaction_left_open_does_not_stop_the_beats(replicas, shared_server
         # It gives up waiting after some seconds, and begins again.
         until(lambda: beats() >= before + 10, "it goes on saying that it lives", 15.0)
         left.rollback()
-    until(lambda: not one.store.running(), "the call is let go")
+    until(lambda: not one.store._attempts.unsettled(), "the call is let go")

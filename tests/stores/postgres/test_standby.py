@@ -86,7 +86,7 @@ def test_a_synchronous_standby_has_all_that_was_acknowledged(pair):
     assert one.store.committed(atomic).wait() == FIRST
     with contextlib.suppress(RecordPending):
         one.finish(running, OTHER)
-    until(lambda: one.store.running() <= 1, "what ran is recorded")
+    until(lambda: one.store._attempts.unsettled() <= 1, "what ran is recorded")
     assert two.claim(call(client, 2), IDEMPOTENT).record == OTHER
     with pair.standby.connect() as connection:
         assert connection.execute("SELECT count(*) FROM effects").fetchone() == (1,)
@@ -108,7 +108,7 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged(pair):
         # An intent has to be durable, too.
         one.claim(call(client, 2), PLAIN)
     pair.standby.start()
-    until(lambda: not one.store.running(), "all is settled", 60)
+    until(lambda: not one.store._attempts.unsettled(), "all is settled", 60)
     assert one.claim(call(client, 1), IDEMPOTENT).record == FIRST
     assert one.claim(call(client, 2), PLAIN).verdict is Verdict.NEW
     one.close()

@@ -100,7 +100,7 @@ def test_while_a_slot_moves_nothing_is_half_done(cluster, replicas, first):
         for key in moving.left():
             moving.move(key)
         moving.end()
-    until(lambda: not one.store.running(), "what was owed is recorded")
+    until(lambda: not one.store._attempts.unsettled(), "what was owed is recorded")
     assert one.claim(call(client, 1), IDEMPOTENT).record == FIRST
     assert one.claim(call(client, 2), IDEMPOTENT).record == OTHER
     two = replicas()

@@ -90,7 +90,9 @@ def test_a_read_only_redis_is_unavailable(own_server):
             one.finish(ran)
         assert owed.value.outcome is Outcome.UNKNOWN
         redis.replicaof("NO", "ONE")
-    until(lambda: not one.store.running(), "the record is retried, lost claims are let go")
+    until(
+        lambda: not one.store._attempts.unsettled(), "the record is retried, lost claims are let go"
+    )
     assert one.claim(call(client, 9)).record == FIRST
     assert one.claim(call(client, 1)).verdict is Verdict.NEW
     one.close()
@@ -108,7 +110,7 @@ def test_what_runs_here_is_not_refused_as_not_executed(own_server):
     with pytest.raises(StoreUnavailable):
         one.claim(call(client, 2))
     own_server.resume()
-    until(lambda: one.store.running() == 1, "lost claims are let go")
+    until(lambda: one.store._attempts.unsettled() == 1, "lost claims are let go")
     one.finish(running)
     assert one.claim(call(client, 1)).record == FIRST
     one.close()
@@ -122,7 +124,7 @@ def test_a_claim_whose_reply_was_lost_is_taken_back(own_server):
     with pytest.raises(StoreUnavailable):
         one.claim(call(client, 1))
     own_server.resume()
-    until(lambda: not one.store.running(), "the lost claim is taken back")
+    until(lambda: not one.store._attempts.unsettled(), "the lost claim is taken back")
     assert two.claim(call(client, 1)).verdict is Verdict.NEW
     one.close()
     two.close()
@@ -139,7 +141,7 @@ def test_a_crash_of_redis_loses_nothing_acknowledged(own_server):
     with pytest.raises(RecordPending):
         one.finish(running)
     own_server.start()
-    until(lambda: not one.store.running(), "the record is retried")
+    until(lambda: not one.store._attempts.unsettled(), "the record is retried")
     for seq in (3, 4):
         assert one.claim(call(client, seq, first=2)).record == FIRST
     assert one.claim(call(client, 1)).verdict is Verdict.STALE

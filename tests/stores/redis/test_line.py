@@ -135,4 +135,4 @@ def test_a_redis_without_the_scripts_is_given_them(replicas, client):
     client.script_flush()
     assert one.finish(attempt) is None
     assert one.claim(attempt.call).verdict is Verdict.COMPLETED
-    until(lambda: not one.store.running(), "it is settled")
+    until(lambda: not one.store._attempts.unsettled(), "it is settled")

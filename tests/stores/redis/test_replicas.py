@@ -275,7 +275,7 @@ def late_claim(one, two, proxy, word, when):
     proxy.hold_at(word)
     with pytest.raises(StoreUnavailable):
         one.claim(arriving, IDEMPOTENT)
-    until(lambda: not one.store.running(), "the lost claim is taken back")
+    until(lambda: not one.store._attempts.unsettled(), "the lost claim is taken back")
     assert one.store._pulse._lost, "it may arrive yet"
     if when == "too late":
         until(lambda: not one.store._pulse._lost, "it may not take effect any more")
@@ -312,7 +312,10 @@ def test_a_claim_that_is_late_does_nothing(replicas):
     with pytest.raises(StoreUnavailable, match="too long"):
         one.claim(arriving, IDEMPOTENT)
     assert two.claim(arriving, IDEMPOTENT).verdict is Verdict.NEW
-    until(lambda: not one.store._pulse._lost and not one.store.running(), "nothing is left to undo")
+    until(
+        lambda: not one.store._pulse._lost and not one.store._attempts.unsettled(),
+        "nothing is left to undo",
+    )
     assert one.claim(call(arriving.client_id, 2)).verdict is Verdict.NEW, "the next beat tells"
 
 

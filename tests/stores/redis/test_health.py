@@ -1,0 +1,56 @@
+"""What probes and metrics say while Redis is away, is back, or has lost what it had (§6)."""
+
+from __future__ import annotations
+
+import shutil
+
+import grpc
+import pytest
+
+import rifl
+from tests.stores.health import METHOD, served
+
+_QUICK = {"timeout_s": 0.4, "beat_s": 0.05, "dead_after_s": 30}
+
+
+def test_health_follows_a_redis_that_is_away(own_server):
+    """Unreachable is NOT_SERVING for probes and observers, and is over when it is (DESIGN §6)."""
+    with served(own_server.url(**_QUICK)) as server, rifl.connect(server.target) as channel:
+        method = channel.unary_unary(METHOD)
+        assert method(b"one", timeout=10) == b"one"
+        assert server.healthy()
+        own_server.stop()
+        refusal = server.telling.wait_for(lambda told: told, "it is told")
+        assert refusal.reason == "STORE_UNAVAILABLE"
+        assert "cannot be reached" in str(refusal)
+        assert not server.healthy()
+        own_server.start()
+        server.telling.wait_for(lambda told: told is None, "it is told")
+        assert server.healthy()
+        assert method(b"two", timeout=10) == b"two"
+    # Once each, however many beats failed; draining is the end.
+    told = [refusal and refusal.reason for refusal in server.telling.told]
+    assert told == ["STORE_UNAVAILABLE", None, "DRAINING"]
+
+
+def test_a_store_that_stopped_for_good_is_never_healthy_and_drains_at_once(own_server, tmp_path):
+    """A Redis that restarted empty: NOT_SERVING ever after, and nobody waits for it (DESIGN §6)."""
+    with served(own_server.url(**_QUICK)) as server, rifl.connect(server.target) as channel:
+        method = channel.unary_unary(METHOD)
+        assert method(b"one", timeout=10) == b"one"
+        own_server.stop()
+        for name in ("appendonlydir", "appendonly.aof"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+            (tmp_path / name).unlink(missing_ok=True)
+        server.telling.wait_for(lambda told: told, "it is told")
+        with pytest.raises(grpc.RpcError):
+            method(b"two", timeout=1)
+        own_server.start()
+        server.telling.wait_for(lambda told: told and "is stopped" in str(told), "it is told")
+        assert not server.healthy()
+        with pytest.raises(grpc.RpcError):
+            method(b"three", timeout=1)
+        # Claims that were refused run nowhere.
+        server.dedup.drain()
+        assert server.dedup.drained(timeout_s=20) == 0
+        assert not server.healthy()
