@@ -14,6 +14,7 @@ from lease_server.errors import (
     NotYours,
     SessionClosed,
     StorageUnavailable,
+    StoreMismatch,
     TooManyClients,
     TooManyRefusals,
     TooManySessions,
@@ -29,7 +30,7 @@ from lease_server.shared import (
     Standing,
     open_authority,
 )
-from lease_server.storage import LeaseStorage, MemoryLeaseStorage
+from lease_server.storage import LeaseStorage, MemoryLeaseStorage, short_store_id
 from lease_server.table import BlockExhausted, LeaseTable
 from lease_server.tokens import Secret, make_token, peer_bound, verify
 
@@ -57,6 +58,7 @@ __all__ = [
     "SharedLeaseStorage",
     "Standing",
     "StorageUnavailable",
+    "StoreMismatch",
     "TooManyClients",
     "TooManyRefusals",
     "TooManySessions",
@@ -65,5 +67,6 @@ __all__ = [
     "open_authority",
     "peer_bound",
     "peer_of",
+    "short_store_id",
     "verify",
 ]

@@ -1,7 +1,8 @@
-"""``python -m lease_server --listen HOST:PORT --store URL``: the server alone.
+"""``python -m lease_server --listen HOST:PORT --store URL``: the lease service alone.
 
-Prints the bound address as one line on standard output when ready; logs go to
-standard error. SIGTERM and SIGINT stop it cleanly.
+``--store`` is the Redis or PostgreSQL that the servers themselves share: an identity
+belongs to one set of records. Prints the bound address as one line on standard output
+when ready; logs go to standard error. SIGTERM and SIGINT stop it cleanly.
 """
 
 from __future__ import annotations
@@ -16,14 +17,11 @@ from typing import cast
 import grpc.aio
 import structlog
 
-from lease_server.checks import open_checks
 from lease_server.errors import LeaseError
 from lease_server.log import get_logger
 from lease_server.requests import Terms
 from lease_server.service import add_lease_service
-from lease_server.shared import Authority, open_authority
-from lease_server.storage import LeaseStorage, MemoryLeaseStorage
-from lease_server.sweeper import Sweeper
+from lease_server.shared import SharedAuthority, SharedLeaseStorage
 
 __all__ = ["main"]
 
@@ -40,11 +38,11 @@ def main(argv: list[str] | None = None) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         storage = _open_storage(arguments.store)
-        authority = open_authority(storage, term_s=arguments.term_s)
+        authority = SharedAuthority(storage, term_s=arguments.term_s)
     except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
         return _failed(error)
     try:
-        asyncio.run(_serve(arguments, authority, storage))
+        asyncio.run(_serve(arguments, authority))
     except (LeaseError, OSError, ValueError, RuntimeError) as error:
         return _failed(error)
     finally:
@@ -66,7 +64,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--store",
         required=True,
         metavar="URL",
-        help="memory:, sqlite:///file, redis://host, postgresql://host/db",
+        help="the store that the servers share: redis://host, postgresql://host/db",
     )
     parser.add_argument("--term-s", type=float, default=60.0, help="length of a lease, seconds")
     parser.add_argument(
@@ -87,20 +85,20 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _open_storage(url: str) -> LeaseStorage:
-    if url == "memory:":
-        return MemoryLeaseStorage()
+def _open_storage(url: str) -> SharedLeaseStorage:
+    if url.startswith(("memory:", "sqlite:")):
+        raise ValueError(
+            f"{url.partition(':')[0]}: belongs to one process, whose calls could never be of ids "
+            "granted here: name the Redis or PostgreSQL that the servers share"
+        )
     # An entry point may import what it puts together (DESIGN §2); the package may not.
     stores = importlib.import_module("rifl.stores")
-    return cast("LeaseStorage", stores.open_lease_storage(url))
+    return cast("SharedLeaseStorage", stores.open_lease_storage(url))
 
 
-async def _serve(
-    arguments: argparse.Namespace, authority: Authority, storage: LeaseStorage
-) -> None:
+async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> None:
     server = grpc.aio.server()
-    checks = open_checks(authority, storage)
-    add_lease_service(server, authority, deduplicated=arguments.deduplicated, checks=checks)
+    add_lease_service(server, authority, deduplicated=arguments.deduplicated)
     host = arguments.listen.rpartition(":")[0]
     port = server.add_insecure_port(arguments.listen)
     stop = asyncio.Event()
@@ -111,8 +109,7 @@ async def _serve(
     sys.stdout.write(f"{host}:{port}\n")
     sys.stdout.flush()
     interval_s = min(_MAX_SWEEP_INTERVAL_S, arguments.term_s / _SWEEPS_PER_TERM)
-    sweeper = Sweeper(authority, storage, None if checks is None else checks.dropped)
-    sweeping = asyncio.create_task(_sweep(sweeper, interval_s, stop))
+    sweeping = asyncio.create_task(_sweep(authority, interval_s, stop))
     stopped = asyncio.create_task(stop.wait())
     # A sweep that fails for a reason nobody foresaw stops the server, visibly.
     await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -122,9 +119,9 @@ async def _serve(
     _log.info("stopped")
 
 
-async def _sweep(sweeper: Sweeper, interval_s: float, stop: asyncio.Event) -> None:
+async def _sweep(authority: SharedAuthority, interval_s: float, stop: asyncio.Event) -> None:
     while not stop.is_set():
-        await asyncio.to_thread(sweeper.sweep)
+        await asyncio.to_thread(authority.expire)
         try:
             await asyncio.wait_for(stop.wait(), interval_s)
         except TimeoutError:

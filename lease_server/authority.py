@@ -17,6 +17,7 @@ from lease_server.errors import (
     LeaseExpired,
     SessionClosed,
     StorageUnavailable,
+    StoreMismatch,
     TooManyClients,
 )
 from lease_server.forks import leases_forked, refuse_in_children
@@ -28,7 +29,7 @@ from lease_server.signer import Signer
 from lease_server.storage import LeaseStorage
 from lease_server.table import LeaseTable
 
-__all__ = ["Grant", "LeaseAuthority"]
+__all__ = ["Grant", "LeaseAuthority", "mismatch_text"]
 
 _log = get_logger("lease_server")
 
@@ -39,6 +40,14 @@ class Grant(NamedTuple):
     client_id: int
     token: bytes
     term_s: float
+
+
+def mismatch_text(client_id: int) -> str:
+    """Return what is said of a client id that another store granted."""
+    return (
+        f"client id {client_id} was granted by another store: two stores are behind one address, "
+        "or the store was replaced"
+    )
 
 
 class LeaseAuthority:
@@ -57,6 +66,8 @@ class LeaseAuthority:
     2. A renewal that returned True keeps its id out of ``expire`` for a term.
     3. Every id is returned by ``expire`` at most once in a lifetime of the object,
        and a session's only after its end is durable.
+
+    ``store``: which records its ids belong to (see ``LeaseStorage.store_id``).
 
     Raises StorageUnavailable if the storage cannot be read at start.
     """
@@ -90,6 +101,7 @@ class LeaseAuthority:
         self._lock = threading.Lock()
         self._table = LeaseTable(term_s, first_id=1, last_id=0)
         self._blocks = IdBlocks(self._table, storage, self._lock, id_block)
+        self.store = storage.store_id()
         self._signer = Signer(storage, term_s=term_s, clock=clock)
         self._drops: list[int] = []
         self._book = SessionBook(
@@ -150,6 +162,20 @@ class LeaseAuthority:
         HMAC; ``peer`` is used only if ``peer_bound(token)``.
         """
         self._signer.check(client_id, token, peer)
+
+    def check_store(self, client_id: int, store: int) -> None:
+        """Raise StoreMismatch for an id of another store; 0 where nobody said of which.
+
+        Records in memory go with their process: an id of another one is LeaseExpired.
+        """
+        if store in (0, self.store):
+            return
+        if self._storage.is_foreign(client_id):
+            raise LeaseExpired(
+                f"client id {client_id} is not of this server's memory: it restarted, or two "
+                "servers with memory: are behind one address"
+            )
+        raise StoreMismatch(mismatch_text(client_id))
 
     def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
         """What replaces a genuine token since the secret was rotated, or b""."""

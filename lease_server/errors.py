@@ -5,7 +5,7 @@
     LeaseError
      ├─ BadRequest       NotYours         LeaseExpired     SessionClosed
      ├─ TooManyClients   TooManySessions  TooManyRefusals  StorageUnavailable
-     └─ ForkedProcess
+     └─ ForkedProcess    StoreMismatch
 
 Each class carries the ``reason`` of the wire's ErrorInfo and the gRPC status
 ``code`` it travels under; ``str()`` is the status message. Instances pickle.
@@ -25,6 +25,7 @@ __all__ = [
     "NotYours",
     "SessionClosed",
     "StorageUnavailable",
+    "StoreMismatch",
     "TooManyClients",
     "TooManyRefusals",
     "TooManySessions",
@@ -71,6 +72,13 @@ class ForkedProcess(LeaseError):
     """The authority, or its storage, was made in a parent process; make it again here."""
 
     reason = "FORKED_PROCESS"
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class StoreMismatch(LeaseError):
+    """The id belongs to another set of records: two stores are behind one address."""
+
+    reason = "STORE_MISMATCH"
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 

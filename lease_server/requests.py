@@ -12,9 +12,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from lease_server.checks import MAX_CHECKED, Checks, SharedChecks
 from lease_server.errors import BadRequest, LeaseError
-from lease_server.remote import RemoteAuthority
 from lease_server.shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 
@@ -58,23 +56,15 @@ class RequestDesk:
     ``renew``, ``keep_alive`` and ``release`` block on the storage only if ``blocks``.
     """
 
-    def __init__(
-        self,
-        authority: Authority | RemoteAuthority,
-        terms: Terms,
-        checks: Checks | SharedChecks | None = None,
-    ) -> None:
+    def __init__(self, authority: Authority, terms: Terms) -> None:
         """Answer from ``authority``; grants say ``terms``."""
-        self._checks = checks
         self._authority = authority
         self._terms = terms
         self.blocks = authority.blocks
 
     def grant(self, raw: bytes, peer: bytes) -> bytes:
         """GrantRequest to GrantReply. May block on the storage."""
-        request = _parse(pb.GrantRequest, raw)
-        if self._checks is not None and request.HasField("for_peer"):
-            peer = request.for_peer
+        _parse(pb.GrantRequest, raw)
         grant = self._authority.grant(peer)
         return pb.GrantReply(
             client_id=grant.client_id,
@@ -85,6 +75,7 @@ class RequestDesk:
             not_deduplicated=self._terms.not_deduplicated,
             window=self._terms.window,
             path=self._terms.path,
+            store=self._authority.store,
         ).SerializeToString()
 
     def renew(self, raw: bytes, peer: bytes) -> bytes:
@@ -92,6 +83,7 @@ class RequestDesk:
         return self._renew(_parse(pb.RenewRequest, raw), peer)
 
     def _renew(self, request: pb.RenewRequest, peer: bytes) -> bytes:
+        self._authority.check_store(request.client_id, request.store)
         token = self._authority.heartbeat(request.client_id, request.token, peer)
         return pb.RenewReply(
             client_id=request.client_id, term_ms=_ms(self._authority.term_s), token=token
@@ -127,6 +119,7 @@ class RequestDesk:
             not_deduplicated=self._terms.not_deduplicated,
             window=self._terms.window,
             path=self._terms.path,
+            store=self._authority.store,
         ).SerializeToString()
 
     def close_session(self, raw: bytes, peer: bytes) -> bytes:
@@ -134,17 +127,6 @@ class RequestDesk:
         request = _parse(pb.CloseSessionRequest, raw)
         self._authority.close_session(request.name, peer)
         return pb.CloseSessionReply().SerializeToString()
-
-    def check(self, raw: bytes, peer: bytes) -> bytes:
-        """CheckRequest to CheckReply. Blocks on the storage."""
-        request = _parse(pb.CheckRequest, raw)
-        if self._checks is None or len(request.clients) > MAX_CHECKED:
-            raise BadRequest(f"at most {MAX_CHECKED} clients are checked at once")
-        return pb.CheckReply(
-            clients=[self._checks.standing(each, renew=request.renew) for each in request.clients],
-            lease_server=self._checks.identity,
-            term_ms=_ms(self._authority.term_s),
-        ).SerializeToString()
 
 
 def _parse(kind: type[_M], raw: bytes) -> _M:

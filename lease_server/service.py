@@ -10,12 +10,10 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from lease_server.checks import Checks, SharedChecks
 from lease_server.errors import LeaseError, TooManyRefusals
 from lease_server.log import get_logger
 from lease_server.peer import peer_of
 from lease_server.raw import RawAnswer, raw_handler
-from lease_server.remote import RemoteAuthority
 from lease_server.requests import RequestDesk, Terms
 from lease_server.shared import Authority
 from lease_server.status import rich_status
@@ -36,7 +34,7 @@ _AioContext = grpc.aio.ServicerContext[bytes, bytes]
 
 def add_lease_service(
     server: grpc.Server | grpc.aio.Server,
-    authority: Authority | RemoteAuthority,
+    authority: Authority,
     *,
     deduplicated: Sequence[str],
     not_deduplicated: Sequence[str] = (),
@@ -44,7 +42,6 @@ def add_lease_service(
     peer_property: str | None = None,
     max_streams: int = 10_000,
     executor: Executor | None = None,
-    checks: Checks | SharedChecks | None = None,
     path: str = "",
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
@@ -61,8 +58,6 @@ def add_lease_service(
 
     ``path``: what clients load to send their calls by (see ``GrantReply``).
 
-    ``checks``: for servers with stores of their own; None: Check is UNIMPLEMENTED.
-
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.
     """
@@ -70,16 +65,14 @@ def add_lease_service(
         deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window, path=path
     )
     if isinstance(server, grpc.aio.Server):
-        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_STREAM), checks)
+        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_STREAM))
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
         handlers = _AioShell(desk, peer_property, max_streams, pool).handlers()
     elif isinstance(server, grpc.Server):
-        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_UNARY), checks)
+        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_UNARY))
         handlers = _sync_handlers(desk, peer_property)
     else:
         raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")
-    if checks is None:
-        del handlers["Check"]
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
 
 
@@ -105,7 +98,6 @@ def _sync_handlers(desk: RequestDesk, peer_property: str | None) -> dict[str, An
         "Release": handler(desk.release),
         "OpenSession": handler(desk.open_session),
         "CloseSession": handler(desk.close_session),
-        "Check": handler(desk.check),
     }
 
 
@@ -130,7 +122,6 @@ class _AioShell:
             "Release": self._unary(desk.release, blocking=desk.blocks),
             "OpenSession": self._unary(desk.open_session, blocking=True),
             "CloseSession": self._unary(desk.close_session, blocking=True),
-            "Check": self._unary(desk.check, blocking=True),
         }
 
     def _unary(self, answer: _Answer, *, blocking: bool = False) -> Any:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from lease_server.authority import Grant, LeaseAuthority
+from lease_server.authority import Grant, LeaseAuthority, mismatch_text
 from lease_server.blocks import IdBlocks
 from lease_server.errors import (
     BadRequest,
     LeaseExpired,
     SessionClosed,
     StorageUnavailable,
+    StoreMismatch,
 )
 from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.keyring import KeyRing
@@ -59,12 +60,6 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
 
     def renew(self, client_id: int) -> Standing:
         """Give a lease, or a session's retention, its full length again."""
-
-    def standing(self, client_id: int) -> Standing:
-        """How the id stands; unlike ``renew`` it changes nothing."""
-
-    def identity(self) -> str:
-        """Whose ids these are; the same for as long as an id could be granted twice."""
 
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep. Unknown ids are fine."""
@@ -125,6 +120,7 @@ class SharedAuthority:
         # Only gives out ids: no lease is held in it.
         self._table = LeaseTable(term_s, first_id=1, last_id=0)
         self._blocks = IdBlocks(self._table, storage, threading.Lock(), id_block)
+        self.store = storage.store_id()
         self._signer = Signer(storage, term_s=term_s, clock=clock)
         refuse_in_children(self, leases_forked)
 
@@ -159,6 +155,11 @@ class SharedAuthority:
     def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
         """Raise NotYours unless the token is genuine for this id and peer. Never blocks."""
         self._signer.check(client_id, token, peer)
+
+    def check_store(self, client_id: int, store: int) -> None:
+        """Raise StoreMismatch for an id of another store; 0 where nobody said of which."""
+        if store not in (0, self.store):
+            raise StoreMismatch(mismatch_text(client_id))
 
     def renew(self, client_id: int, now: float | None = None) -> bool:
         """Extend a lease or a session's retention; True if it is alive."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets as randomness
 import threading
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Protocol
 
 from lease_server.errors import StorageUnavailable
@@ -12,12 +13,17 @@ from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.sessions import SessionRow, SessionState
 from lease_server.tokens import Secret
 
-__all__ = ["LeaseStorage", "MemoryLeaseStorage"]
+__all__ = ["LeaseStorage", "MemoryLeaseStorage", "short_store_id"]
 
 _COUNTER_BITS = 32
 _INCARNATION_BITS = 31
 _SECRET_BYTES = 32
 _SECRETS_KEPT = 2
+
+
+def short_store_id(name: str) -> int:
+    """Return what grants and headers call a store of that unique name: 64 bits, never 0."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) or 1
 
 
 class LeaseStorage(Protocol):
@@ -28,6 +34,12 @@ class LeaseStorage(Protocol):
     StorageUnavailable; the write may then stand or not, and is asked for again.
     Several servers may share a storage.
     """
+
+    def store_id(self) -> int:
+        """Which records these are: 1 to 2^64 - 1, the same for as long as they are kept.
+
+        Every server over them says the same number, and no other store says it.
+        """
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
         """Reserve ``count`` ids, first and last inclusive, from 1 to 2^63 - 1.
@@ -66,14 +78,6 @@ class LeaseStorage(Protocol):
         its records are removed.
         """
 
-    def drop_client(self, client_id: int) -> None:
-        """Remove a client's row and all its records, in one transaction.
-
-        Called only by a lease server that stands alone, for every id its authority
-        expired; a server hosting the lease service removes them itself, after the
-        client's running calls. Unknown ids are fine.
-        """
-
     def is_foreign(self, client_id: int) -> bool:
         """Whether the id belongs to an incarnation of this storage that is gone.
 
@@ -107,6 +111,10 @@ class MemoryLeaseStorage:
     def incarnation(self) -> int:
         """The upper 31 bits of every id reserved here."""
         return self._incarnation
+
+    def store_id(self) -> int:
+        """This object's own: what another process keeps in memory are other records."""
+        return short_store_id(f"memory:{self._incarnation}")
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
         """The next ids; StorageUnavailable after four thousand million of them."""
@@ -160,16 +168,6 @@ class MemoryLeaseStorage:
     def known_clients(self) -> list[int]:
         """None: what clients leave here ends with the process."""
         return []
-
-    def drop_client(self, client_id: int) -> None:
-        """Nothing to do: no client leaves anything here."""
-
-    def identity(self) -> str:
-        """Not this incarnation's: ids of two are told apart by themselves."""
-        return "memory"
-
-    def keep_client(self, client_id: int) -> None:
-        """Nothing to do: it is forgotten with the process."""
 
     def is_foreign(self, client_id: int) -> bool:
         """Whether the id's upper bits are not this incarnation."""

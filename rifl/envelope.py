@@ -251,6 +251,7 @@ def _calls(
         call.request = request
         call.max_response_bytes = limit
         call.batch_stamp = stamp
+        call.store = header.store
         calls.append(call)
     if not all(keys) or (first_incomplete == 1 and not completed):
         return calls

@@ -35,13 +35,14 @@ _LAYOUTS = {
 }
 
 
-def header_prefix(client_id: int, token: bytes, max_response_bytes: int) -> bytes:
-    """Return how all headers of a client begin: fields 2, 1 and, if any, 12.
+def header_prefix(client_id: int, token: bytes, max_response_bytes: int, store: int) -> bytes:
+    """Return how all headers of a client begin: fields 2, 1 and, if any, 12 and 15.
 
     The token first, whose length is always the same, so that a reader finds it.
     """
     limit = b"\x60" + varint(max_response_bytes) if max_response_bytes else b""
-    return b"\x12" + varint(len(token)) + token + b"\x08" + varint(client_id) + limit
+    of_store = b"\x79" + store.to_bytes(8, "little") if store else b""
+    return b"\x12" + varint(len(token)) + token + b"\x08" + varint(client_id) + limit + of_store
 
 
 def first_attempt(seq: int, first_incomplete: int, time_us: int, seed: int) -> bytes:
@@ -79,12 +80,13 @@ def _of_four(word: int) -> int:
 class _Client:
     """A client whose token was found genuine, and while which secrets were valid."""
 
-    __slots__ = ("client_id", "max_response_bytes", "prefix", "secrets", "start", "token")
+    __slots__ = ("client_id", "max_response_bytes", "prefix", "secrets", "start", "store", "token")
 
     def __init__(self, call: Call, prefix: bytes, secrets: Any) -> None:
         self.client_id = call.client_id
         self.token = call.token
         self.max_response_bytes = call.max_response_bytes
+        self.store = call.store
         self.prefix = prefix
         self.start = len(prefix)
         self.secrets = secrets
@@ -148,6 +150,7 @@ class KnownClients:
         call.fingerprint = fingerprint(method, request)
         call.method = method
         call.max_response_bytes = client.max_response_bytes
+        call.store = client.store
         call.stamp = (time_us, seed)
         return call
 
@@ -162,7 +165,7 @@ class KnownClients:
         """Know a client from now on, whose token was verified for anyone who holds it."""
         if call.seq is None or len(call.token) != TOKEN_BYTES or peer_bound(call.token):
             return
-        prefix = header_prefix(call.client_id, call.token, call.max_response_bytes)
+        prefix = header_prefix(call.client_id, call.token, call.max_response_bytes, call.store)
         if not value.startswith(prefix):
             return
         if len(self._clients) >= _MAX_CLIENTS:

@@ -181,6 +181,8 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
         call.configuration = configuration
         if conflict_keys := header.conflict_keys:
             call.conflict_keys = frozenset(conflict_keys)
+    if store := header.store:
+        call.store = store
     call.stamp = (header.time_us, header.seed)
     return call
 

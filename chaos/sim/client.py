@@ -377,7 +377,7 @@ class _Keeper:
             else:
                 state.renewed(lease, pb.RenewReply.FromString(reply), sent_at)
 
-        request = pb.RenewRequest(client_id=lease.client_id, token=lease.token)
+        request = pb.RenewRequest(client_id=lease.client_id, token=lease.token, store=lease.store)
         self._send("lease", "Renew", request, min(LEASE_TIMEOUT_S, lease.term_s / 3), done)
 
     def _send(

@@ -142,6 +142,10 @@ class StoreLeases:
                     row, state=SessionState.EXPIRED, changed_at_unix_s=unix_s
                 )
 
+    def store_id(self) -> int:
+        """The store's, until it is wiped."""
+        return self._store.ids.store_id()
+
     def reserve_ids(self, count: int) -> tuple[int, int]:
         """Reserve ids above all earlier ones."""
         self._reach()

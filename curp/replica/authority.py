@@ -56,6 +56,15 @@ class GroupAuthority:
             raise NotLeading("another replica may lead by now")
         return self.current.grant(peer)
 
+    @property
+    def store(self) -> int:
+        """See ``LeaseAuthority``."""
+        return self.current.store
+
+    def check_store(self, client_id: int, store: int) -> None:
+        """See ``LeaseAuthority``."""
+        self.current.check_store(client_id, store)
+
     def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
         """See ``LeaseAuthority``."""
         self.current.check(client_id, token, peer)

@@ -22,7 +22,7 @@ from curp.replica.driving import drive
 from curp.replica.group_store import GroupStore
 from curp.replica.keeper import LeaseKeeper
 from curp.replica.lease_storage import LogLeaseStorage
-from curp.replica.metadata import LIST_KEY
+from curp.replica.metadata import LIST_KEY, read_store_id
 from curp.replica.relisting import Relisting
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings, StateHooks
@@ -83,7 +83,8 @@ class Leading:
         appending = self._store.lead(self._leader, self._keeper.read_lease)
         self._appender = Appender(self._engine, self._store, appending, end, self._fault)
         self._appender.start()
-        storage = LogLeaseStorage(self._store, self._state)
+        store_id = read_store_id(self._engine, self._leader.configuration)
+        storage = LogLeaseStorage(self._store, self._state, store_id)
         self._store.leases = storage
         authority = LeaseAuthority(storage, term_s=self._settings.client_term_s)
         relisting = self._relisting = Relisting(

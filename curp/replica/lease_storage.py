@@ -27,11 +27,17 @@ class LogLeaseStorage:
     leader's storage says what the log says. Any thread.
     """
 
-    def __init__(self, store: GroupStore, state: GroupState) -> None:
+    def __init__(self, store: GroupStore, state: GroupState, store_id: int) -> None:
+        """``store_id``: the log's own, see ``read_store_id``."""
+        self._store_id = store_id
         self._store = store
         self._state = state
         # One writer at a time: what it read must still hold when it writes.
         self._writing = threading.Lock()
+
+    def store_id(self) -> int:
+        """The log's: the same under every leader."""
+        return self._store_id
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
         """Reserve ``count`` ids above all earlier ones; first and last."""
@@ -91,9 +97,6 @@ class LogLeaseStorage:
     def known_clients(self) -> list[int]:
         """Ids with operations in the log that were not removed."""
         return self._state.known_ids()
-
-    def drop_client(self, client_id: int) -> None:
-        """Nothing to do here: the store removes clients, behind their last operation."""
 
     def is_foreign(self, client_id: int) -> bool:
         """Ids outlive every process."""

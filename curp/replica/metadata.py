@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 from curp.core.recovery import WitnessList
-from curp.log.engine import LogEngine
+from curp.log.engine import LogEngine, MetadataCondition
 from curp.wire import witness_list_from_bytes
 
-__all__ = ["LIST_KEY", "TRANSFER_KEY", "read_asked_for", "read_witness_list"]
+__all__ = ["LIST_KEY", "TRANSFER_KEY", "read_asked_for", "read_store_id", "read_witness_list"]
 
 # The witness list, and the replica that a transfer asked for.
 LIST_KEY = "curp-witnesses"
 TRANSFER_KEY = "curp-transfer"
+# What clients know the log's records by.
+_STORE_KEY = "curp-store"
+_STORE_BYTES = 8
 
 
 def read_witness_list(engine: LogEngine) -> WitnessList | None:
@@ -22,3 +28,22 @@ def read_witness_list(engine: LogEngine) -> WitnessList | None:
 def read_asked_for(engine: LogEngine) -> str:
     """Return whom a transfer named, empty for nobody. Raises ``LogError``."""
     return (engine.metadata(TRANSFER_KEY) or b"").decode()
+
+
+def read_store_id(
+    engine: LogEngine, configuration: int, random_bytes: Callable[[int], bytes] = os.urandom
+) -> int:
+    """Return the number that no other log has, drawn by the group's first leader.
+
+    To be asked by the leader of that number. Raises ``LogError``.
+    """
+    found = engine.metadata(_STORE_KEY)
+    if found is None:
+        # Not 0, which stands for none.
+        found = (int.from_bytes(random_bytes(_STORE_BYTES)) or 1).to_bytes(_STORE_BYTES)
+        engine.put_metadata(
+            {_STORE_KEY: found},
+            configuration=configuration,
+            condition=MetadataCondition(_STORE_KEY, None),
+        )
+    return int.from_bytes(found)

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from collections.abc import Iterable as _Iterable
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -17,13 +17,11 @@ HEARTBEAT_UNARY: Heartbeat
 HEARTBEAT_STREAM: Heartbeat
 
 class GrantRequest(_message.Message):
-    __slots__ = ("for_peer",)
-    FOR_PEER_FIELD_NUMBER: _ClassVar[int]
-    for_peer: bytes
-    def __init__(self, for_peer: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class GrantReply(_message.Message):
-    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path")
+    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +30,7 @@ class GrantReply(_message.Message):
     NOT_DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     term_ms: int
@@ -40,15 +39,18 @@ class GrantReply(_message.Message):
     not_deduplicated: _containers.RepeatedScalarFieldContainer[str]
     window: int
     path: str
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
+    store: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("client_id", "token")
+    __slots__ = ("client_id", "token", "store")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
+    store: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., store: _Optional[int] = ...) -> None: ...
 
 class RenewReply(_message.Message):
     __slots__ = ("client_id", "term_ms", "token", "refused")
@@ -83,7 +85,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
-    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path")
+    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +95,7 @@ class OpenSessionReply(_message.Message):
     NOT_DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     retention_ms: int
@@ -102,7 +105,8 @@ class OpenSessionReply(_message.Message):
     not_deduplicated: _containers.RepeatedScalarFieldContainer[str]
     window: int
     path: str
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
+    store: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("name",)
@@ -113,45 +117,3 @@ class CloseSessionRequest(_message.Message):
 class CloseSessionReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
-
-class HeldClient(_message.Message):
-    __slots__ = ("client_id", "token", "peer")
-    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    PEER_FIELD_NUMBER: _ClassVar[int]
-    client_id: int
-    token: bytes
-    peer: bytes
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., peer: _Optional[bytes] = ...) -> None: ...
-
-class CheckRequest(_message.Message):
-    __slots__ = ("clients", "renew")
-    CLIENTS_FIELD_NUMBER: _ClassVar[int]
-    RENEW_FIELD_NUMBER: _ClassVar[int]
-    clients: _containers.RepeatedCompositeFieldContainer[HeldClient]
-    renew: bool
-    def __init__(self, clients: _Optional[_Iterable[_Union[HeldClient, _Mapping]]] = ..., renew: bool = ...) -> None: ...
-
-class ClientStanding(_message.Message):
-    __slots__ = ("client_id", "refused", "genuine", "session", "token")
-    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    REFUSED_FIELD_NUMBER: _ClassVar[int]
-    GENUINE_FIELD_NUMBER: _ClassVar[int]
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    client_id: int
-    refused: str
-    genuine: bool
-    session: bool
-    token: bytes
-    def __init__(self, client_id: _Optional[int] = ..., refused: _Optional[str] = ..., genuine: bool = ..., session: bool = ..., token: _Optional[bytes] = ...) -> None: ...
-
-class CheckReply(_message.Message):
-    __slots__ = ("clients", "lease_server", "term_ms")
-    CLIENTS_FIELD_NUMBER: _ClassVar[int]
-    LEASE_SERVER_FIELD_NUMBER: _ClassVar[int]
-    TERM_MS_FIELD_NUMBER: _ClassVar[int]
-    clients: _containers.RepeatedCompositeFieldContainer[ClientStanding]
-    lease_server: str
-    term_ms: int
-    def __init__(self, clients: _Optional[_Iterable[_Union[ClientStanding, _Mapping]]] = ..., lease_server: _Optional[str] = ..., term_ms: _Optional[int] = ...) -> None: ...

@@ -64,11 +64,6 @@ class LeaseServerStub(object):
                 request_serializer=lease__server_dot_v1_dot_lease__server__pb2.CloseSessionRequest.SerializeToString,
                 response_deserializer=lease__server_dot_v1_dot_lease__server__pb2.CloseSessionReply.FromString,
                 _registered_method=True)
-        self.Check = channel.unary_unary(
-                '/lease_server.v1.LeaseServer/Check',
-                request_serializer=lease__server_dot_v1_dot_lease__server__pb2.CheckRequest.SerializeToString,
-                response_deserializer=lease__server_dot_v1_dot_lease__server__pb2.CheckReply.FromString,
-                _registered_method=True)
 
 
 class LeaseServerServicer(object):
@@ -115,15 +110,6 @@ class LeaseServerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Check(self, request, context):
-        """For servers with stores of their own: asked when one first meets a client,
-        now and then while it is active, and before its records are dropped. An
-        alive client that is renewed so survives a crash of the lease server.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_LeaseServerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -156,11 +142,6 @@ def add_LeaseServerServicer_to_server(servicer, server):
                     servicer.CloseSession,
                     request_deserializer=lease__server_dot_v1_dot_lease__server__pb2.CloseSessionRequest.FromString,
                     response_serializer=lease__server_dot_v1_dot_lease__server__pb2.CloseSessionReply.SerializeToString,
-            ),
-            'Check': grpc.unary_unary_rpc_method_handler(
-                    servicer.Check,
-                    request_deserializer=lease__server_dot_v1_dot_lease__server__pb2.CheckRequest.FromString,
-                    response_serializer=lease__server_dot_v1_dot_lease__server__pb2.CheckReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -325,33 +306,6 @@ class LeaseServer(object):
             '/lease_server.v1.LeaseServer/CloseSession',
             lease__server_dot_v1_dot_lease__server__pb2.CloseSessionRequest.SerializeToString,
             lease__server_dot_v1_dot_lease__server__pb2.CloseSessionReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Check(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/lease_server.v1.LeaseServer/Check',
-            lease__server_dot_v1_dot_lease__server__pb2.CheckRequest.SerializeToString,
-            lease__server_dot_v1_dot_lease__server__pb2.CheckReply.FromString,
             options,
             channel_credentials,
             insecure,

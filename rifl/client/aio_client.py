@@ -106,7 +106,7 @@ class _Keeper:
         lease = state.session.lease
         if lease is None:
             return
-        request = pb.RenewRequest(client_id=lease.client_id, token=lease.token)
+        request = state.renew_request(lease)
         timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
         sent_at = state.now()
         try:

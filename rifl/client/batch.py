@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from rifl.client.answers import FinalStatus, read_answer
-from rifl.client.errors import Status, call_error
+from rifl.client.errors import ANOTHER_STORE, Status, call_error
 from rifl.client.keys import take_key
 from rifl.client.routing import Leg as RouteLeg
 from rifl.client.routing import Route
@@ -357,6 +357,7 @@ def _explain(ended: Ended, last: str) -> str:
         "NOT_DEDUPLICATED": "the server does not deduplicate this method: no batch of it is safe",
         "BAD_HEADER": "a named session takes calls with a key only",
         "NOT_WRAPPED": "whoever answered does not seem to deduplicate",
+        "STORE_MISMATCH": ANOTHER_STORE,
         "WINDOW_EXCEEDED": "too many calls of this client are incomplete",
     }
     text = texts.get(ended.reason)

@@ -26,6 +26,7 @@ from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 
 __all__ = [
+    "ANOTHER_STORE",
     "NOT_HOSTED",
     "BadHeaderError",
     "BatchTooLargeError",
@@ -48,6 +49,7 @@ __all__ = [
     "SessionClosedError",
     "StaleRpcError",
     "Status",
+    "StoreMismatchError",
     "StoreUnavailableError",
     "WindowExceededError",
     "call_error",
@@ -58,6 +60,10 @@ __all__ = [
 
 
 # What the server's owner is to look for.
+ANOTHER_STORE = (
+    "another store answers than the one that granted the client id before: two stores are behind "
+    "one address, or the store was replaced"
+)
 NOT_HOSTED = "the server does not host the lease service (Deduplicator.add_to_server)"
 
 
@@ -222,6 +228,10 @@ class SessionClosedError(CallError, core.SessionClosed):  # type: ignore[misc]
 
 class NotYoursError(CallError, core.NotYours):  # type: ignore[misc]
     """See ``rifl.core.NotYours``."""
+
+
+class StoreMismatchError(CallError, core.StoreMismatch):  # type: ignore[misc]
+    """See ``rifl.core.StoreMismatch``."""
 
 
 class WindowExceededError(CallError, core.WindowExceeded):  # type: ignore[misc]

@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 
 from rifl.client.answers import FinalStatus, read_answer
-from rifl.client.errors import NOT_HOSTED, CallError, Status, call_error
+from rifl.client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error
 from rifl.client.routing import Route
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.call_flow import Action, CallFlow
-from rifl.core.errors import BadHeader, NotDeduplicated
+from rifl.core.errors import BadHeader, NotDeduplicated, StoreMismatch
 from rifl.core.identity import RpcId
 from rifl.core.observer import EndedCall, Observer
 from rifl.core.outcome import Outcome
@@ -309,6 +309,8 @@ def _explain(flow: CallFlow, last_details: str) -> str:
         return "the server does not deduplicate this method: a key means nothing to it"
     if flow.reason == BadHeader.reason:
         return "a named session takes calls with a key only: see rifl.key"
+    if flow.reason == StoreMismatch.reason:
+        return ANOTHER_STORE
     if flow.code == "RESOURCE_EXHAUSTED":
         return "too many calls of this client are incomplete"
     text = "Deadline Exceeded" if flow.code == "DEADLINE_EXCEEDED" else "gave up"

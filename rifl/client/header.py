@@ -68,5 +68,5 @@ def _keyed(call: IssuedCall, max_response_bytes: int) -> bytes:
 
 
 def _prefix(lease: ClientLease, max_response_bytes: int) -> bytes:
-    lease.encoded = header_prefix(lease.client_id, lease.token, max_response_bytes)
+    lease.encoded = header_prefix(lease.client_id, lease.token, max_response_bytes, lease.store)
     return lease.encoded

@@ -111,7 +111,9 @@ class Resolver(Asking):
     def request(self) -> Any:
         """Build the request."""
         lease = self._call.lease
-        request = rifl_pb2.ResolveRequest(client_id=lease.client_id, token=lease.token)
+        request = rifl_pb2.ResolveRequest(
+            client_id=lease.client_id, token=lease.token, store=lease.store
+        )
         if self._call.key is None:
             request.seq = self._call.seq
         else:

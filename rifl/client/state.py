@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import grpc
 
 from lease_server.log import get_logger
+from lease_server.status import rich_status
 from lease_server.v1 import lease_server_pb2 as lease_pb
-from rifl.client.answers import read_answer
-from rifl.client.errors import CallError, ForkedProcessError, Status
+from rifl.client.answers import FinalStatus, read_answer
+from rifl.client.errors import ANOTHER_STORE, CallError, ForkedProcessError, Status
 from rifl.client.header import encode_batch_header, encode_header
 from rifl.client.paths import open_path
 from rifl.client.routing import LEASE_SERVICE, Router
@@ -24,6 +25,7 @@ from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.batch_flow import BatchLimits, Leg
 from rifl.core.client_lease import ClientLease, Grant
 from rifl.core.client_session import LOST_REASONS, ClientSession, LeaseStep
+from rifl.core.errors import StoreMismatch
 from rifl.core.observer import EndedCall, Observers
 from rifl.core.outcome import Outcome
 from rifl.wire import HEADER_KEY
@@ -170,6 +172,13 @@ class ClientState:
         with self.lock:
             return self.session.lease_step(self.now(), wanted=bool(self.lease_waiters))
 
+    @staticmethod
+    def renew_request(lease: ClientLease) -> Any:
+        """Return the request that renews a lease."""
+        return lease_pb.RenewRequest(
+            client_id=lease.client_id, token=lease.token, store=lease.store
+        )
+
     def granted(self, reply: Any, sent_at: float) -> None:
         """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""
         session = self.settings.session_name is not None
@@ -181,7 +190,16 @@ class ClientState:
             not_deduplicated=tuple(reply.not_deduplicated),
             window=reply.window,
             streams=reply.heartbeat == lease_pb.HEARTBEAT_STREAM,
+            store=reply.store,
         )
+        with self.lock:
+            before = self.session.store
+            takes = self.session.may_take(grant, named=session)
+        if before not in (0, grant.store):
+            _log.warning("another_store", hint=ANOTHER_STORE, client_id=grant.client_id)
+        if not takes:
+            self.grant_failed(_another_session())
+            return
         if reply.path and self.path is None and self._connect is not None:
             self.path = open_path(
                 reply.path, self.channel, self._connect, self.settings.conflict_keys
@@ -281,6 +299,13 @@ class ClientState:
 
 def _observer_failed(method: str, error: Exception) -> None:
     _log.error("observer_failed", method=method, error=repr(error))
+
+
+def _another_session() -> Status:
+    code = grpc.StatusCode[StoreMismatch.code]
+    text = f"{ANOTHER_STORE}; connect again to take the session as it is there"
+    status = rich_status(code, StoreMismatch.reason, text)
+    return FinalStatus(status.code, status.details, (), status.trailing_metadata)
 
 
 def forked_error() -> CallError:

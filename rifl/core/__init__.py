@@ -28,6 +28,7 @@ from rifl.core.errors import (
     RiflError,
     SessionClosed,
     StaleRpc,
+    StoreMismatch,
     StoreUnavailable,
     WindowExceeded,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "RpcId",
     "SessionClosed",
     "StaleRpc",
+    "StoreMismatch",
     "StoreUnavailable",
     "Verdict",
     "WindowExceeded",

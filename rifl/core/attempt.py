@@ -75,6 +75,14 @@ class Answer(NamedTuple):
     permanent: bool = False
 
     @property
+    def store(self) -> int:
+        """The store that refused, 0 where nobody says."""
+        try:
+            return int(self.info.get("store", ""), 16)
+        except ValueError:
+            return 0
+
+    @property
     def transient(self) -> bool:
         """Whether asking again may help where asking twice does no harm."""
         return self.code in _TRANSPORT_CODES and not self.permanent
@@ -189,7 +197,9 @@ def judge(
     if label in (Outcome.EXECUTED, Outcome.REPLAYED):
         return Decision(Step.RAISE, outcome=label, reason=reason, final=True)
     if reason == errors.LeaseExpired.reason:
-        if sent_once and not call.may_have_run and call.key is None:
+        # A store that did not grant the id knows nothing of what ran where it was granted.
+        elsewhere = call.lease.store and answer.store not in (0, call.lease.store)
+        if sent_once and not call.may_have_run and call.key is None and not elsewhere:
             return Decision(Step.NEW_IDENTITY)
         call.may_have_run = True
         return Decision(Step.RAISE, reason=reason)

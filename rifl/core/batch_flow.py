@@ -16,6 +16,7 @@ from rifl.core.errors import (
     NotDeduplicated,
     NotWrapped,
     RiflError,
+    StoreMismatch,
     WindowExceeded,
 )
 from rifl.core.invariant import invariant
@@ -78,6 +79,8 @@ class BatchFlow:
         # Positions not under way: when each may be sent, in their order.
         self._due: dict[int, float] = dict.fromkeys(range(count), started_at)
         self._sent: set[IssuedCall] = set()
+        # What granted the identity that an item had before.
+        self._stores: dict[int, int] = {}
         self._left = count
         self._unparsed = 0
         max_elapsed_s = session.retry.max_elapsed_s
@@ -187,6 +190,10 @@ class BatchFlow:
         fresh = [at for at in self._due if self.calls[at] is None]
         if not fresh or lease is None or not self._session.usable(now):
             return
+        for at in fresh:
+            if self._session.of_another_store(self._stores.get(at, 0)):
+                self._end(at, Ended(Outcome.UNKNOWN, StoreMismatch.reason, StoreMismatch.code))
+        fresh = [at for at in fresh if at in self._due]
         if self._method not in lease.methods:
             # Sent all the same, the envelope would reach a handler.
             refusal: type[RiflError] = NotDeduplicated
@@ -286,6 +293,7 @@ class BatchFlow:
             # An attempt like any other: see ``CallFlow.answered``.
             when = now + session.retry.backoff_s(self.attempts[at], jitter)
             if self._may_retry(at, when):
+                self._stores[at] = call.lease.store
                 self.calls[at] = None
                 self._due[at] = when
             else:

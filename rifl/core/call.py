@@ -55,7 +55,8 @@ class Call:
     of a group's configuration that the client knows, 0 for none; ``conflict_keys`` are those
     that it found itself, if any. ``marks`` is what the
     store has told of the answer beside it, and ``extra`` the store's own. ``streamed``:
-    one side is a stream, so that this arrival can run its handler once only.
+    one side is a stream, so that this arrival can run its handler once only. ``store``: what
+    granted the client id, as the header says; 0 if it says nothing.
     """
 
     # What most calls leave as it is; set on the class, not for every call.
@@ -69,6 +70,7 @@ class Call:
     marks: Metadata = ()
     extra: Any = None
     streamed: bool = False
+    store: int = 0
 
     def __init__(
         self,

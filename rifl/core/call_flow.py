@@ -7,7 +7,7 @@ from typing import Any
 
 from rifl.core.attempt import Answer, IssuedCall, Step
 from rifl.core.client_session import ClientSession
-from rifl.core.errors import BadHeader, NotDeduplicated, WindowExceeded
+from rifl.core.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core.invariant import invariant
 from rifl.core.outcome import Outcome
 
@@ -75,6 +75,8 @@ class CallFlow:
         self._hedge_after_s = hedge_after_s
         self._stamp = stamp
         self._deduplicated = True
+        # What granted the identity that the call had before, 0 if it had none.
+        self._store = 0
         self._sent = 0
         self._under_way: dict[int, tuple[float, bool]] = {}
         self._hedge_at: float | None = None
@@ -142,6 +144,7 @@ class CallFlow:
             at = now + max(decision.after_s, self._session.retry.backoff_s(self._sent, jitter))
             if not self._may_retry(at):
                 return self._end(Action.RAISE, Outcome.NOT_EXECUTED, answer.reason)
+            self._store = self.call.lease.store
             self.call = None
             self._retry_at = at
             return self._wait()
@@ -169,6 +172,9 @@ class CallFlow:
         if not session.usable(now):
             self.wake_at = self._give_up_at
             return Action.LEASE
+        if session.of_another_store(self._store):
+            self.code = StoreMismatch.code
+            return self._end(Action.RAISE, Outcome.UNKNOWN, StoreMismatch.reason)
         if session.lease is not None and self._method not in session.lease.methods:
             if self._key is not None:
                 # Sent without it, the call would happen as often as it is sent.

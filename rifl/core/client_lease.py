@@ -29,7 +29,7 @@ class MethodPatterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the lease server gave."""
+    """What the lease server gave. ``store``: whose records the id belongs to; 0: not said."""
 
     client_id: int
     token: bytes
@@ -38,6 +38,7 @@ class Grant:
     not_deduplicated: tuple[str, ...] = ()
     window: int = 512
     streams: bool = False
+    store: int = 0
 
 
 class ClientLease:
@@ -56,6 +57,7 @@ class ClientLease:
         "methods",
         "range_cursor",
         "renewed_at",
+        "store",
         "streams",
         "term_s",
         "token",
@@ -69,6 +71,7 @@ class ClientLease:
         self.token = grant.token
         self.term_s = grant.term_s
         self.streams = grant.streams
+        self.store = grant.store
         self.methods = MethodPatterns(grant.deduplicated, grant.not_deduplicated)
         self.window = window
         self.tracker = RequestTracker(window)

@@ -10,7 +10,13 @@ from typing import NamedTuple
 from rifl.core.attempt import Answer, Decision, IssuedCall, Step, judge
 from rifl.core.call import MAX_RANGES
 from rifl.core.client_lease import ClientLease, Grant
-from rifl.core.errors import LeaseExpired, NotYours, SessionClosed, WindowExceeded
+from rifl.core.errors import (
+    LeaseExpired,
+    NotYours,
+    SessionClosed,
+    StoreMismatch,
+    WindowExceeded,
+)
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 from rifl.core.retry import RetryPolicy
@@ -18,7 +24,9 @@ from rifl.core.retry import RetryPolicy
 __all__ = ["LOST_REASONS", "ClientSession", "LeaseStep", "LostLease"]
 
 # Said of a client id, these mean that it is of no more use.
-LOST_REASONS = frozenset({LeaseExpired.reason, NotYours.reason, SessionClosed.reason})
+LOST_REASONS = frozenset(
+    {LeaseExpired.reason, NotYours.reason, SessionClosed.reason, StoreMismatch.reason}
+)
 
 
 _SHORT_SPAN = 32
@@ -55,6 +63,9 @@ class ClientSession:
        headers carry them in turn. A completed range is told within four calls
        of its turn, or 16 where the unacknowledged calls are 32 seqs or fewer apart.
     5. The lease is counted from when an accepted request was sent.
+    6. A call that had an identity gets another one only from the store that granted
+       the first. Keys, which outlive a client id, are of one store for as long as the
+       session lives.
 
     Times are seconds of any monotonic clock, given by the caller. No I/O, no
     clock, no thread, no randomness; not thread-safe: a shell holds one lock for
@@ -74,6 +85,8 @@ class ClientSession:
             raise ValueError("window >= 1, unresolved_limit >= 0 and unresolved_s >= 0 must hold")
         self.retry = retry or RetryPolicy()
         self.lease: ClientLease | None = None
+        # What granted the last client id, 0 before that.
+        self.store = 0
         self._window = window
         self._unresolved_s = unresolved_s
         self._unresolved_limit = unresolved_limit
@@ -85,8 +98,16 @@ class ClientSession:
 
     # The lease.
 
+    def may_take(self, grant: Grant, *, named: bool) -> bool:
+        """Whether a grant's id may be taken: that of a named session from its store only.
+
+        The same key would be a new call under an id of other records (invariant 6).
+        """
+        return not named or self.store in (0, grant.store)
+
     def granted(self, grant: Grant, sent_at: float) -> ClientLease:
         """Take a new client id, asked for at ``sent_at``."""
+        self.store = grant.store
         window = min(self._window, grant.window) if grant.window else self._window
         self.lease = ClientLease(grant, window, sent_at)
         self._lease_failures = 0
@@ -144,6 +165,10 @@ class ClientSession:
         if wanted and now >= lease.expires_at:
             due = retry_at
         return (LeaseStep.RENEW, None) if now >= due else (LeaseStep.WAIT, due)
+
+    def of_another_store(self, store: int) -> bool:
+        """Whether the client id that calls are issued under now is not of that store."""
+        return store != 0 and self.lease is not None and self.lease.store != store
 
     def usable(self, now: float) -> bool:
         """Whether calls may be issued: there is a lease, and by our count it lives."""

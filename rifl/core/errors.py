@@ -8,7 +8,7 @@
      ├─ OutcomeUnknown     NotExecuted        NotLeader         Draining
      ├─ StoreUnavailable   Deposed            RecordPending     ResponseTooLarge
      ├─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
-     └─ NotWrapped
+     └─ NotWrapped         StoreMismatch
 
 Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC
 status ``code`` and the ``outcome``: whether the call can have run. Instances
@@ -42,6 +42,7 @@ __all__ = [
     "RiflError",
     "SessionClosed",
     "StaleRpc",
+    "StoreMismatch",
     "StoreUnavailable",
     "WindowExceeded",
 ]
@@ -55,6 +56,8 @@ class RiflError(Exception):
     outcome: ClassVar[Outcome] = Outcome.UNKNOWN
     # On a server: the ``Call`` that was refused, where it is not at hand otherwise.
     arrival: Any = None
+    # The store that refuses, where it is not the one that the call names; 0: it is.
+    store = 0
 
 
 class BadHeader(RiflError):
@@ -111,6 +114,18 @@ class NotYours(RiflError):
     reason = "NOT_YOURS"
     code = "PERMISSION_DENIED"
     outcome = Outcome.NOT_EXECUTED
+
+
+class StoreMismatch(RiflError):
+    """The identity belongs to another set of records: two stores are behind one address.
+
+    This arrival did not run. Whether the call ran where the other records are, nobody can
+    tell here: a proxy may have sent its first copy there.
+    """
+
+    reason = "STORE_MISMATCH"
+    code = "FAILED_PRECONDITION"
+    outcome = Outcome.UNKNOWN
 
 
 class WindowExceeded(RiflError):

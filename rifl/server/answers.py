@@ -153,6 +153,8 @@ def refusal_info(error: RiflError, call: Call | None) -> tuple[dict[str, str], f
         info["previous_attempts"] = "true"
     if isinstance(error, NotLeader) and error.leader:
         info["leader"] = error.leader
+    if store := error.store or (0 if call is None else call.store):
+        info["store"] = f"{store:016x}"
     return info, _RETRY_AFTER_S.get(error.reason)
 
 

@@ -16,6 +16,7 @@ from rifl.core.errors import (
     NotYours,
     RiflError,
     SessionClosed,
+    StoreMismatch,
     StoreUnavailable,
 )
 from rifl.core.outcome import Outcome
@@ -31,7 +32,15 @@ from rifl.wire import ATTEMPTS_BY_GRPC_KEY, find_header
 __all__ = ["Batch", "ItemsContext"]
 
 # Said of the client or of the server, not of the call: told once if told of all.
-_OF_ALL = (LeaseExpired, NotYours, SessionClosed, Draining, StoreUnavailable, NotLeader)
+_OF_ALL = (
+    LeaseExpired,
+    NotYours,
+    SessionClosed,
+    StoreMismatch,
+    Draining,
+    StoreUnavailable,
+    NotLeader,
+)
 # What an item's answer takes beside what it says, roughly.
 _ITEM_BYTES = 32
 

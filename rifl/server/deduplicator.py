@@ -15,14 +15,12 @@ import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from lease_server import SERVICE_NAME as LEASES
-from lease_server import Authority, StorageUnavailable, add_lease_service, open_authority
+from lease_server import StorageUnavailable, add_lease_service, open_authority
 from lease_server.log import get_logger
-from lease_server.remote import RemoteAuthority
 from rifl.core.call import MAX_RANGES
 from rifl.core.errors import Draining, RiflError
 from rifl.core.observer import Observer, Observers, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
-from rifl.server.asking import asking_store, open_remote_authority, require_own_ids
 from rifl.server.declarations import (
     check_policies,
     find_service,
@@ -97,15 +95,6 @@ class Deduplicator:
     ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
     bytes, called from many threads; ``memory:`` stores nothing to be sealed.
 
-    ``lease_server``: ``host:port`` of a stand-alone lease server (over
-    ``lease_credentials``, None for plaintext), whose client ids several servers with
-    stores of their own then share. It is asked when a client is first met, four times a
-    term while that is active, and before it is dropped, never once per call; Grants and
-    heartbeats are passed on to it. While it cannot be reached, clients met before go
-    on, calls of others are refused as STORE_UNAVAILABLE (nothing ran), and no client
-    is dropped. ``term_s`` is then its. A store belongs to the first lease server it
-    is used with, for good.
-
     Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
     raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
     (or leaving the context) after the server has stopped; what a crash instead of
@@ -138,8 +127,6 @@ class Deduplicator:
         max_batch_bytes: int = 4 << 20,
         seal: Transform | None = None,
         unseal: Transform | None = None,
-        lease_server: str | None = None,
-        lease_credentials: grpc.ChannelCredentials | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_batch_items < 1 or max_batch_bytes < 1:
@@ -160,40 +147,24 @@ class Deduplicator:
         self._given_waiters = max_waiters
         self._observer = Observers.of(observer, _observer_failed)
         self._health = HealthStatus()
-        self._lease_channel: grpc.Channel | None = None
         self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         self._store.observer = self._observer
         self._store.on_refusal = self._refusal_changed
         try:
             self._check_kinds(url)
             self.check()
-            self._authority: Authority | RemoteAuthority
-            served = self._store
-            if lease_server is None:
-                require_own_ids(self._store)
-                self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
-            else:
-                self._authority, self._lease_channel = open_remote_authority(
-                    self._store,
-                    lease_server,
-                    lease_credentials,
-                    term_s=term_s,
-                    clock=clock,
-                    timeout_s=lock_timeout_s,
-                )
-                served = asking_store(self._store, self._authority)
+            self._authority = open_authority(self._store.leases, term_s=term_s, clock=clock)
             self._store.bind(
                 self._authority, self._policies, clock=clock, window=window, key_bounds=key_bounds
             )
         except BaseException as error:
             with contextlib.suppress(Exception):
                 self._store.close()
-            self._close_lease_channel()
             if isinstance(error, StorageUnavailable):
                 raise StoreUnreachable(f"cannot open {url}: {error}") from error
             raise
         self._engine = Engine(
-            served,
+            self._store,
             self._authority,
             self._policies,
             max_waiters=max_waiters or 0,
@@ -375,11 +346,6 @@ class Deduplicator:
         if self._observer is not None:
             self._observer.detached(self.statistics)
         self._store.close()
-        self._close_lease_channel()
-
-    def _close_lease_channel(self) -> None:
-        if self._lease_channel is not None:
-            self._lease_channel.close()
 
     def _declared(self) -> list[str]:
         return [pattern for pattern in self._policies.declared() if pattern != "*"]

@@ -9,10 +9,9 @@ from typing import Any
 
 from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
-from lease_server.remote import RemoteAuthority
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
-from rifl.core.errors import BadHeader, NotYours, RiflError
+from rifl.core.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
 from rifl.core.keyed_tracker import check_key
 from rifl.core.namespace import namespace_id
 from rifl.core.observer import Observers
@@ -56,7 +55,7 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        authority: Authority | RemoteAuthority,
+        authority: Authority,
         policies: MethodPolicies,
         *,
         max_waiters: int,
@@ -188,7 +187,15 @@ class Engine:
         )
 
     def authenticate(self, call: Call, context: Any) -> None:
-        """Check that the token is for this id and, if it is bound, this peer."""
+        """Check that the id is of this store, and the token for it and, if bound, this peer."""
+        try:
+            # First: a token of another store cannot be judged here.
+            self.authority.check_store(call.client_id, call.store)
+        except LeaseError as error:
+            refusal = (error_class(error.reason) or RiflError)(str(error))
+            if error.reason in (StoreMismatch.reason, LeaseExpired.reason):
+                refusal.store = self.authority.store
+            raise refusal from error
         token = call.token
         bound = peer_bound(token)
         verified = self.store.token(call.client_id)

@@ -26,6 +26,7 @@ _BUGS = frozenset(
         errors.PayloadMismatch,
         errors.ResponseTooLarge,
         errors.StaleRpc,
+        errors.StoreMismatch,
     )
 )
 _EVERY_S = 10.0

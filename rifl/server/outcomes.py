@@ -47,7 +47,7 @@ def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -
 def resolution_call(engine: Engine, request: bytes, context: Any) -> Call:
     """Return the call that a ``ResolveRequest`` asks about, its token checked.
 
-    Raises ``BadHeader``, ``NotYours``, ``LeaseExpired``.
+    Raises ``BadHeader``, ``StoreMismatch``, ``NotYours``, ``LeaseExpired``.
     """
     try:
         message = rifl_pb2.ResolveRequest.FromString(request)
@@ -65,6 +65,7 @@ def resolution_call(engine: Engine, request: bytes, context: Any) -> Call:
     else:
         raise BadHeader("the request has neither a seq nor a key")
     call.method = f"/{SERVICE}/Resolve"
+    call.store = message.store
     engine.authenticate(call, context)
     return call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from lease_server.storage import LeaseStorage
+from lease_server.shared import SharedLeaseStorage
 from rifl.stores.base import Store
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import (
@@ -68,21 +68,16 @@ def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | No
     )
 
 
-def open_lease_storage(url: str) -> LeaseStorage:
-    """Open only what a lease server that stands alone needs; raises a ``StoreError``."""
-    if url == "memory:":
-        return MemoryStore().leases
+def open_lease_storage(url: str) -> SharedLeaseStorage:
+    """Open what ``python -m lease_server`` needs of a shared store; raises a ``StoreError``."""
     if _is_redis(url):
         module = _redis()
-        storage: LeaseStorage = module.RedisLeaseStorage.alone(url)
+        storage: SharedLeaseStorage = module.RedisLeaseStorage.alone(url)
         return storage
     if _is_postgres(url):
-        kept: LeaseStorage = _postgres().PostgresLeaseStorage.alone(url)
+        kept: SharedLeaseStorage = _postgres().PostgresLeaseStorage.alone(url)
         return kept
-    from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
-    from rifl.stores.sqlite.store import path_of
-
-    return SqliteLeaseStorage.alone(path_of(url))
+    raise UnsupportedStore(f"{_scheme(url)!r} is no store that servers share: redis, postgresql")
 
 
 def _is_redis(url: str) -> bool:

@@ -21,7 +21,7 @@ OUTCOME_NOT_EXECUTED: Outcome
 OUTCOME_UNKNOWN: Outcome
 
 class CallHeader(_message.Message):
-    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes", "received", "conflict_keys")
+    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes", "received", "conflict_keys", "store")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class CallHeader(_message.Message):
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     CONFLICT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     seq: int
@@ -50,7 +51,8 @@ class CallHeader(_message.Message):
     max_response_bytes: int
     received: int
     conflict_keys: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ..., received: _Optional[int] = ..., conflict_keys: _Optional[_Iterable[int]] = ...) -> None: ...
+    store: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ..., received: _Optional[int] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., store: _Optional[int] = ...) -> None: ...
 
 class MetadataEntry(_message.Message):
     __slots__ = ("key", "value")
@@ -122,16 +124,18 @@ class BatchStatus(_message.Message):
     def __init__(self, item: _Optional[int] = ..., record: _Optional[_Union[CompletionRecord, _Mapping]] = ..., retry_after_ms: _Optional[int] = ..., info: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ResolveRequest(_message.Message):
-    __slots__ = ("client_id", "token", "seq", "key")
+    __slots__ = ("client_id", "token", "seq", "key", "store")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     seq: int
     key: bytes
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
+    store: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., store: _Optional[int] = ...) -> None: ...
 
 class ResolveReply(_message.Message):
     __slots__ = ("outcome", "record")

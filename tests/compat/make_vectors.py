@@ -26,6 +26,7 @@ __all__ = ["DIRECTORY", "vectors"]
 
 DIRECTORY = Path(__file__).parents[2] / "proto" / "testdata"
 _TOKEN = bytes.fromhex("01000000" + "a5" * 16)
+_STORE = 0x0123456789ABCDEF
 # Raised by a client on its own account, never sent.
 _LOCAL = {errors.ForkedProcess, errors.NotDeduplicated, errors.NotWrapped, RiflError}
 
@@ -125,17 +126,18 @@ def _lease() -> list[dict[str, Any]]:
         lease_pb.GrantReply(
             client_id=7, token=_TOKEN, term_ms=60_000, heartbeat=lease_pb.HEARTBEAT_STREAM,
             deduplicated=["*"], not_deduplicated=["/grpc.health.v1.Health/*"], window=512,
+            store=_STORE,
         ),
-        lease_pb.RenewRequest(client_id=7, token=_TOKEN),
+        lease_pb.RenewRequest(client_id=7, token=_TOKEN, store=_STORE),
         lease_pb.RenewReply(client_id=7, term_ms=60_000),
         lease_pb.RenewReply(client_id=7, refused="LEASE_EXPIRED"),
         lease_pb.ReleaseRequest(client_id=7, token=_TOKEN),
         lease_pb.OpenSessionRequest(name="orders", retention_ms=86_400_000),
         lease_pb.OpenSessionReply(
-            client_id=1025, token=_TOKEN, retention_ms=86_400_000, created=True
+            client_id=1025, token=_TOKEN, retention_ms=86_400_000, created=True, store=_STORE
         ),
         lease_pb.CloseSessionRequest(name="orders"),
-        rifl_pb2.ResolveRequest(client_id=7, token=_TOKEN, seq=3),
+        rifl_pb2.ResolveRequest(client_id=7, token=_TOKEN, seq=3, store=_STORE),
         rifl_pb2.ResolveRequest(client_id=7, token=_TOKEN, key=b"order-17"),
     ]  # fmt: skip
     return [

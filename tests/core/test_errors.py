@@ -20,6 +20,7 @@ TABLE = {
     "LeaseExpired": ("LEASE_EXPIRED", "FAILED_PRECONDITION", U),
     "SessionClosed": ("SESSION_CLOSED", "FAILED_PRECONDITION", U),
     "NotYours": ("NOT_YOURS", "PERMISSION_DENIED", N),
+    "StoreMismatch": ("STORE_MISMATCH", "FAILED_PRECONDITION", U),
     "WindowExceeded": ("WINDOW_EXCEEDED", "RESOURCE_EXHAUSTED", N),
     "InProgress": ("IN_PROGRESS", "ABORTED", U),
     "OutcomeUnknown": ("OUTCOME_UNKNOWN", "ABORTED", U),

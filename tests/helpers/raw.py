@@ -29,6 +29,7 @@ class Reply:
     trailing: tuple[tuple[str, str | bytes], ...]
     outcome: str
     reason: str
+    info: dict[str, str]
 
     @property
     def ok(self) -> bool:
@@ -84,6 +85,7 @@ def read(call: Any) -> Reply:
         trailing,
         str(dict(trailing).get("rifl-outcome", "")),
         info.reason if info else "",
+        info.metadata if info else {},
     )
 
 
@@ -101,6 +103,7 @@ class RawClient:
         self.client_id = 0
         self.token = b""
         self.term_ms = 0
+        self.store = 0
         if grant:
             self.grant()
 
@@ -111,6 +114,7 @@ class RawClient:
         )
         reply = lease_server_pb2.GrantReply.FromString(raw)
         self.client_id, self.token, self.term_ms = reply.client_id, reply.token, reply.term_ms
+        self.store = reply.store
 
     def header(self, seq: int | None = None, **more: Any) -> bytes:
         """Return a header of this client's."""
@@ -155,6 +159,11 @@ class RawClient:
         if reply.response is None:
             return reply
         return rifl_pb2.ResolveReply.FromString(reply.response)
+
+    def renew(self, client_id: int, token: bytes, store: int) -> Reply:
+        """Send a heartbeat."""
+        request = lease_server_pb2.RenewRequest(client_id=client_id, token=token, store=store)
+        return self.call(f"{_LEASES}/Renew", request.SerializeToString(), bare=True)
 
     def release(self) -> Reply:
         """Give the client id back."""

@@ -35,7 +35,6 @@ class SqliteLeaseStorage:
         self.gate = threading.Event()
         self.gate.set()
         self.reserving = threading.Event()
-        self.dropped = []
         with self._transaction() as db:
             for table in (
                 "counter(id INTEGER PRIMARY KEY CHECK (id = 0), last INTEGER)",
@@ -49,6 +48,9 @@ class SqliteLeaseStorage:
 
     def _transaction(self):
         return _Transaction(self)
+
+    def store_id(self):
+        return 7
 
     def reserve_ids(self, count):
         self.reserving.set()
@@ -122,11 +124,6 @@ class SqliteLeaseStorage:
         """What a server's first record for a client does: its row becomes durable."""
         with self._transaction() as db:
             db.execute("INSERT OR IGNORE INTO client VALUES (?)", (client_id,))
-
-    def drop_client(self, client_id):
-        with self._transaction() as db:
-            db.execute("DELETE FROM client WHERE client_id = ?", (client_id,))
-        self.dropped.append(client_id)
 
     def is_foreign(self, client_id):
         return False

@@ -30,6 +30,7 @@ def test_reasons_and_codes():
         errors.TooManyClients: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
         errors.TooManySessions: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
         errors.TooManyRefusals: ("TOO_MANY", code.RESOURCE_EXHAUSTED),
+        errors.StoreMismatch: ("STORE_MISMATCH", code.FAILED_PRECONDITION),
         errors.StorageUnavailable: ("STORE_UNAVAILABLE", code.UNAVAILABLE),
     }
     assert {kind: (kind.reason, kind.code) for kind in expected} == expected

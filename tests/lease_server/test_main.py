@@ -9,9 +9,17 @@ import grpc
 import pytest
 
 from lease_server.v1 import lease_server_pb2 as pb
+from tests.stores.redis.servers import RedisServer
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "/lease_server.v1.LeaseServer/"
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory):
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
 
 
 def start(*arguments):
@@ -26,9 +34,9 @@ def start(*arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_and_stops_cleanly(number):
+def test_it_serves_and_stops_cleanly(number, redis):
     """It prints its address, grants, streams, sweeps, and a signal ends it with 0 (§5)."""
-    process = start("--store", "memory:", "--term-s", "0.2", "--deduplicated", "/a.B/*")
+    process = start("--store", redis.url(), "--term-s", "0.2", "--deduplicated", "/a.B/*")
     try:
         target = process.stdout.readline().strip()
         with grpc.insecure_channel(target) as channel:
@@ -38,6 +46,7 @@ def test_it_serves_and_stops_cleanly(number):
             grant = ask(b"", timeout=20)
             assert (grant.term_ms, list(grant.deduplicated)) == (200, ["/a.B/*"])
             assert grant.heartbeat == pb.HEARTBEAT_STREAM
+            assert grant.store
             beat = channel.stream_stream(
                 PREFIX + "KeepAlive", response_deserializer=pb.RenewReply.FromString
             )
@@ -53,12 +62,14 @@ def test_it_serves_and_stops_cleanly(number):
 
 
 @pytest.mark.slow
-def test_it_says_what_is_wrong_and_leaves():
-    """A pattern, a term or an address that cannot be is one line and a failure (§9)."""
+def test_it_says_what_is_wrong_and_leaves(redis, tmp_path):
+    """A pattern, a term, an address or a store that cannot be is one line and a failure (§9)."""
     for arguments, message in (
-        (("--store", "memory:", "--deduplicated", "nonsense"), "not a method pattern"),
-        (("--store", "memory:", "--term-s", "0"), "--term-s must be positive"),
-        (("--store", "memory:", "--listen", "256.0.0.1:x"), "lease_server:"),
+        (("--store", redis.url(), "--deduplicated", "nonsense"), "not a method pattern"),
+        (("--store", redis.url(), "--term-s", "0"), "--term-s must be positive"),
+        (("--store", redis.url(), "--listen", "256.0.0.1:x"), "lease_server:"),
+        (("--store", "memory:"), "that the servers share"),
+        (("--store", f"sqlite:///{tmp_path / 'alone.db'}"), "that the servers share"),
     ):
         process = start(*arguments)
         _, err = process.communicate(timeout=30)

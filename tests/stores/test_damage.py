@@ -21,7 +21,6 @@ from rifl.stores import (
     StoreSchemaTooNew,
     StoreUnreachable,
     UnsupportedStore,
-    open_lease_storage,
 )
 from tests.stores.conformance import Opened, call, keyed
 
@@ -105,14 +104,6 @@ def test_no_database_is_corrupt(tmp_path, content):
     with pytest.raises(StoreCorrupt):
         _open(file)
     assert file.read_bytes() == content
-
-
-def test_a_lease_server_says_the_same(tmp_path):
-    """A lease server that stands alone opens the store with the same errors (§6)."""
-    file = tmp_path / "store.db"
-    file.write_bytes(b"not a database" * 100)
-    with pytest.raises(StoreCorrupt):
-        open_lease_storage(f"sqlite:///{file}")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from curp.replica.authority import GroupAuthority
 from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
 from curp.replica.lease_storage import LogLeaseStorage
+from curp.replica.metadata import read_store_id
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import StorageUnavailable
 from rifl.core.errors import Deposed, RiflError
@@ -198,7 +199,12 @@ class Leadership:
         )
         replica.store.lead(leader, self.read_lease)
         self.appender.look()
-        storage = _Storage(replica.store, replica.state, self.appender.flush)
+        try:
+            store_id = read_store_id(replica.log, self.configuration, replica.random.randbytes)
+        except LogError as error:
+            replica.step_down(error)
+            return
+        storage = _Storage(replica.store, replica.state, store_id, self.appender.flush)
         replica.store.leases = storage
         replica.store.on_synced = self._collector.synced
         try:
@@ -268,8 +274,10 @@ class Leadership:
 class _Storage(LogLeaseStorage):
     """Where the product blocks until an entry is in the log, it is appended at once."""
 
-    def __init__(self, store: GroupStore, state: GroupState, flush: Callable[[], None]) -> None:
-        super().__init__(store, state)
+    def __init__(
+        self, store: GroupStore, state: GroupState, store_id: int, flush: Callable[[], None]
+    ) -> None:
+        super().__init__(store, state, store_id)
         self._flush = flush
 
     def _write(self, entry: Any) -> None:

@@ -16,6 +16,7 @@ from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.series import SUPERSEDED_S
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
+from lease_server.storage import short_store_id
 from lease_server.tokens import Secret
 from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.backend import PostgresBackend
@@ -29,11 +30,6 @@ _SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.
 _COUNTED = 10_000
-_STANDINGS = {
-    "session": Standing.SESSION,
-    "closed": Standing.CLOSED,
-    "over": Standing.UNKNOWN,
-}
 _SESSION = "client_id, name, peer, state, retention_s, changed_at_unix_s"
 
 
@@ -85,15 +81,6 @@ class PostgresLeaseStorage:
     def renew(self, client_id: int) -> Standing:
         """Give the lease, or the session's retention, its full length again."""
         return Standing(self._one("SELECT @.renew_1(%s::int8)", client_id))
-
-    def standing(self, client_id: int) -> Standing:
-        """How the id stands; changes nothing."""
-        rows = self._rows("SELECT state FROM @.clients WHERE client_id = %s", client_id)
-        return _STANDINGS.get(rows[0][0] if rows else "over", Standing.ALIVE)
-
-    def identity(self) -> str:
-        """Return the store's id, which its ids are counted under."""
-        return f"postgresql:{self._backend.store_id}"
 
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep."""
@@ -154,6 +141,10 @@ class PostgresLeaseStorage:
         return False
 
     # -- ids and secrets ------------------------------------------------------------------
+
+    def store_id(self) -> int:
+        """Of the store's own random id."""
+        return short_store_id(f"postgresql:{self._backend.store_id}")
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
         """Reserve ids above all earlier ones; first and last.

@@ -22,6 +22,7 @@ from lease_server.log import get_logger
 from lease_server.series import SUPERSEDED_S, numbered
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
+from lease_server.storage import short_store_id
 from lease_server.tokens import Secret
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.backend import RedisBackend
@@ -76,14 +77,6 @@ class RedisLeaseStorage:
         """Give the lease, or the session's retention, its full length again."""
         return Standing(self._lease(client_id, "renew")[0].decode())
 
-    def standing(self, client_id: int) -> Standing:
-        """How the id stands; changes nothing."""
-        return Standing(self._lease(client_id, "standing")[0].decode())
-
-    def identity(self) -> str:
-        """Return the store's id, which its ids are counted under."""
-        return f"redis:{self._backend.store_id.decode()}"
-
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep."""
         if self._lease(client_id, "release")[0] != b"gone":
@@ -135,6 +128,10 @@ class RedisLeaseStorage:
         return False
 
     # -- ids and secrets ------------------------------------------------------------------
+
+    def store_id(self) -> int:
+        """Of the store's own random id."""
+        return short_store_id(f"redis:{self._backend.store_id.decode()}")
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
         """Reserve ids above all earlier ones; first and last."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets as randomness
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,10 @@ from pathlib import Path
 from lease_server.errors import StorageUnavailable
 from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.sessions import SessionRow, SessionState
+from lease_server.storage import short_store_id
 from lease_server.tokens import Secret
 from rifl.stores.errors import StoreCorrupt
-from rifl.stores.sqlite.ownership import Ownership
-from rifl.stores.sqlite.schema import connect, get_meta, open_database, set_meta
+from rifl.stores.sqlite.schema import connect, get_meta, set_meta
 
 __all__ = ["SqliteLeaseStorage"]
 
@@ -35,22 +34,13 @@ class SqliteLeaseStorage:
     def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection] = connect) -> None:
         self._connection = connect(path)
         self._lock = threading.Lock()
-        self._ownership: Ownership | None = None
         self._stopped: sqlite3.Error | None = None
         refuse_in_children(self, leases_forked)
 
-    @classmethod
-    def alone(cls, path: Path, lock_timeout_s: float = 5.0) -> SqliteLeaseStorage:
-        """Open the file for a lease server without a store; raises a ``StoreError``."""
-        ownership = Ownership(path, lock_timeout_s)
-        try:
-            open_database(path, None)[0].close()
-            storage = cls(path)
-        except BaseException:
-            ownership.release()
-            raise
-        storage._ownership = ownership
-        return storage
+    def store_id(self) -> int:
+        """The file's, whatever it is called and wherever it is."""
+        with self._transaction() as connection:
+            return short_store_id(f"sqlite:{get_meta(connection, 'store_id')}")
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
         """Reserve ``count`` ids above all earlier ones; first and last."""
@@ -124,43 +114,6 @@ class SqliteLeaseStorage:
                 )
             ]
 
-    def drop_client(self, client_id: int) -> None:
-        """Remove a client's row and records, for a lease server that stands alone."""
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM rifl_call WHERE client_id=?", (client_id,))
-            connection.execute("DELETE FROM rifl_client WHERE client_id=?", (client_id,))
-
-    def identity(self) -> str:
-        """Whose ids these are: drawn once, with the first call."""
-        with self._transaction() as connection:
-            found = get_meta(connection, "lease_server_id")
-            if found is None:
-                found = randomness.token_hex(16)
-                set_meta(connection, "lease_server_id", found)
-            return str(found)
-
-    def keep_client(self, client_id: int) -> None:
-        """Make a row for a client whose records are in another server's store."""
-        with self._transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO rifl_client VALUES (?, 1, x'', ?)",
-                (client_id, int(time.time())),
-            )
-
-    def ids_of(self, lease_server: str | None) -> str | None:
-        """Whose client ids the store is for; that of ``lease_server`` if it was nobody's.
-
-        None: its own. With None nothing is changed.
-        """
-        with self._transaction() as connection:
-            found = get_meta(connection, "ids_of")
-            if found is None and lease_server is not None:
-                if int(get_meta(connection, "next_client_id") or 1) > 1:
-                    return None
-                set_meta(connection, "ids_of", lease_server)
-                found = lease_server
-            return None if found is None else str(found)
-
     def is_foreign(self, client_id: int) -> bool:
         """Never: ids outlive the process."""
         return False
@@ -169,8 +122,6 @@ class SqliteLeaseStorage:
         """Let the file go."""
         with self._lock:
             self._connection.close()
-        if self._ownership is not None:
-            self._ownership.release()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

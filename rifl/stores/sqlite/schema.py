@@ -178,7 +178,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -
         raise WrongDatabase(f"{path} holds the records of another store")
     for ids in _IDS:
         first, last = connection.execute(ids).fetchone()
-        if store_id is not None or first is None or get_meta(connection, "ids_of") is not None:
+        if store_id is not None or first is None:
             continue
         # An id granted twice would answer one client with another's records.
         if not 0 < first <= last < _number(connection, "next_client_id"):

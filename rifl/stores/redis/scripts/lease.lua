@@ -13,10 +13,9 @@ if what == 'grant' then
   return reply(redis.call('HGET', ROW, 'due'))
 end
 
-if what == 'renew' or what == 'standing' then
+if what == 'renew' then
   if not row[1] or state == 'over' then return tell('unknown') end
   if state == 'closed' then return tell('closed') end
-  if what == 'standing' then return tell(state == 'session' and 'session' or 'alive') end
   renew(row[3])
   return reply(state == 'session' and 'session' or 'alive')
 end
