@@ -7,7 +7,8 @@
        .option("target", "bank:50051").option("method", "/bank.v1.Bank/Deposit")
        .option("key", "txn_id").mode("append").save())
 
-``df.writeStream.format("rifl")`` takes the same options. ``call`` gives replies as
+``df.writeStream.format("rifl")`` takes the same options. ``write`` sends a frame and
+returns the rows that failed, ``dead_letters`` reads them back, ``call`` gives replies as
 a column, ``session`` handles a named session, and ``spark.read.format("rifl-records")``
 reads a store. See docs/spark.md.
 """
@@ -29,8 +30,10 @@ __all__ = [
     "Session",
     "SparkError",
     "call",
+    "dead_letters",
     "register",
     "session",
+    "write",
 ]
 
 
@@ -54,6 +57,22 @@ def call(df: Any, **arguments: Any) -> Any:
         from rifl.spark.enrichment import call as enriched
 
     return enriched(df, **arguments)
+
+
+def write(df: Any, **arguments: Any) -> Any:
+    """Send rows now, and return those that failed; see ``rifl.spark.frame_write.write``."""
+    with _extra():
+        from rifl.spark.frame_write import write as written
+
+    return written(df, **arguments)
+
+
+def dead_letters(source: Any, path: str | None = None, *, session: str | None = None) -> Any:
+    """Return dead rows, each once; see ``rifl.spark.frame_write.dead_letters``."""
+    with _extra():
+        from rifl.spark.frame_write import dead_letters as found
+
+    return found(source, path, session=session)
 
 
 @contextlib.contextmanager

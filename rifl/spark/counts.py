@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 __all__ = ["Counts", "Latencies"]
@@ -81,6 +82,18 @@ class Counts:
             whole.retries += part.retries
             whole.latencies.buckets.update(part.latencies.buckets)
         return whole
+
+    def to_json(self) -> str:
+        """Return all of it as text; ``from_json`` reads it."""
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        return json.dumps({**told, "latencies": self.latencies.buckets})
+
+    @classmethod
+    def from_json(cls, text: str) -> Counts:
+        """Read what ``to_json`` gave."""
+        told = json.loads(text)
+        buckets = {int(at): count for at, count in told.pop("latencies").items()}
+        return cls(**told, latencies=Latencies(Counter(buckets)))
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers by name; times in seconds, None where nothing was sent."""

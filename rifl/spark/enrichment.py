@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,14 +11,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from rifl.spark.deadletters import without_ours
 from rifl.spark.delivery import Delivered
 from rifl.spark.errors import IdentityError, PlanError, RowError
 from rifl.spark.naming import MicroBatch, call_session
 from rifl.spark.options import WriteOptions
 from rifl.spark.planning import Driver
+from rifl.spark.plans import WritePlan
 from rifl.spark.replies import ReplyPlan
 from rifl.spark.rows import arrow_schema
-from rifl.spark.writing import WritePlan
 
 __all__ = ["call"]
 
@@ -33,9 +33,9 @@ def call(
     *,
     target: str,
     method: str,
-    key: Sequence[str],
+    key: str | Sequence[str],
     reply: str = "reply",
-    request: Sequence[str] | None = None,
+    request: str | Sequence[str] | None = None,
     errors: str | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -55,15 +55,16 @@ def call(
     underscores or in their own spelling. Checked at once, on the driver, which asks
     the server: raises ``PlanError``.
     """
-    given = {"target": target, "method": method, **_option_names(options)}
-    wanted = WriteOptions.read({**given, "key": _listed(key)})
+    wanted = WriteOptions.of(target, method, key, options)
+    request = [request] if isinstance(request, str) else request
     if wanted.dead_letter or wanted.report or wanted.metrics or wanted.close_session:
         raise PlanError("deadLetter, report, metrics and closeSession belong to the sinks")
     taken = [name for name in (reply, errors) if name in df.columns]
     if taken or reply == errors:
         raise PlanError(f"the column {(taken or [reply])[0]!r} is there already")
     whole = arrow_schema(df.schema)
-    names = list(dict.fromkeys([*(request or whole.names), *(k for k in key if k != "*")]))
+    given = request or without_ours(whole.names)
+    names = list(dict.fromkeys([*given, *(name for name in wanted.key if name != "*")]))
     unknown = [name for name in names if name not in whole.names]
     if unknown:
         raise PlanError(f"{unknown[0]!r} is not a column; there are: {', '.join(whole.names)}")
@@ -167,18 +168,3 @@ def _told(end: Delivered) -> Any:
         "details": end.text,
         "outcome": getattr(end, "outcome", "not-executed"),
     }
-
-
-def _option_names(options: dict[str, Any]) -> dict[str, str]:
-    def text(value: Any) -> str:
-        return str(value).lower() if isinstance(value, bool) else str(value)
-
-    return {
-        name if "." in name else name.replace("_", ""): text(value)
-        for name, value in options.items()
-        if value is not None
-    }
-
-
-def _listed(key: Sequence[str]) -> str:
-    return json.dumps([key] if isinstance(key, str) else list(key))

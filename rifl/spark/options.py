@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rifl.spark.errors import PlanError
 from rifl.spark.naming import batch_session
@@ -90,6 +91,22 @@ class WriteOptions:
             raise PlanError("closeSession goes with a session of your own name")
 
     @classmethod
+    def of(
+        cls, target: str, method: str, key: str | Sequence[str], options: Mapping[str, Any]
+    ) -> WriteOptions:
+        """Read Python arguments; names with underscores or in their own spelling.
+
+        Lists and flags may be Python's. Raises ``PlanError``.
+        """
+        given = {
+            name if "." in name else name.replace("_", ""): _text(value)
+            for name, value in options.items()
+            if value is not None
+        }
+        names = [key] if isinstance(key, str) else list(key)
+        return cls.read({**given, "target": target, "method": method, "key": json.dumps(names)})
+
+    @classmethod
     def read(cls, given: Mapping[str, str]) -> WriteOptions:
         """Read a sink's options; names in any case. Raises ``PlanError``."""
         options = {name.lower(): value for name, value in given.items()}
@@ -118,6 +135,12 @@ class WriteOptions:
             report=options.get("report"),
             metrics=options.get("metrics"),
         )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def seconds(text: str) -> float:

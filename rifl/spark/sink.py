@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 from rifl.spark.errors import IdentityError, PlanError
 from rifl.spark.naming import MicroBatch
 from rifl.spark.options import WriteOptions
+from rifl.spark.plans import WritePlan
 from rifl.spark.rows import arrow_schema, record_batches
 from rifl.spark.writing import (
     TaskResult,
-    WritePlan,
     check_messages,
     commit_batch,
     commit_stream,
@@ -127,7 +127,9 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
         plan = self._plan
         if plan is None:
             raise IdentityError("this task has no plan")
-        rows = iterator if _STREAM_ARROW else record_batches(iterator, plan.schema)
+        rows = iterator
+        if not _STREAM_ARROW:
+            rows = record_batches(iterator, arrow_schema(self._schema))
         return Message(write_task(plan, rows, batch, _attempt()))
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow
-
-from rifl.client import CallError
-from rifl.spark.connections import WorkerChannel, drop_channel, worker_channel
 from rifl.spark.counts import Counts
-from rifl.spark.deadletters import (
-    DeadLetters,
-    dead_letter_schema,
-    drop_files,
-    open_path,
-    publish_files,
-)
-from rifl.spark.delivery import Delivery
-from rifl.spark.descriptors import MethodShape
-from rifl.spark.errors import DeliveryError, IdentityError, PlanError, RowError
-from rifl.spark.keys import KeyPlan
-from rifl.spark.mapping import MessagePlan, plan_message
-from rifl.spark.naming import MicroBatch, lost_memory, run_session
-from rifl.spark.options import ConnectionOptions, WriteOptions
-from rifl.spark.planning import Driver, SessionGone, process_driver
-from rifl.spark.reporting import check_metrics, report, tell_aborted
+from rifl.spark.deadletters import DeadLetters, drop_files, publish_files
+from rifl.spark.errors import DeliveryError, IdentityError, RowError
+from rifl.spark.naming import MicroBatch
+from rifl.spark.options import WriteOptions
+from rifl.spark.planning import process_driver
+from rifl.spark.plans import WritePlan
+from rifl.spark.reporting import report, tell_aborted
 
 __all__ = [
     "TaskResult",
-    "WritePlan",
     "check_messages",
     "commit_batch",
     "commit_stream",
     "discard",
+    "raise_unless_rows",
     "write_task",
 ]
 
@@ -44,138 +29,6 @@ _NO_MESSAGE = (
     "a task's commit message is missing: in continuous mode Spark never calls the sink's "
     "write and would silently lose all rows; use micro-batches"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritePlan:
-    """All that tasks need, decided on the driver. Picklable; holds no secret.
-
-    ``session`` is a batch write's, whose client id is ``client_id``; None for a
-    stream, where that id only tells the server's incarnation.
-    """
-
-    options: WriteOptions
-    schema: pyarrow.Schema
-    shape: MethodShape
-    session: str | None
-    client_id: int
-
-    @classmethod
-    def make(
-        cls,
-        options: WriteOptions,
-        schema: pyarrow.Schema,
-        *,
-        stream: bool,
-        session: str | None = None,
-        driver: Driver | None = None,
-    ) -> WritePlan:
-        """Check everything that can be before a row is sent; raises ``PlanError``.
-
-        ``driver`` is for a process that is not Spark's: it keeps no connection.
-        """
-        KeyPlan(options.key, schema)
-        check_metrics(options.metrics)
-        if options.dead_letter is not None:
-            dead_letter_schema(schema)
-            open_path(options.dead_letter)
-        if stream and (options.session is not None or options.close_session):
-            raise PlanError("a stream's sessions are named by its query and micro-batch")
-        driver = driver or process_driver(options.connection, options.timeout_s)
-        shape = driver.shape(options)
-        _messages(options, schema, shape)
-        if stream:
-            planned = driver.planned_id(options.method)
-            return cls(options=options, schema=schema, shape=shape, session=None, client_id=planned)
-        name = session or options.session or run_session()
-        try:
-            client_id = driver.open_session(name, options.retention_s, options.method)
-        except SessionGone as error:
-            raise PlanError(
-                f"the session {name!r} is closed or past its retention: its rows were "
-                "written, and would be written again under another name"
-            ) from error
-        return cls(options=options, schema=schema, shape=shape, session=name, client_id=client_id)
-
-    def delivery(self, worker: WorkerChannel, client_id: int) -> Delivery:
-        """Return what sends a task's rows."""
-        keys = KeyPlan(self.options.key, self.schema)
-        messages = _messages(self.options, self.schema, self.shape)
-        return Delivery(worker, self.options, keys, messages, client_id)
-
-    def open_worker(self, batch: MicroBatch | None) -> tuple[WorkerChannel, int]:
-        """Join the session from a task; returns the channel and the session's id.
-
-        Raises ``IdentityError`` if the server does not remember what came before.
-        """
-        options = self.options
-        name = self.session if batch is None else batch.session
-        if name is None:
-            raise IdentityError("a batch write has a session")
-        try:
-            if batch is not None:
-                self._require_known(batch)
-            for _ in range(2):
-                worker = worker_channel(
-                    options.connection, name, options.retention_s, options.timeout_s
-                )
-                client_id = worker.channel.session.open(options.timeout_s)
-                same = client_id == self.client_id if batch is None else True
-                if same and not lost_memory(self.client_id, client_id):
-                    return worker, client_id
-                # What this process knows may be from before the server's restart.
-                drop_channel(options.connection, name)
-        except CallError as error:
-            if error.reason == "SESSION_CLOSED":
-                raise IdentityError(_closed_text(name, batch)) from error
-            raise
-        raise IdentityError(
-            f"the server has forgotten the session {name!r} since this write was planned "
-            "(a memory: store that was restarted): what was sent before cannot be told "
-            "from what was not, so nothing more was sent"
-        )
-
-    def _require_known(self, batch: MicroBatch) -> None:
-        """Have the server confirm that it remembers this query (naming, rule 1)."""
-        options = self.options
-        confirmed = (os.getpid(), options.connection, batch)
-        if options.adopt or confirmed in _confirmed:
-            return
-        driver = process_driver(options.connection, options.timeout_s)
-        if batch.root is not None:
-            # Gone if this batch was committed before; its own session is not.
-            with contextlib.suppress(SessionGone):
-                driver.open_session(batch.root, options.retention_s, options.method)
-        elif not driver.close_session(batch.must_be_known or ""):
-            raise IdentityError(
-                f"the server does not remember the micro-batches before {batch.batch} of "
-                f"{batch.series}: the checkpoint is older than the retention of its "
-                "sessions, or the target is another server than before. Sending could "
-                "repeat what was sent; nothing was sent. If nothing was sent there "
-                'before, option("adopt", "true") begins here.'
-            )
-        _confirmed.clear()
-        _confirmed.add(confirmed)
-
-
-# The micro-batch that the server confirmed to this process.
-_confirmed: set[tuple[int, ConnectionOptions, MicroBatch]] = set()
-
-
-def _closed_text(name: str, batch: MicroBatch | None) -> str:
-    if batch is None:
-        return f"the session {name!r} was closed while this task ran; nothing was sent"
-    return (
-        f"micro-batch {batch.batch} of {batch.series} is closed (a later one was committed) or "
-        "past its retention: this task is a leftover of it, or the checkpoint is too old; "
-        "nothing was sent"
-    )
-
-
-def _messages(options: WriteOptions, schema: pyarrow.Schema, shape: MethodShape) -> MessagePlan:
-    return plan_message(
-        schema, shape.request_class(), key_only=set(options.key), ignored=options.ignored
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,21 +44,24 @@ class TaskResult:
 def write_task(
     plan: WritePlan, batches: Iterable[Any], batch: MicroBatch | None, attempt: str
 ) -> TaskResult:
-    """Send a task's rows; raises the first row's error unless it is put aside."""
-    worker, client_id = plan.open_worker(batch)
-    session = plan.session if batch is None else batch.session
-    name = session or ""
+    """Send one task's rows; ``batch`` is None outside streams, ``attempt`` unique.
+
+    Raises the first ``RowError`` where there is no dead-letter path: what was sent
+    stays sent, and is replayed when Spark runs the task again.
+    """
     options = plan.options
-    dead = (
-        None
-        if options.dead_letter is None
-        else DeadLetters(options.dead_letter, plan.schema, name, attempt)
-    )
+    name = (plan.session if batch is None else batch.session) or ""
+    dead = None
+    if options.dead_letter is not None:
+        dead = DeadLetters(
+            options.dead_letter, plan.dead_token or "", plan.schema, name, plan.run, attempt
+        )
+    worker, client_id = plan.open_worker(batch)
     delivery = plan.delivery(worker, client_id)
     put_aside = 0
-    for rows, ends in delivery.run(batches):
+    for rows, ends in delivery.run(plan.read(batches)):
         if dead is not None:
-            _raise_unless_rows(ends)
+            raise_unless_rows(ends)
             put_aside += dead.put(rows, ends)
             continue
         for end in ends:
@@ -216,7 +72,6 @@ def write_task(
     return TaskResult(session=name, batch=batch, counts=delivery.counts, dead_files=files)
 
 
-# Not one row's trouble: all others would follow it.
 _EVERYBODYS = {
     "SESSION_CLOSED",
     "LEASE_EXPIRED",
@@ -231,7 +86,8 @@ _EVERYBODYS = {
 _EVERYBODYS_CODES = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "UNIMPLEMENTED"}
 
 
-def _raise_unless_rows(ends: Iterable[Any]) -> None:
+def raise_unless_rows(ends: Iterable[Any]) -> None:
+    """Raise what is not one row's trouble: all others would follow it."""
     for end in ends:
         if isinstance(end, DeliveryError) and (
             end.reason in _EVERYBODYS or end.code in _EVERYBODYS_CODES

@@ -79,6 +79,26 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
         session.stop()
 
 
+@pytest.fixture
+def restored(spark: Any) -> Iterator[Any]:
+    """Return what sets a setting of Spark's until the test is over."""
+    before: dict[str, str] = {}
+
+    def put(name: str, value: Any) -> None:
+        before.setdefault(name, spark.conf.get(name))
+        spark.conf.set(name, str(value))
+
+    yield put
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture
+def small_batches(restored: Any) -> None:
+    """Arrow batches of twenty rows, so that a task's rows do not come all at once."""
+    restored("spark.sql.execution.arrow.maxRecordsPerBatch", 20)
+
+
 class BankProcess:
     """The service as a process that can be killed and comes back on its port."""
 

@@ -22,9 +22,13 @@ from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 
 
 class Bank(bank_pb2_grpc.BankServicer):
-    """Deposits are appended to a file; accounts named ``bad-…`` are refused."""
+    """Deposits are appended to a file; accounts named ``bad-…`` are refused.
+
+    Until there is a file of the effects' name with ``.opened`` behind it.
+    """
 
     def __init__(self, effects: Path, pause_s: float, database: Path | None) -> None:
+        self._opened = Path(f"{effects}.opened")
         self._file = os.open(effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._pause_s = pause_s
         self._database = database
@@ -35,7 +39,7 @@ class Bank(bank_pb2_grpc.BankServicer):
 
     def Deposit(self, request: Any, context: Any) -> Any:  # noqa: N802 - the proto names it
         """Have the effect, once for each time this runs."""
-        if request.account.startswith("bad-"):
+        if request.account.startswith("bad-") and not self._opened.exists():
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no account {request.account}")
         if self._pause_s:
             self._never.wait(self._pause_s)  # a handler that takes its time
@@ -83,6 +87,7 @@ def main() -> None:
     parser.add_argument("--no-reflection", action="store_true")
     parser.add_argument("--max-keys", type=int, default=100_000)
     parser.add_argument("--tls", type=Path, help="a directory with server.pem and ca.pem")
+    parser.add_argument("--unrecorded", action="append", default=[], help="a status code")
     options = parser.parse_args()
     if options.atomic is not None:
         with contextlib.closing(sqlite3.connect(options.atomic)) as connection:
@@ -91,6 +96,7 @@ def main() -> None:
     deposit = rifl.MethodPolicy(
         kind=rifl.Kind("atomic" if options.atomic else options.kind),
         database=f"sqlite:///{options.atomic}" if options.atomic else None,
+        unrecorded=frozenset(options.unrecorded),
     )
     dedup = rifl.Deduplicator(
         options.store,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +34,6 @@ def _write(frame: Any, bank: BankProcess, **options: Any) -> None:
 
 def _expected(rows: int = _ROWS, prefix: str = "") -> dict[str, int]:
     return {f"{prefix}r{number}": 1 for number in range(rows)}
-
-
-@pytest.fixture
-def restored(spark: Any) -> Iterator[Any]:
-    """Return what sets a setting of Spark's until the test is over."""
-    before: dict[str, str] = {}
-
-    def put(name: str, value: Any) -> None:
-        before.setdefault(name, spark.conf.get(name))
-        spark.conf.set(name, str(value))
-
-    yield put
-    for name, value in before.items():
-        spark.conf.set(name, value)
-
-
-@pytest.fixture
-def small_batches(restored: Any) -> None:
-    """Arrow batches of twenty rows, so that a task's rows do not come all at once."""
-    restored("spark.sql.execution.arrow.maxRecordsPerBatch", 20)
 
 
 def test_tasks_that_fail_midway_repeat_nothing(

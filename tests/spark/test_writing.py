@@ -18,14 +18,14 @@ import pytest
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from rifl.spark.delivery import portions
-from rifl.spark.errors import DeliveryError, IdentityError, PlanError
+from rifl.spark.errors import DeliveryError, IdentityError, PlanError, SparkError
 from rifl.spark.naming import MicroBatch
 from rifl.spark.options import WriteOptions
+from rifl.spark.plans import WritePlan
 from rifl.spark.sessions import session
 from rifl.spark.sink import Message
 from rifl.spark.writing import (
     TaskResult,
-    WritePlan,
     check_messages,
     commit_batch,
     commit_stream,
@@ -268,7 +268,58 @@ def test_dead_letters_hold_the_row_its_key_and_the_reason(tmp_path: Path) -> Non
         assert set(table.column("rifl_reason").to_pylist()) == {"HANDLER"}
         assert result.counts.dead_lettered == result.counts.failed == 2
         discard(plan.options, [_Told(thrown_away)])
-        assert not list((aside / "_rifl").iterdir())
+        assert not list((aside / "_rifl").glob("*.parquet"))
+        # A dead row can be sent as it is: the service answers what it answered.
+        again = _planned(_options(target, session="again"), table)
+        _send(again, table.slice(0, 0))
+        with pytest.raises(DeliveryError, match="no account bad-bank"):
+            _send(again, table)
+        assert bank.effects.total() == 4
+
+
+def test_dead_letters_of_another_run_stay(tmp_path: Path) -> None:
+    """Runs of one session put their rows aside beside each other's: none is lost (DESIGN §8)."""
+    aside = tmp_path / "dead"
+    with _bank() as (_, target):
+        options = _options(target, session="daily", deadLetter=f"file://{aside}")
+        for numbers in (range(2), range(1, 4)):
+            rows = _rows(numbers, account="bad-bank")
+            plan = _planned(options, rows)
+            commit_batch(plan, [_send(plan, rows)])
+    tables = [pyarrow.parquet.read_table(file) for file in aside.glob("*.parquet")]
+    found = sorted(sorted(table.column("reference").to_pylist()) for table in tables)
+    assert found == [["r0", "r1"], ["r1", "r2", "r3"]]
+    assert len({run for table in tables for run in table.column("rifl_run").to_pylist()}) == 2
+
+
+@pytest.mark.parametrize(
+    "path", ["dead", "./dead", "dbfs:/dead", "hdfs://host/dead", "s3a://bucket/dead", "file://a/b"]
+)
+def test_a_dead_letter_path_that_executors_may_not_share_is_refused(path: str) -> None:
+    """Where no executor could hand rows over, no row is sent (DESIGN §8)."""
+    with _bank() as (bank, target):
+        with pytest.raises(PlanError, match=r"rifl\.spark\.write"):
+            _planned(_options(target, deadLetter=path), _rows(range(2)))
+        assert bank.effects.total() == 0
+
+
+def test_dead_letters_that_do_not_arrive_are_an_error(tmp_path: Path) -> None:
+    """An executor with a directory of its own sends nothing; a lost file fails the
+    commit (DESIGN §8)."""
+    rows = _rows(range(2), account="bad-bank")
+    aside = tmp_path / "dead"
+    with _bank() as (bank, target):
+        plan = _planned(_options(target, deadLetter=str(aside)), rows)
+        aside.rename(tmp_path / "elsewhere")
+        with pytest.raises(SparkError, match="nothing was sent"):
+            _send(plan, rows)
+        assert bank.seen_metadata == []
+        (tmp_path / "elsewhere").rename(aside)
+        result = _send(plan, rows)
+        (file,) = (aside / "_rifl").glob("*.parquet")
+        file.unlink()
+        with pytest.raises(SparkError, match="neither executed nor put aside"):
+            commit_batch(plan, [result])
 
 
 class _Told:
