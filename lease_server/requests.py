@@ -76,6 +76,7 @@ class RequestDesk:
             window=self._terms.window,
             path=self._terms.path,
             store=self._authority.store,
+            end_marker=True,
         ).SerializeToString()
 
     def renew(self, raw: bytes, peer: bytes) -> bytes:
@@ -86,7 +87,10 @@ class RequestDesk:
         self._authority.check_store(request.client_id, request.store)
         token = self._authority.heartbeat(request.client_id, request.token, peer)
         return pb.RenewReply(
-            client_id=request.client_id, term_ms=_ms(self._authority.term_s), token=token
+            client_id=request.client_id,
+            term_ms=_ms(self._authority.term_s),
+            token=token,
+            end_marker=True,
         ).SerializeToString()
 
     def keep_alive(self, raw: bytes, peer: bytes) -> tuple[bytes, bool]:
@@ -120,6 +124,7 @@ class RequestDesk:
             window=self._terms.window,
             path=self._terms.path,
             store=self._authority.store,
+            end_marker=True,
         ).SerializeToString()
 
     def close_session(self, raw: bytes, peer: bytes) -> bytes:

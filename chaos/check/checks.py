@@ -167,6 +167,9 @@ def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
         if not call.start:
             yield Violation("labels", f"call {call.number}", "happened, and nobody asked for it")
             continue
+        if call.halved:
+            text = "half of its request stream was taken for all of it"
+            yield Violation("labels", f"call {call.number}", text)
         if call.effects and call.never_ran():
             yield Violation("labels", f"call {call.number}", "not executed, and had an effect")
         for _, outcome, value in call.told():
@@ -183,7 +186,7 @@ def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
             if event["value"] is not None and call.amount != call.start["amount"]:
                 text = f"executed, and had the effect of half its stream, {call.amount}"
                 yield Violation("labels", f"call {call.number}", text)
-            if event["reason"] == "PAYLOAD_MISMATCH" and not call.halved:
+            if event["reason"] == "PAYLOAD_MISMATCH":
                 text = "refused as another payload, and sent but one"
                 yield Violation("labels", f"call {call.number}", text)
 

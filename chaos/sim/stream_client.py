@@ -18,6 +18,7 @@ from rifl.client.errors import call_error
 from rifl.client.resending import resumed
 from rifl.core.outcome import Outcome
 from rifl.core.stream_attempts import Incomplete, KeptRequests, ReceivedResponses
+from rifl.core.stream_end import end_marker
 
 __all__ = ["ClientStream"]
 
@@ -109,6 +110,7 @@ class ClientStream:
                 rpc.send(message)
                 at += 1
             elif kept.ended:
+                rpc.send(end_marker(at))
                 rpc.close()
                 return
             elif at and self._planned.pace_s:

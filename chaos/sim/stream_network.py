@@ -16,14 +16,13 @@ from typing import Any, Protocol
 from chaos.sim.faults import Fault
 from chaos.sim.loop import Loop, Process
 from chaos.sim.network import SILENCE_S, Network, Rpc
-from rifl.core.streams import SETTLE_S
 
 __all__ = ["Listener", "StreamRpc"]
 
 # Until a stream is looked at again whose request is not taken yet.
 _AGAIN_S = 0.001
-# How often a server learns too late that its caller is gone.
-_TOO_LATE = 0.4
+# How often a server learns late that its caller is gone: long after what looks like an end.
+_LATE = 0.4
 
 
 class Listener(Protocol):
@@ -59,7 +58,6 @@ class StreamRpc(Rpc):
         "_up_at",
         "_up_burst",
         "broken_by",
-        "closed",
         "first",
         "listener",
         "number",
@@ -101,7 +99,6 @@ class StreamRpc(Rpc):
         self.first: list[bytes | None] = []
         self.listener: Listener | None = None
         self.sent: list[bytes] = []
-        self.closed = False
         self.broken_by: Fault | None = None
 
     # -- a client's side ------------------------------------------------------------
@@ -113,7 +110,6 @@ class StreamRpc(Rpc):
 
     def close(self) -> None:
         """End a request stream."""
-        self.closed = True
         self._send(None)
 
     def left(self, fault: Fault | None = None) -> None:
@@ -239,7 +235,7 @@ class StreamRpc(Rpc):
         if host is None or self not in host.rpcs:
             return
         random = self._random.random
-        lag = 0.001 * random() if random() >= _TOO_LATE else SETTLE_S * (0.5 + 3 * random())
+        lag = 0.001 * random() if random() >= _LATE else 0.01 * (0.5 + 3 * random())
         self._up.append([None])
         host.process.after(0.0, self._taken)
         host.process.after(lag, self._gone)

@@ -11,23 +11,20 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from chaos.sim.faults import Point
 from chaos.sim.loop import Process
 from chaos.sim.service import REQUEST_STREAMS, Operation, decode
 from chaos.sim.shell import Eventual, Handlers, Shell, Task
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.world import World
-from rifl.client.answers import FinalStatus
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
-from rifl.core.errors import RiflError
+from rifl.core.errors import BadHeader, RiflError
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, HandlerResult, admit, execute
-from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
+from rifl.core.streams import RequestStream, ResponseStream
 from rifl.server.answers import STATUS_CODES, answer_status
 from rifl.server.engine import Engine
 
@@ -38,10 +35,6 @@ _RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
 _UNRECORDED = CompletionRecord(code=14, details="come back later")
 _Steps = Generator[Any, Any, Any]
 _GoOn = Callable[[HandlerResult], None]
-
-
-class _BrokenOff(Exception):
-    """The caller went away in the middle of its stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +113,7 @@ class Reading:
         self._policy = desk.policy(rpc.method)
         self._stream = RequestStream(call, self._policy.buffer_bytes)
         self._unread: deque[bytes] = deque()
-        self._closed = self._left = False
+        self._closed = False
         self._waits: Eventual | None = None
         self._count = 0
         rpc.listener = self
@@ -135,10 +128,9 @@ class Reading:
             else:
                 self.message(data)
         if isinstance(original, StreamRpc):
-            # A proxy sends what it has; where that is not all, its caller is gone.
+            # A proxy sends what it has.
             self._unread.extend(original.sent)
             self._closed = True
-            self._left = not original.closed
         steps = self._steps()
         Task(desk.shell, steps, self._served, self._handle, desk.deadline(rpc)).go()
 
@@ -155,8 +147,7 @@ class Reading:
         self._wake()
 
     def gone(self) -> None:
-        """See ``Listener``."""
-        self._left = True
+        """See ``Listener``: the end of the stream says so, or the marker has come."""
 
     def _wake(self) -> None:
         waits, self._waits = self._waits, None
@@ -169,11 +160,11 @@ class Reading:
             yield from self._waits.__await__()
         if self._unread:
             data = self._unread.popleft()
-            self._count += 1
-            return data
-        yield from self._desk.pause(SETTLE_S)
-        if not self._stream.settled(gone=self._left):
-            raise _BrokenOff
+            if self._stream.take(data):
+                self._count += 1
+                return data
+        else:
+            self._stream.exhausted()
         world, number = self._desk.world, self._rpc.number
         if self._count < world.plan(number).messages:
             world.history.half(world.loop.now, number)
@@ -184,8 +175,8 @@ class Reading:
     def rest(self) -> _Steps:
         """Read to the end, keeping nothing."""
         self._stream.drop()
-        while (data := (yield from self._next())) is not None:
-            self._stream.take(data)
+        while (yield from self._next()) is not None:
+            pass
 
     # -- the call ----------------------------------------------------------------------
 
@@ -203,10 +194,6 @@ class Reading:
         desk, rpc = self._desk, self._rpc
         if answer is not None:
             desk.answer(rpc, self._call, answer, rpc.number, None)
-        elif isinstance(error, _BrokenOff):
-            if desk.world.loop.tracing:
-                desk.world.trace(desk.name, f"a stream of {rpc.source.name} breaks off")
-            desk.world.network.reply(rpc, FinalStatus(grpc.StatusCode.CANCELLED), None)
         else:
             desk.refuse(rpc, None, self._call, error)
 
@@ -231,7 +218,6 @@ class Reading:
                     data = yield from self._next()
                     if data is None:
                         break
-                    stream.take(data)
                 part = decode(data)
                 amount += part.amount
                 if first is None:
@@ -242,7 +228,7 @@ class Reading:
                         return HandlerResult(_ABORTED)
                     if part.behaviour == "early":
                         answer = world.accounts.apply(part, world.loop.now)
-        except _BrokenOff:
+        except BadHeader:
             if self._rpc.broken_by is not None:
                 world.coverage.hit(self._rpc.broken_by, Point.BROKEN_OFF)
             if world.loop.tracing:

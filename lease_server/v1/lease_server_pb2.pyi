@@ -21,7 +21,7 @@ class GrantRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GrantReply(_message.Message):
-    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store")
+    __slots__ = ("client_id", "token", "term_ms", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "end_marker")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class GrantReply(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    END_MARKER_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     term_ms: int
@@ -40,7 +41,8 @@ class GrantReply(_message.Message):
     window: int
     path: str
     store: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ...) -> None: ...
+    end_marker: bool
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: bool = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("client_id", "token", "store")
@@ -53,16 +55,18 @@ class RenewRequest(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., store: _Optional[int] = ...) -> None: ...
 
 class RenewReply(_message.Message):
-    __slots__ = ("client_id", "term_ms", "token", "refused")
+    __slots__ = ("client_id", "term_ms", "token", "refused", "end_marker")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TERM_MS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    END_MARKER_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     term_ms: int
     token: bytes
     refused: str
-    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ...) -> None: ...
+    end_marker: bool
+    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ..., end_marker: bool = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("client_id", "token")
@@ -85,7 +89,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
-    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store")
+    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "end_marker")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +100,7 @@ class OpenSessionReply(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    END_MARKER_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     retention_ms: int
@@ -106,7 +111,8 @@ class OpenSessionReply(_message.Message):
     window: int
     path: str
     store: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ...) -> None: ...
+    end_marker: bool
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: bool = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("name",)

@@ -13,6 +13,7 @@ from rifl.client.errors import CallError, call_error
 from rifl.core.outcome import Outcome
 from rifl.core.raised import MAY_HAVE_RUN_CODE
 from rifl.core.stream_attempts import KeptRequests
+from rifl.core.stream_end import end_marker
 from rifl.v1 import rifl_pb2
 
 __all__ = ["RESEND_BYTES", "AioResending", "Resending", "resumed"]
@@ -59,19 +60,21 @@ class Resending(_Kept):
         self._source = source
         self._lock = threading.Lock()
 
-    def attempt(self) -> Iterator[bytes]:
-        """Yield the stream from its beginning."""
+    def attempt(self, *, marked: bool = False) -> Iterator[bytes]:
+        """Yield the stream from its beginning; ``marked``: and the message that ends it."""
         at = 0
         while True:
             with self._lock:
                 message = self._kept.take(at)
                 if message is None:
                     if self._kept.ended:
-                        return
+                        break
                     self._read()
                     continue
             at += 1
             yield message
+        if marked:
+            yield end_marker(at)
 
     def _read(self) -> None:
         try:
@@ -107,8 +110,8 @@ class AioResending(_Kept):
         self._kept.end()
         self._more.set()
 
-    async def attempt(self) -> AsyncIterator[bytes]:
-        """Yield the stream from its beginning."""
+    async def attempt(self, *, marked: bool = False) -> AsyncIterator[bytes]:
+        """Yield the stream from its beginning; ``marked``: and the message that ends it."""
         at = 0
         while True:
             message = self._kept.take(at)
@@ -116,7 +119,7 @@ class AioResending(_Kept):
                 at += 1
                 yield message
             elif self._kept.ended:
-                return
+                break
             elif self._source is None:
                 self._more.clear()
                 await self._more.wait()
@@ -125,6 +128,8 @@ class AioResending(_Kept):
                     # Another attempt may have read it meanwhile.
                     if not (self._kept.has(at) or self._kept.ended):
                         await self._read(self._source)
+        if marked:
+            yield end_marker(at)
 
     async def _read(self, source: Any) -> None:
         try:

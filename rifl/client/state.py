@@ -88,6 +88,8 @@ class ClientState:
         self.lock = threading.Lock()
         self.batch_limits = BatchLimits()
         self.lease: ClientLease | None = None
+        # Whether the server knows the message that ends a request stream.
+        self.end_marker = False
         self.closed = False
         self.forked = False
         self.session = ClientSession(
@@ -200,6 +202,7 @@ class ClientState:
         if not takes:
             self.grant_failed(_another_session())
             return
+        self.end_marker = reply.end_marker
         if reply.path and self.path is None and self._connect is not None:
             self.path = open_path(
                 reply.path, self.channel, self._connect, self.settings.conflict_keys
@@ -216,6 +219,8 @@ class ClientState:
         if reply.refused:
             self.lease_lost(lease, reply.refused)
             return
+        # Of this server now, which may not be the version that granted.
+        self.end_marker = reply.end_marker
         with self.lock:
             self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
             woken = self._lease_is_back(lease) if lease is self.session.lease else []

@@ -18,16 +18,10 @@ from rifl.core.serving import (
     admit_stream,
     refusal_record,
 )
+from rifl.core.stream_end import end_marker
 
-__all__ = ["SETTLE_S", "RequestStream", "ResponseStream"]
+__all__ = ["RequestStream", "ResponseStream"]
 
-# gRPC reports the end of a request stream and a stream that broke off by the same
-# event, and the cancellation after it: up to a millisecond on an idle process
-# (measured: one in five looked like a clean end), longer where threads compete. So
-# an end is believed when nothing followed for so long. It is a guess: half a stream
-# taken for a whole one is answered, and the retry with all of it is told
-# PAYLOAD_MISMATCH.
-SETTLE_S = 0.01
 _FINGERPRINT_BYTES = 16
 # What a kept message costs beside its bytes: bounds a stream of empty ones.
 _MESSAGE_BYTES = 16
@@ -36,14 +30,16 @@ _MESSAGE_BYTES = 16
 class RequestStream:
     """A request stream as it arrives: its fingerprint, its beginning, and its end.
 
-    A shell reads it with ``keep`` until it ends or no more may be kept, then takes the
-    steps of ``admit``. The handler gets what ``next`` has, then what arrives, told by
-    ``take``. Where the stream ends the shell waits ``SETTLE_S`` and asks ``settled``.
+    A shell tells ``take`` of each message, and keeps them with ``keep`` until the stream
+    ends or no more may be kept; then it takes the steps of ``admit``. The handler gets what
+    ``next`` has, then what arrives. Where gRPC says that there are no more messages, and
+    the marker has not come, the shell tells ``exhausted``: gRPC says the same of a stream
+    that broke off.
 
     Invariants:
 
-    1. The call's fingerprint is set when the stream has ended, never before: it
-       covers all of it. A handler that never saw the end leaves none.
+    1. The call's fingerprint is set when the end marker has come, never before: it
+       covers all of the stream. A handler that never saw the end leaves none.
     2. At most ``buffer_bytes`` and one message are kept.
     3. ``ended`` and ``broken`` are never both true; a handler that saw neither of
        them did not read to the end.
@@ -53,6 +49,7 @@ class RequestStream:
 
     __slots__ = (
         "_call",
+        "_count",
         "_digest",
         "_kept_bytes",
         "_limit",
@@ -67,6 +64,7 @@ class RequestStream:
         self._call = call
         self._limit = buffer_bytes
         self._kept_bytes = 0
+        self._count = 0
         # None where the caller sent a content hash instead.
         self._digest = None
         if call.fingerprint is None:
@@ -77,15 +75,21 @@ class RequestStream:
         self.ended = False
         self.broken = False
 
-    def take(self, message: bytes) -> None:
-        """Count a message into the fingerprint."""
+    def take(self, message: bytes) -> bool:
+        """Count a message into the fingerprint; False: it is the marker, and the end."""
+        if message[:1] == b"\0" and message == end_marker(self._count):
+            self.ended = True
+            if self._digest is not None:
+                self._call.fingerprint = self._digest.digest()
+            return False
+        self._count += 1
         if self._digest is not None:
             self._digest.update(len(message).to_bytes(8, "big"))
             self._digest.update(message)
+        return True
 
     def keep(self, message: bytes) -> bool:
-        """Take a message and keep it; False when no more may be kept."""
-        self.take(message)
+        """Keep a message that was taken; False when no more may be kept."""
         self.buffered.append(message)
         self._kept_bytes += len(message) + _MESSAGE_BYTES
         return self._kept_bytes <= self._limit
@@ -106,26 +110,20 @@ class RequestStream:
         """Keep nothing: what is left is read for its fingerprint only."""
         self.buffered.clear()
 
-    def settled(self, *, gone: bool) -> bool:
-        """Decide, ``SETTLE_S`` after it, about an end: whether it was one.
-
-        ``gone``: the caller's cancellation, or the loss of its connection, followed.
-        """
-        if gone:
-            self.broken = True
-        else:
-            self.end()
-        return not gone
-
-    def end(self) -> None:
-        """Note that the stream has ended, well."""
-        self.ended = True
-        if self._digest is not None:
-            self._call.fingerprint = self._digest.digest()
-
     def break_off(self) -> None:
         """Note that no more of it will come, and that this is not its end."""
         self.broken = True
+
+    def exhausted(self) -> None:
+        """Take that gRPC has no more messages, and the marker has not come.
+
+        Raises ``BadHeader``, for a caller that is still there: it knows no marker.
+        """
+        self.break_off()
+        raise BadHeader(
+            "the request stream came without its end marker: a stream that broke off looks "
+            "the same, so it is not taken for a whole one"
+        )
 
     def admit(self, store: Records, policy: MethodPolicy, rest: Later) -> Admission:
         """Decide about the call: by its payload where that is known, else by its identity.

@@ -12,13 +12,13 @@ import grpc.aio
 
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
-from rifl.core.errors import RiflError
+from rifl.core.errors import BadHeader, RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import Metadata
 from rifl.core.serving import HandlerResult, admit, execute
-from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
+from rifl.core.streams import RequestStream, ResponseStream
 from rifl.server.aio import AioShell, send
 from rifl.server.answers import Status, raised_result, returned_result
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
@@ -74,20 +74,20 @@ class _Requests(Later):
         self._source = source
         self._stream = stream
         self._deserialize = deserialize
-        self.gone = False
 
     async def buffer(self) -> None:
         """Read the stream to its end, or until no more may be kept."""
         async for message in self._source:
-            if not self._stream.keep(message):
+            if not (self._stream.take(message) and self._stream.keep(message)):
                 return
-        await self._end()
+        self._stream.exhausted()
 
     async def _drain(self) -> None:
         self._stream.drop()
         async for message in self._source:
-            self._stream.take(message)
-        await self._end()
+            if not self._stream.take(message):
+                return
+        self._stream.exhausted()
 
     def wait(self) -> None:
         """Raise: a loop does not block."""
@@ -107,24 +107,24 @@ class _Requests(Later):
             message = await self._arriving()
         return message if self._deserialize is None else self._deserialize(message)
 
+    def _broke_off(self) -> None:
+        try:
+            self._stream.exhausted()
+        except BadHeader as error:
+            raise _BrokenOff(str(error)) from None
+
     async def _arriving(self) -> bytes:
         try:
             message = await anext(self._source)
         except StopAsyncIteration:
-            await self._end()
+            self._broke_off()
             raise
         except BaseException:
             self._stream.break_off()
             raise
-        self._stream.take(message)
+        if not self._stream.take(message):
+            raise StopAsyncIteration
         return message
-
-    async def _end(self) -> None:
-        # As for the sync shell: a stream that broke off looks like one that ended,
-        # and the cancellation that tells them apart comes a little later.
-        await asyncio.sleep(SETTLE_S)
-        if not self._stream.settled(gone=self.gone):
-            raise _BrokenOff("the request stream broke off")
 
 
 def stream_unary_behavior(
@@ -184,13 +184,7 @@ def stream_unary_behavior(
             await requests.buffer()
             answer = await shell.drive(stream.admit(store, policy, requests), context)
             if isinstance(answer, Attempt):
-                try:
-                    status = await shell.shielded(
-                        carry_out(answer, stream, requests, context, began)
-                    )
-                except asyncio.CancelledError:
-                    requests.gone = True
-                    raise
+                status = await shell.shielded(carry_out(answer, stream, requests, context, began))
             else:
                 status = tail.answered(method, call, answer, began)
         except RiflError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -11,17 +10,17 @@ import grpc
 from lease_server.raw import RawAnswer
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
-from rifl.core.errors import RiflError
+from rifl.core.errors import BadHeader, RiflError
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import HandlerResult, admit, execute
-from rifl.core.streams import SETTLE_S, RequestStream, ResponseStream
+from rifl.core.streams import RequestStream, ResponseStream
 from rifl.server.answers import Status, raised_result, returned_result
 from rifl.server.context import CURRENT, HandlerContext, Serving
 from rifl.server.sync import SyncShell, send
 
-__all__ = ["SETTLE_S", "stream_unary_behavior", "unary_stream_behavior"]
+__all__ = ["stream_unary_behavior", "unary_stream_behavior"]
 
 
 class _Context(HandlerContext):
@@ -39,28 +38,27 @@ class _Requests(Later):
         self,
         source: Iterator[bytes],
         stream: RequestStream,
-        context: Any,
         deserialize: Callable[[bytes], Any] | None,
     ) -> None:
         self._source = source
         self._stream = stream
-        self._outer = context
         self._deserialize = deserialize
         self.inner: HandlerContext | None = None
 
     def buffer(self) -> None:
         """Read the stream to its end, or until no more may be kept."""
         for message in self._source:
-            if not self._stream.keep(message):
+            if not (self._stream.take(message) and self._stream.keep(message)):
                 return
-        self._end()
+        self._stream.exhausted()
 
     def wait(self) -> None:
         """Read the stream to its end, keeping nothing."""
         self._stream.drop()
         for message in self._source:
-            self._stream.take(message)
-        self._end()
+            if not self._stream.take(message):
+                return
+        self._stream.exhausted()
 
     def __await__(self) -> Generator[Any, Any, Any]:
         raise InvariantViolated("a thread does not await")
@@ -83,13 +81,20 @@ class _Requests(Later):
         try:
             message = next(self._source)
         except StopIteration:
-            self._end()
+            self._broke_off()
             raise
         except BaseException:
             self._stream.break_off()
             raise
-        self._stream.take(message)
+        if not self._stream.take(message):
+            raise StopIteration
         return message
+
+    def _broke_off(self) -> None:
+        try:
+            self._stream.exhausted()
+        except BadHeader as error:
+            raise _BrokenOff(str(error)) from None
 
     def _read(self, message: bytes) -> Any:
         try:
@@ -98,13 +103,6 @@ class _Requests(Later):
             if self.inner is not None:
                 self.inner.abort(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
             raise
-
-    def _end(self) -> None:
-        gone = threading.Event()
-        # False: it is gone already; on a grpc.aio.server the answer is always None.
-        followed = self._outer.add_callback(gone.set) is False or gone.wait(SETTLE_S)
-        if not self._stream.settled(gone=followed):
-            raise _BrokenOff("the request stream broke off")
 
 
 class _BrokenOff(grpc.RpcError):
@@ -153,7 +151,7 @@ def stream_unary_behavior(
         try:
             call = engine.arrive_stream(method, context)
             stream = RequestStream(call, policy.buffer_bytes)
-            requests = _Requests(source, stream, context, handler.request_deserializer)
+            requests = _Requests(source, stream, handler.request_deserializer)
             requests.buffer()
 
             def handle(attempt: Attempt) -> HandlerResult:

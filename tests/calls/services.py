@@ -12,7 +12,7 @@ import grpc
 
 from rifl import testing
 
-__all__ = ["Kinds", "serving", "trailers"]
+__all__ = ["Kinds", "serving", "trailers", "whole"]
 
 
 class Kinds:
@@ -118,3 +118,12 @@ def serving(kind: str, kinds: Kinds, **options: Any) -> Iterator[Any]:
 def trailers(call: Any) -> dict[str, Any]:
     """Return a finished call's trailing metadata."""
     return dict(call.trailing_metadata() or ())
+
+
+def whole(messages: Any) -> Iterator[bytes]:
+    """Yield a stream's messages, and the one that ends it."""
+    count = 0
+    for message in messages:
+        count += 1
+        yield message
+    yield b"\0rifl-end" + count.to_bytes(8, "big")

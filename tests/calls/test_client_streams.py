@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 import rifl
+from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl.client.resending import AioResending, Resending, resumed
 from rifl.core import OutcomeUnknown
 from rifl.core.stream_attempts import Incomplete
@@ -203,3 +204,69 @@ def test_a_resumed_header_is_one_header() -> None:
     assert (parsed.client_id, parsed.seq, parsed.received) == (7, 3, 4)
     assert resumed(("rifl-bin", header), 0) == ("rifl-bin", header)
     assert issubclass(OutcomeUnknown, Exception)
+
+
+class Watching(grpc.StreamUnaryClientInterceptor):  # type: ignore[type-arg]
+    """Notes what leaves."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def intercept_stream_unary(self, continuation: Any, details: Any, requests: Any) -> Any:
+        def noted() -> Iterator[bytes]:
+            for request in requests:
+                self.sent.append(request)
+                yield request
+
+        return continuation(details, noted())
+
+
+def test_the_end_marker_is_sent_where_the_server_knows_it() -> None:
+    """A server of an earlier version gets the application's messages only (DESIGN §4, §5)."""
+    kinds, watching = Kinds(), Watching()
+    plain: dict[str, Any] = {COLLECT: None}
+    with (
+        serving("sync", kinds) as service,
+        rifl.connect(service.address, interceptors=[watching]) as channel,
+    ):
+        stub = channel.stream_unary(COLLECT)
+        assert stub(iter([b"a"]), timeout=10) == b"1"
+        assert watching.sent == [b"a", b"\0rifl-end" + (1).to_bytes(8, "big")]
+        client = channel._client
+        lease = client.session.lease
+        assert lease is not None
+        # Its replica of an earlier version renews, then one of this.
+        earlier = lease_pb.RenewReply(client_id=lease.client_id, term_ms=30_000)
+        client.renewed(lease, earlier, client.now())
+        watching.sent.clear()
+        with pytest.raises(rifl.CallError) as caught:
+            stub(iter([b"b"]), timeout=10)
+        assert (caught.value.reason, watching.sent) == ("BAD_HEADER", [b"b"])
+        now = lease_pb.RenewReply(client_id=lease.client_id, term_ms=30_000, end_marker=True)
+        client.renewed(lease, now, client.now())
+        assert stub(iter([b"b"]), timeout=10) == b"2"
+    watching.sent.clear()
+    with (
+        serving("sync", kinds, methods=plain) as service,
+        rifl.connect(service.address, interceptors=[watching]) as channel,
+    ):
+        assert channel.stream_unary(COLLECT)(iter([b"c"]), timeout=10) == b"3"
+        assert watching.sent == [b"c"]
+
+
+async def test_the_same_marker_on_aio() -> None:
+    """Streams from iterators and by ``write`` end with it (DESIGN §4)."""
+    kinds = Kinds()
+    with serving("aio", kinds) as service:
+        async with rifl.aio.connect(service.address) as channel:
+            call = channel.stream_unary(COLLECT)(timeout=10)
+            await call.write(b"a")
+            await call.done_writing()
+            assert await call == b"1"
+
+            async def messages() -> Any:
+                yield b"b"
+                yield b"c"
+
+            assert await channel.stream_unary(COLLECT)(messages(), timeout=10) == b"2"
+    assert kinds.effects == [b"a", b"b|c"]

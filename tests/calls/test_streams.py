@@ -12,7 +12,7 @@ import pytest
 from lease_server.status import read_error_info
 from rifl import MethodPolicy, PolicyError
 from rifl.v1 import rifl_pb2
-from tests.calls.services import Kinds, serving, trailers
+from tests.calls.services import Kinds, serving, trailers, whole
 from tests.helpers.waiting import until
 
 KINDS = ("sync", "aio")
@@ -37,10 +37,11 @@ class Caller:
         )
         return (("rifl-bin", header.SerializeToString()),)
 
-    def send(self, method: str, messages: Any, seq: int, attempt: int = 1) -> Any:
-        call = self.channel.stream_unary(method).future(
-            iter(messages), 10, self.metadata(seq, attempt)
-        )
+    def send(
+        self, method: str, messages: Any, seq: int, attempt: int = 1, *, marked: bool = True
+    ) -> Any:
+        stream = whole(messages) if marked else iter(messages)
+        call = self.channel.stream_unary(method).future(stream, 10, self.metadata(seq, attempt))
         call.exception()
         return call
 
@@ -107,6 +108,57 @@ def test_a_stream_that_breaks_off_before_its_handler_leaves_no_trace(kind: str) 
             hold.set()
         assert caller.send(COLLECT, [b"a", b"b"], 1, attempt=2).result() == b"1"
     assert kinds.effects == [b"a|b"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("methods", [{}, TINY], ids=["buffered", "as it arrives"])
+def test_a_stream_without_its_end_marker_is_not_whole(kind: str, methods: Any) -> None:
+    """gRPC tells the end of half a stream as that of a whole one: nothing is recorded (§4)."""
+    kinds = Kinds()
+    with serving(kind, kinds, methods=methods) as service:
+        caller = Caller(service)
+        refused = caller.send(COLLECT, [b"a", b"b"], 1, marked=False)
+        if methods:
+            # Its handler has begun: what reads on is told that the stream broke off.
+            assert reason(refused) == "OUTCOME_UNKNOWN"
+        else:
+            assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert reason(refused) == "BAD_HEADER"
+            assert trailers(refused)["rifl-outcome"] == "not-executed"
+            assert "end marker" in refused.details()
+        assert kinds.effects == []
+        assert caller.send(COLLECT, [b"a", b"b", b"c"], 2).result() == b"1"
+        # Nor is the payload of a retry known by half of it.
+        half = caller.send(COLLECT, [b"a", b"b"], 2, attempt=2, marked=False)
+        assert reason(half) == "BAD_HEADER"
+        assert caller.send(COLLECT, [b"a", b"b", b"c"], 2, attempt=3).result() == b"1"
+    assert kinds.effects == [b"a|b|c"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_that_looks_like_a_marker_is_a_message(kind: str) -> None:
+    """The count tells the marker from an application's own bytes (DESIGN §4)."""
+    kinds = Kinds()
+    looks = b"\0rifl-end" + (7).to_bytes(8, "big")
+    with serving(kind, kinds) as service:
+        caller = Caller(service)
+        assert caller.send(COLLECT, [b"\0", looks], 1).result() == b"1"
+        assert caller.send(COLLECT, [], 2).result() == b"2"
+    assert kinds.effects == [b"\0|" + looks, b""]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_key_without_the_marker_is_refused_for_a_request_stream(kind: str) -> None:
+    """Clients without the SDK have to send the marker, too (DESIGN §4)."""
+    kinds = Kinds()
+    with serving(kind, kinds, keys_from="anyone") as service:
+        stub = Caller(service).channel.stream_unary(COLLECT)
+        entries = (("idempotency-key", "k"),)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub(iter([b"a"]), 10, entries)
+        assert reason(caught.value) == "BAD_HEADER"
+        assert stub(whole([b"a"]), 10, entries) == b"1"
+    assert kinds.effects == [b"a"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -376,12 +376,11 @@ def _broken_stream_repeated() -> AbstractContextManager[Any]:
 
 
 def _half_a_stream_believed() -> AbstractContextManager[Any]:
-    def settled(self: RequestStream, *, gone: bool) -> bool:
-        # As if an end needed neither time nor a payload.
+    def exhausted(self: RequestStream) -> None:
+        # As if an end needed neither a marker nor a payload.
         self.ended = True
-        return True
 
-    return unittest.mock.patch.object(RequestStream, "settled", settled)
+    return unittest.mock.patch.object(RequestStream, "exhausted", exhausted)
 
 
 def _rest_from_the_wrong_place() -> AbstractContextManager[Any]:

@@ -12,6 +12,7 @@ from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, HandlerResult, refusal_record
 from rifl.core.stream_attempts import Incomplete, KeptRequests
+from rifl.core.stream_end import end_marker
 from rifl.core.streams import RequestStream, ResponseStream
 
 _messages = st.lists(st.binary(max_size=4), max_size=6)
@@ -23,7 +24,7 @@ def fingerprint(messages: list[bytes], method: str = "/s/M", buffer_bytes: int =
     for message in messages:
         stream.take(message)
     assert call.fingerprint is None
-    stream.end()
+    assert not stream.take(end_marker(len(messages)))
     return call.fingerprint
 
 
@@ -75,20 +76,23 @@ def test_a_caller_is_told_the_status_of_the_messages_it_has() -> None:
         ended(None, received=3)
 
 
-def test_an_end_is_believed_where_nothing_followed() -> None:
+def test_an_end_is_believed_where_its_marker_came() -> None:
     """A stream that broke off has no fingerprint, and its handler's error says so (§4)."""
     call = Call(1, b"", 1, method="/s/M")
     stream = RequestStream(call, 0)
     stream.take(b"a")
-    assert not stream.settled(gone=True)
+    with pytest.raises(BadHeader):
+        stream.exhausted()
+    assert (stream.ended, stream.broken) == (False, True)
     assert call.fingerprint is None
     raised = HandlerResult(CompletionRecord(2), raised=True)
     assert stream.result(raised).broken
     assert not stream.result(raised._replace(raised=False)).broken
     whole = RequestStream(call, 0)
     whole.take(b"a")
-    assert whole.settled(gone=False)
-    assert call.fingerprint == fingerprint([b"a"])
+    assert whole.take(end_marker(0))
+    assert not whole.take(end_marker(2))
+    assert call.fingerprint == fingerprint([b"a", end_marker(0)])
     assert not whole.result(raised).broken
 
 

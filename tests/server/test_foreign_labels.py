@@ -16,6 +16,7 @@ from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord
 from rifl.envelope import MARK, encode_batch, parse_reply
 from rifl.wire import record_from_bytes, record_to_bytes
+from tests.calls.services import whole
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, serve
 from tests.helpers.waiting import DEADLINE_S
@@ -119,7 +120,7 @@ class _Forwarding:
         metadata = (("rifl-bin", client.header(seq, attempt=attempt)),)
         if form == "Collect":
             stub = client.channel.stream_unary(path)
-            return read(stub.future(iter([b"a"]), DEADLINE_S, metadata))
+            return read(stub.future(whole([b"a"]), DEADLINE_S, metadata))
         if form == "Tell":
             call = client.channel.unary_stream(path)(b"a", DEADLINE_S, metadata)
             with contextlib.suppress(grpc.RpcError):
