@@ -74,16 +74,20 @@ demo-curp: $(INSTALLED)
 bench-curp: $(INSTALLED)
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)
 
-# The one thing that pip has no good package of: tests of the PostgreSQL store.
+# What pip has no good package of: tests of the PostgreSQL store, and of a pooler before it.
 postgresql:
-	@if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \
-	  if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	    echo "Installing Debian's postgresql ..."; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql >/dev/null; \
-	  else \
-	    echo "The tests need a PostgreSQL server; on Debian and Ubuntu: apt-get install postgresql" >&2; \
-	    exit 1; \
-	  fi; \
+	@missing=; \
+	if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then \
+	  missing="postgresql"; \
+	fi; \
+	if ! command -v pgbouncer >/dev/null && ! [ -x /usr/sbin/pgbouncer ]; then missing="$$missing pgbouncer"; fi; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing Debian's" $$missing "..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	else \
+	  echo "The tests need a PostgreSQL server and PgBouncer; on Debian and Ubuntu: apt-get install" $$missing >&2; \
+	  exit 1; \
 	fi
 
 # The model's checker, and the C compiler that it and wrong wall clocks need.

@@ -17,7 +17,7 @@ import psycopg
 
 from chaos.ports import free_port
 
-__all__ = ["PostgresServer", "postgres_executables"]
+__all__ = ["PostgresServer", "as_user", "postgres_executables", "postgres_user"]
 
 _START_S = 60.0
 
@@ -36,15 +36,16 @@ def postgres_executables() -> Path:
     )
 
 
-def _as_user() -> list[str]:
+def as_user() -> list[str]:
     """Return what to begin a command with: PostgreSQL does not run as root."""
     if os.geteuid() != 0:
         return []
-    user = _user()
+    user = postgres_user()
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
 
 
-def _user() -> pwd.struct_passwd:
+def postgres_user() -> pwd.struct_passwd:
+    """Return who runs PostgreSQL where root starts it."""
     for name in ("postgres", "nobody"):
         try:
             return pwd.getpwnam(name)
@@ -61,7 +62,7 @@ class PostgresServer:
         # Not below the caller's directory, into which only its own user may look.
         self.directory = Path(tempfile.mkdtemp(prefix="rifl-postgres-"))
         if os.geteuid() == 0:
-            os.chown(self.directory, _user().pw_uid, _user().pw_gid)
+            os.chown(self.directory, postgres_user().pw_uid, postgres_user().pw_gid)
         self._make(self.directory / "data")
         self.port = free_port()
         self.settings = {
@@ -85,7 +86,7 @@ class PostgresServer:
             arguments += ["-c", f"{name}={value}"]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [*_as_user(), *arguments], stdout=log, stderr=log, cwd="/"
+                [*as_user(), *arguments], stdout=log, stderr=log, cwd="/"
             )
         end, pause = time.monotonic() + _START_S, threading.Event()
         while not self._answers(self._process):
@@ -128,7 +129,7 @@ class PostgresServer:
         return True
 
     def _run(self, name: str, *arguments: Any) -> None:
-        command = [*_as_user(), str(self.binaries / name), *map(str, arguments)]
+        command = [*as_user(), str(self.binaries / name), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, cwd="/", check=False)  # noqa: S603 - our own
         if done.returncode:
             raise RuntimeError(f"{name} failed: {done.stderr.decode()[-2000:]}")

@@ -13,7 +13,7 @@ from psycopg import conninfo
 
 from rifl.stores.errors import UnsupportedStore
 
-__all__ = ["Durability", "PostgresAddress"]
+__all__ = ["Durability", "Pooler", "PostgresAddress"]
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
@@ -23,6 +23,13 @@ class Durability(enum.Enum):
 
     REQUIRE = "require"
     WARN = "warn"
+
+
+class Pooler(enum.Enum):
+    """What may stand between us and the server."""
+
+    NONE = "none"
+    SESSION = "session"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,10 +43,12 @@ class PostgresAddress:
     Options of ours; all others are libpq's (``sslmode``, ``target_session_attrs``, ...):
     ``schema``: the schema that holds our tables, ``rifl`` by default, made by us.
     ``durability``: ``require`` (default) refuses a server that may lose what it
-    committed, ``warn`` says what that costs. ``max_connections``: of each pool (one for
-    threads, one an event loop), 16 by default; a call waits for one to be free, and one
-    more listens. ``timeout_s``: for connecting, a statement, and a free connection, 5
-    by default. ``beat_s``, ``dead_after_s``: see ``SharedStore``.
+    committed, ``warn`` says what that costs. ``pooler``: ``none`` (default) refuses a
+    pooler such as PgBouncer, ``session`` says that one is there, in session mode.
+    ``max_connections``: of each pool (one for threads, one an event loop), 16 by default;
+    a call waits for one to be free, and one more listens. ``timeout_s``: for connecting, a
+    statement, and a free connection, 5 by default. ``beat_s``, ``dead_after_s``: see
+    ``SharedStore``.
 
     Statements that nobody answers are given up after ``timeout_s``. ``str()`` shows no
     credentials.
@@ -49,6 +58,7 @@ class PostgresAddress:
     place: str
     schema: str = "rifl"
     durability: Durability = Durability.REQUIRE
+    pooler: Pooler = Pooler.NONE
     max_connections: int = 16
     timeout_s: float = 5.0
     beat_s: float = 0.5
@@ -93,6 +103,7 @@ class PostgresAddress:
 _OPTIONS: dict[str, Any] = {
     "schema": str,
     "durability": Durability,
+    "pooler": Pooler,
     "max_connections": int,
     "timeout_s": float,
     "beat_s": float,

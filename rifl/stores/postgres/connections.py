@@ -225,4 +225,7 @@ def _settings_of(address: PostgresAddress) -> str:
             "SELECT set_config('synchronous_commit', 'on', false) "
             "WHERE current_setting('synchronous_commit') = 'off'"
         )
+    else:
+        # What our functions would see to (``durable_1``).
+        parts.append("SET rifl.durability = 'warn'")
     return "; ".join(parts)

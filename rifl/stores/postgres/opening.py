@@ -8,6 +8,7 @@ from rifl.stores.errors import StoreUnreachable
 from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.backend import PostgresBackend, failed
 from rifl.stores.postgres.connections import Pools
+from rifl.stores.postgres.poolers import check_pooler
 from rifl.stores.postgres.schema import prepare, read_store_id
 from rifl.stores.postgres.settings import check_settings
 
@@ -19,6 +20,7 @@ def open_backend(address: PostgresAddress) -> PostgresBackend:
     pools = Pools(address)
     try:
         with pools.listener() as connection:
+            check_pooler(connection, pools.listener, address)
             check_settings(connection, address)
             store_id = prepare(connection, address)
         pools.blocking.open()

@@ -23,7 +23,7 @@ __all__ = ["FUNCTIONS", "LAYOUT", "functions", "prepare", "read_meta", "read_sto
 LAYOUT = 1
 # Counts corrections of those functions, which keep names, arguments and results: the
 # first replica that knows more of them than the store has makes them, for all.
-FUNCTIONS = 10
+FUNCTIONS = 11
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl.stores.postgres") / "sql"
 _NOTE = """

@@ -5,6 +5,17 @@ BEGIN
     RETURN EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store);
 END $$;
 
+-- Have this transaction's commit wait for the disk, whatever the session has set: one that
+-- a pooler lends may be anybody's. Ours say so where they were opened with durability=warn.
+CREATE OR REPLACE FUNCTION @schema@.durable_1() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off'
+       AND current_setting('rifl.durability', true) IS DISTINCT FROM 'warn' THEN
+        RETURN set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -113,6 +124,8 @@ BEGIN
         -- another's is a run whose record can no longer be written: that of an atomic call
         -- is in a transaction which comes after this one, and an idempotent one runs again.
         ignored := set_config('synchronous_commit', 'off', true);
+    ELSE
+        ignored := @schema@.durable_1();
     END IF;
     <<usual>>
     BEGIN

@@ -37,6 +37,7 @@ DECLARE
     ignored text;
 BEGIN
     IF p_what = 'finish' THEN
+        ignored := @schema@.durable_1();
         UPDATE @schema@.calls
         SET record = p_record, recorded_at = clock_timestamp(),
             expires_at = clock_timestamp() + retention,
@@ -174,6 +175,7 @@ BEGIN
         DELETE FROM @schema@.replicas AS replicas WHERE replicas.owner = p_owner;
         RETURN;
     END IF;
+    PERFORM @schema@.durable_1();
     INSERT INTO @schema@.replicas AS replicas (owner, beats) VALUES (p_owner, p_known + 1)
     ON CONFLICT (owner) DO UPDATE SET beats = replicas.beats + 1, beaten_at = clock_timestamp()
     RETURNING beats INTO mine;

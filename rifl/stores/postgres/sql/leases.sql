@@ -237,6 +237,7 @@ DECLARE
     expired bigint := 0;
 BEGIN
     IF NOT @schema@.same_store_1(p_store) THEN RETURN -1; END IF;
+    PERFORM @schema@.durable_1();
     -- One replica at a time: they would only wait for each other.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('@schema@ expire', 0)) THEN
         RETURN 0;
