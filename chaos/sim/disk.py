@@ -17,6 +17,7 @@ from typing import Any
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
+from rifl.stores.sqlite.guard import Guard
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.medium import Medium, Owned
 
@@ -133,6 +134,10 @@ class SimulatedMedium(Medium):
         """Nobody else is there: a dead process holds nothing."""
         return _Held()
 
+    def guard(self, path: Path) -> Guard:
+        """Number the commits: nobody else does anything to the file."""
+        return Guard()
+
     def connect(self, path: Path) -> sqlite3.Connection:
         """Return a connection to the disk."""
         return self._disk.connect()
@@ -142,12 +147,12 @@ class SimulatedMedium(Medium):
         connection: sqlite3.Connection,
         on_health: Callable[[Exception | None], None],
         name: str,
-        incarnation: int,
+        guard: Guard,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> Journal:
         """Return a journal without a thread."""
         journal = SimulatedJournal(
-            self._process, self._disk, connection, on_health, name, incarnation, on_commit
+            self._process, self._disk, connection, on_health, name, guard, on_commit
         )
         self.journals.append(journal)
         return journal

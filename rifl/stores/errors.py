@@ -7,6 +7,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
+    "StoreLost",
     "StoreNotDurable",
     "StoreSchemaTooNew",
     "StoreUnreachable",
@@ -33,6 +34,14 @@ class StoreCorrupt(StoreError):
 
 class StoreLocked(StoreError):
     """Another process, named in the message, owns the store."""
+
+
+class StoreLost(StoreError):
+    """The store lacks what it acknowledged: an older copy of it, or a part.
+
+    Calls that were answered would run again. The message says what is missing, and how an
+    operator goes on.
+    """
 
 
 class StoreSchemaTooNew(StoreError):

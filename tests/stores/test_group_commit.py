@@ -14,6 +14,7 @@ import pytest
 
 from rifl.stores.sqlite import journal
 from rifl.stores.sqlite.gathering import Gathering
+from rifl.stores.sqlite.guard import Guard
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.schema import open_database
 from rifl.stores.sqlite.statements import MOST_AT_ONCE
@@ -39,7 +40,8 @@ class _Bench:
     """A journal over a file, and what it was told."""
 
     def __init__(self, folder: Path) -> None:
-        connection, _, incarnation = open_database(folder / "s.db", None)
+        guard = Guard()
+        connection, _, _ = open_database(folder / "s.db", None, guard=guard)
         connection.close()
         self.connection: _Steps = sqlite3.connect(
             folder / "s.db", isolation_level=None, check_same_thread=False, factory=_Steps
@@ -51,7 +53,7 @@ class _Bench:
             self.connection,
             self.errors.append,
             "test",
-            incarnation,
+            guard,
             lambda entries, seconds, error: self.commits.append(entries),
         )
         self.reader = sqlite3.connect(folder / "s.db")
@@ -121,7 +123,7 @@ def test_another_owner_of_the_file_ends_a_step_too(bench: _Bench) -> None:
     """One step writes nothing into a file that has a new owner, and says so (§4, §6)."""
     bench.journal.submit(bench.record(1)).wait()
     with bench.reader:
-        bench.reader.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+        bench.reader.execute("UPDATE rifl_meta SET value=value+1 WHERE name='opening'")
     with pytest.raises(RuntimeError, match="another incarnation"):
         bench.journal.submit(bench.record(2)).wait()
     with pytest.raises(RuntimeError, match="another incarnation"):

@@ -396,7 +396,7 @@ def test_an_owner_of_yesterday_leaves_nothing(calls: Calls, place: Place) -> Non
     """The record is conditional on the incarnation, as everywhere (§6)."""
     attempt = calls.begin()
     with contextlib.closing(sqlite3.connect(place.path)) as other, other:
-        other.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+        other.execute("UPDATE rifl_meta SET value=value+1 WHERE name='opening'")
     with pytest.raises(StaleRpc):
         calls.act(attempt)
     assert place.effects() == []

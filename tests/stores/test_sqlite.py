@@ -214,7 +214,7 @@ def test_an_owner_of_yesterday_cannot_commit(files):
     """A transaction of an earlier incarnation is refused by the row itself (§6)."""
     attempt = files.begin(call(files.client(), 1), ATOMIC)
     with sqlite3.connect(files.main) as connection:
-        connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+        connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='opening'")
     connection = files.connect(files.main)
     with pytest.raises(StaleRpc):
         files.store.record_in(attempt, FIRST, connection)
@@ -434,7 +434,7 @@ def test_a_journal_whose_file_has_a_new_owner_writes_nothing(files):
     late, other = (files.begin(call(client, seq), PLAIN) for seq in (1, 2))
     with sqlite3.connect(files.main) as connection:
         # What the next owner does at its start.
-        connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='incarnation'")
+        connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='opening'")
         connection.execute("UPDATE rifl_call SET record=x'00'")
     for attempt in (late, other):
         with pytest.raises(RecordPending):

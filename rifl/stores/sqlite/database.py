@@ -13,15 +13,19 @@ from rifl.core.errors import RecordPending
 from rifl.core.invariant import InvariantViolated
 from rifl.core.record import CompletionRecord
 from rifl.stores.codec import DATE_BYTES, RecordCodec
+from rifl.stores.sqlite.guard import Replaced
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.medium import FILES, Medium
 from rifl.stores.sqlite.named import note_named
-from rifl.stores.sqlite.schema import open_database
+from rifl.stores.sqlite.schema import close_database, open_database
 from rifl.stores.sqlite.sharing import SharedTransactions
 
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
 
-_GET = "SELECT record FROM rifl_call WHERE client_id=? AND identity=? AND record IS NOT NULL"
+_GET = (
+    "SELECT record, commit_number FROM rifl_call "
+    "WHERE client_id=? AND identity=? AND record IS NOT NULL"
+)
 _CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
 _INTENTS = "SELECT client_id, identity, method FROM rifl_call WHERE record IS NULL LIMIT ?"
 # Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
@@ -67,8 +71,9 @@ class Database:
         self.name = str(self.path)
         self._ownership = medium.own(self.path, lock_timeout_s)
         try:
+            self.guard = medium.guard(self.path)
             self._writer, self.store_id, self.incarnation = open_database(
-                self.path, store_id, medium.connect
+                self.path, store_id, medium.connect, self.guard
             )
         except BaseException:
             self._ownership.release()
@@ -88,7 +93,7 @@ class Database:
         """Start the journal: rows are written by it alone from now on."""
         self._on_commit = on_commit
         self._journal = self._medium.journal(
-            self._writer, on_health, self.path.name, self.incarnation, on_commit
+            self._writer, on_health, self.path.name, self.guard, on_commit
         )
 
     @property
@@ -110,6 +115,7 @@ class Database:
                         stopped=lambda: journal.stopped,
                         stop=journal.stop_for,
                         read=self.read,
+                        guard=self.guard,
                         on_commit=self._on_commit,
                     )
         return self._shared
@@ -161,15 +167,43 @@ class Database:
 
         Raises ``RecordPending`` when it cannot be read: it may be there.
         """
+        return self._read(call)[0]
+
+    def read_committed(self, call: Call) -> CompletionRecord | None:
+        """Return what a transaction of the handler's left in the store's file, and note that.
+
+        Raises ``RecordPending`` when it cannot be read, or is in a file that is not the
+        store's any more.
+        """
+        record, number = self._read(call)
+        try:
+            if record is not None:
+                self.guard.committed(number)
+        except Replaced as error:
+            self.journal.stop_for(error)
+            raise RecordPending(
+                f"the record of {call.rpc_id} is not in the store: {error}"
+            ) from error
+        return record
+
+    def look(self) -> None:
+        """Stop for good if the files are not the store's any more: nobody else may notice."""
+        try:
+            self.guard.check()
+        except Replaced as error:
+            if self.journal.stopped is None:
+                self.journal.stop_for(error)
+
+    def _read(self, call: Call) -> tuple[CompletionRecord | None, int]:
         try:
             with self._reader_lock:
                 row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
-            return None if row is None else self._codec.from_bytes(row[0])
+            return (None, 0) if row is None else (self._codec.from_bytes(row[0]), row[1] or 0)
         except (sqlite3.Error, ValueError) as error:
             raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
 
     def close(self) -> None:
-        """Make durable what is queued and let the file go."""
+        """Make durable what is queued and let the connections go; ``leave`` follows."""
         if self._journal is None:
             self._writer.close()
         else:
@@ -178,4 +212,11 @@ class Database:
             self._shared.close()
         with self._reader_lock:
             self._reader.close()
+
+    def leave(self) -> None:
+        """Let the file go, once nothing of this process writes to it."""
+        if self._journal is None or self._journal.ended:
+            close_database(self.path, self.guard, self._medium.connect)
+        else:
+            self.guard.closed(None)
         self._ownership.release()

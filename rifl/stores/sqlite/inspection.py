@@ -21,6 +21,7 @@ from rifl.stores.errors import (
 )
 from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
 from rifl.stores.sqlite.database import unpack_ranges
+from rifl.stores.sqlite.guard import COMMITS, RAISE_COMMITS
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.ownership import Ownership, owner_of
 from rifl.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
@@ -30,6 +31,8 @@ __all__ = ["SqliteInspection"]
 
 _PAGE = 1000
 _BUSY_TIMEOUT_S = 5.0
+# Rows of this schema, and before it, have no commit number.
+_UNNUMBERED = 2
 _CLIENTS = """
 SELECT client.client_id, first_incomplete, completed,
     count(call.client_id) - count(call.record), count(call.record),
@@ -157,9 +160,14 @@ class SqliteInspection:
         ownership = Ownership(self._path, 0.0)
         try:
             with self._reading(), closing(connect(self._path)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                if self._version > _UNNUMBERED:
+                    # The row may be the one that tells how much was committed.
+                    connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
                 deleted = connection.execute(
                     "DELETE FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
                 )
+                connection.execute("COMMIT")
                 return deleted.rowcount > 0
         finally:
             ownership.release()

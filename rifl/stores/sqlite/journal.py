@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lease_server.log import get_logger
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.gathering import LONGEST_S, QUIET_S, Gathering
+from rifl.stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
 from rifl.stores.sqlite.statements import MOST_AT_ONCE, Statement
 from rifl.stores.sqlite.turns import LONGEST_WAIT_S
 
@@ -29,18 +30,19 @@ _RIDING_ACKNOWLEDGEMENTS = 64
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
 _HELD = "a handler has kept its turn in the shared transaction for too long"
-_OWNER = "SELECT value FROM rifl_meta WHERE name='incarnation'"
+_OWNER = "SELECT value FROM rifl_meta WHERE name='opening'"
 _INSERT, _INSERT_ALONE = (
     "INSERT INTO rifl_call VALUES",
     "INSERT INTO rifl_call SELECT * FROM (VALUES",
 )
-# The last parameter of these two, and of a client's, is the time of the commit.
-_INTENT_ROW, _RECORD_ROW = "(?, ?, ?, ?, NULL, ?)", "(?, ?, ?, ?, ?, ?)"
+# The last parameters of these two are the time and the number of the commit; of a client's
+# row, the time.
+_INTENT_ROW, _RECORD_ROW = "(?, ?, ?, ?, NULL, ?, ?)", "(?, ?, ?, ?, ?, ?, ?)"
 _UNLESS_RECORDED = (
     "ON CONFLICT DO UPDATE SET "
     # A request stream's intent came before its fingerprint.
     "record=excluded.record, fingerprint=excluded.fingerprint, "
-    "changed_at_unix_s=excluded.changed_at_unix_s "
+    "changed_at_unix_s=excluded.changed_at_unix_s, commit_number=excluded.commit_number "
     # What stands stays.
     "WHERE rifl_call.record IS NULL"
 )
@@ -175,11 +177,11 @@ class Journal:
         connection: sqlite3.Connection,
         on_health: Callable[[Exception | None], None],
         name: str,
-        incarnation: int,
+        guard: Guard,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         self._connection = connection
-        self._incarnation = incarnation
+        self._guard = guard
         self._on_health = on_health
         self._on_commit = on_commit
         self._queue: list[Entry] = []
@@ -284,6 +286,11 @@ class Journal:
     def stopped(self) -> Exception | None:
         """Why nothing is written to the file any more, None if it is."""
         return self._stopped
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is closed, and has written all it was given."""
+        return self._closing and not (self._failing or self._stopped or self._thread.is_alive())
 
     def stop_for(self, error: Exception) -> bool:
         """Stop for good if a commit of another connection's failed so; whether it did.
@@ -441,7 +448,8 @@ class Journal:
             return self._stopped
         connection = self._connection
         rows: dict[Statement, list[tuple[Any, ...]]] = {}
-        now = (int(time.time()),)
+        number = self._guard.number()
+        now = (int(time.time()), number)
         for entry in batch:
             dated = entry.rows
             if entry.statement is not _DELETE:
@@ -450,9 +458,12 @@ class Journal:
         try:
             if not noted and not probe and _is_alone(batch):
                 ((statement, some),) = rows.items()
-                if _ALONE[statement].write_once(connection, some, self._incarnation) < len(some):
+                if _ALONE[statement].write_once(connection, some, self._guard.opening) < len(some):
                     # Some records stood already, or nothing was written at all.
                     self._check_owner()
+                    self._guard.check()
+                else:
+                    self._guard.committed(number)
                 return None
             connection.execute("BEGIN IMMEDIATE")
             self._check_owner()
@@ -463,7 +474,9 @@ class Journal:
                 self._write_acknowledged(noted)
             if probe or _OVERWRITE in rows:
                 connection.execute(_PROBE)
+            connection.execute(RAISE_COMMITS, (number,))
             connection.execute("COMMIT")
+            self._guard.committed(number)
         except sqlite3.Error as error:
             if _is_fatal(error):
                 self._stop(error)
@@ -485,7 +498,7 @@ class Journal:
             entry.pending.fail(entry.failure(error))
 
     def _check_owner(self) -> None:
-        if self._connection.execute(_OWNER).fetchone() != (self._incarnation,):
+        if self._connection.execute(_OWNER).fetchone() != (self._guard.opening,):
             raise _Superseded("another incarnation of the server owns the store")
 
     def _write_acknowledged(self, noted: _Acknowledged) -> None:
@@ -515,7 +528,7 @@ def _is_alone(batch: list[Entry]) -> bool:
 
 def _is_fatal(error: sqlite3.Error) -> bool:
     """Whether nobody can know what is on the disk now, or it is another's."""
-    if isinstance(error, _Superseded):
+    if isinstance(error, (_Superseded, Replaced)):
         return True
     name = getattr(error, "sqlite_errorname", "") or ""
     return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "FSYNC" in name

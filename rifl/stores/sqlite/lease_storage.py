@@ -15,6 +15,7 @@ from lease_server.sessions import SessionRow, SessionState
 from lease_server.storage import short_store_id
 from lease_server.tokens import Secret
 from rifl.stores.errors import StoreCorrupt
+from rifl.stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
 from rifl.stores.sqlite.schema import connect, get_meta, set_meta
 
 __all__ = ["SqliteLeaseStorage"]
@@ -31,8 +32,14 @@ class SqliteLeaseStorage:
     grant writes nothing, a block of ids one row.
     """
 
-    def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection] = connect) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connect: Callable[[Path], sqlite3.Connection] = connect,
+        guard: Guard | None = None,
+    ) -> None:
         self._connection = connect(path)
+        self._guard = guard
         self._lock = threading.Lock()
         self._stopped: sqlite3.Error | None = None
         refuse_in_children(self, leases_forked)
@@ -130,19 +137,30 @@ class SqliteLeaseStorage:
                 raise StorageUnavailable(f"the store has stopped: {self._stopped}")
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
+                before = self._connection.total_changes
                 try:
                     yield self._connection
-                    self._connection.execute("COMMIT")
+                    self._commit(written=self._connection.total_changes > before)
                 finally:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
             except sqlite3.Error as error:
-                if "FSYNC" in (getattr(error, "sqlite_errorname", "") or ""):
+                fsync = "FSYNC" in (getattr(error, "sqlite_errorname", "") or "")
+                if fsync or isinstance(error, Replaced):
                     # Never retried: nobody can know what is on the disk (DESIGN §6).
                     self._stopped = error
                 raise StorageUnavailable(f"the store cannot be written: {error}") from error
             except (ValueError, TypeError) as error:
                 raise StoreCorrupt(f"the store is damaged: {error}") from error
+
+    def _commit(self, *, written: bool) -> None:
+        guard = self._guard if written else None
+        number = 0 if guard is None else guard.number()
+        if guard is not None:
+            self._connection.execute(RAISE_COMMITS, (number,))
+        self._connection.execute("COMMIT")
+        if guard is not None:
+            guard.committed(number)
 
 
 def _add_secret(connection: sqlite3.Connection, key_id: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from rifl.stores.sqlite.guard import FileGuard, Guard
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.ownership import Ownership
 from rifl.stores.sqlite.schema import connect
@@ -31,6 +32,10 @@ class Medium:
         """Take the file for this process; raises ``StoreLocked``."""
         return Ownership(path, lock_timeout_s)
 
+    def guard(self, path: Path) -> Guard:
+        """Return what sees to it that the file is and stays the store's; it is the process's."""
+        return FileGuard(path)
+
     def connect(self, path: Path) -> sqlite3.Connection:
         """Return a connection to the file; see ``schema.connect``."""
         return connect(path)
@@ -40,11 +45,11 @@ class Medium:
         connection: sqlite3.Connection,
         on_health: Callable[[Exception | None], None],
         name: str,
-        incarnation: int,
+        guard: Guard,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> Journal:
         """Start a journal, which alone writes to the connection from now on."""
-        return Journal(connection, on_health, name, incarnation, on_commit)
+        return Journal(connection, on_health, name, guard, on_commit)
 
 
 FILES = Medium()

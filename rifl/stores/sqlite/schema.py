@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+from lease_server.log import get_logger
 from rifl.stores.errors import (
     StoreCorrupt,
     StoreError,
@@ -14,10 +16,23 @@ from rifl.stores.errors import (
     StoreUnreachable,
     WrongDatabase,
 )
+from rifl.stores.sqlite.guard import COMMITS, Guard, Held
+from rifl.stores.sqlite.note import remove_note
 
-__all__ = ["SCHEMA_VERSION", "connect", "get_meta", "open_database", "opening_error", "set_meta"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "accept_copy",
+    "close_database",
+    "connect",
+    "get_meta",
+    "open_database",
+    "opening_error",
+    "set_meta",
+]
 
-SCHEMA_VERSION = 2
+_log = get_logger("rifl.store")
+
+SCHEMA_VERSION = 3
 _BUSY_TIMEOUT_S = 30.0
 _SMALLEST_PAGE = 512
 
@@ -41,7 +56,8 @@ CREATE TABLE rifl_client (
 );
 -- identity is the seq (an integer) or the key (a blob). record is NULL while
 -- the call is an intent: begun, and not known to have ended. The time is that of
--- the intent, then of the record, and NULL in rows that schema 1 wrote.
+-- the intent, then of the record, and NULL in rows that schema 1 wrote. The commit
+-- number is that of the commit which wrote the row last, NULL before schema 3.
 CREATE TABLE rifl_call (
     client_id INTEGER NOT NULL,
     identity NOT NULL,
@@ -49,6 +65,7 @@ CREATE TABLE rifl_call (
     method TEXT NOT NULL,
     record BLOB,
     changed_at_unix_s INTEGER,
+    commit_number INTEGER,
     PRIMARY KEY (client_id, identity)
 ) WITHOUT ROWID;
 """
@@ -61,7 +78,7 @@ _IDS = (
     "(SELECT client_id, first_incomplete, completed, registered_at_unix_s FROM rifl_client)",
     "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
     "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
-    "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s "
+    "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s, commit_number "
     "FROM rifl_call)",
     "SELECT min(client_id), max(client_id) FROM "
     "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s FROM rifl_session)",
@@ -73,6 +90,10 @@ _MIGRATIONS = {
     1: (
         "ALTER TABLE rifl_call ADD COLUMN changed_at_unix_s INTEGER",
         "ALTER TABLE rifl_client ADD COLUMN registered_at_unix_s INTEGER",
+    ),
+    2: (
+        "ALTER TABLE rifl_call ADD COLUMN commit_number INTEGER",
+        "INSERT INTO rifl_meta VALUES ('opening', 0), ('commits', 0), ('closed', 1)",
     ),
 }
 
@@ -109,17 +130,24 @@ def set_meta(connection: sqlite3.Connection, name: str, value: int | str) -> Non
 
 
 def open_database(
-    path: Path, store_id: str | None, connect: Callable[[Path], sqlite3.Connection] = connect
+    path: Path,
+    store_id: str | None,
+    connect: Callable[[Path], sqlite3.Connection] = connect,
+    guard: Guard | None = None,
 ) -> tuple[sqlite3.Connection, str, int]:
     """Open a database, with tables of ours made or checked, for a new incarnation.
 
-    Returns the connection, the store's id and the incarnation's number, which
-    fences every writer of an earlier one. ``store_id`` None takes or makes the
-    database's own; else the database must belong to that store. Raises
-    ``StoreCorrupt``, ``StoreSchemaTooNew``, ``WrongDatabase``, ``StoreUnreachable``.
+    Returns the connection, the store's id and the incarnation's number. ``store_id`` None
+    takes or makes the database's own; else the database must belong to that store.
+    ``guard`` admits what the file holds, and its mark fences every writer of an earlier
+    opening. Raises ``StoreCorrupt``, ``StoreLost``, ``StoreSchemaTooNew``,
+    ``WrongDatabase``, ``StoreUnreachable``.
     """
+    guard = guard or Guard()
     connection = None
     try:
+        if not path.exists() or not path.stat().st_size:
+            guard.admit(None)
         connection = connect(path)
         if path.exists() and 0 < path.stat().st_size < _SMALLEST_PAGE:
             # SQLite would take it for a new one.
@@ -129,15 +157,16 @@ def open_database(
         if problem != "ok":
             raise StoreCorrupt(f"{path} is damaged: {problem}")
         connection.execute("BEGIN IMMEDIATE")
-        store_id, incarnation = _prepare(connection, path, store_id)
+        held, incarnation = _prepare(connection, path, store_id, guard)
         connection.execute("COMMIT")
+        guard.opened(connection, incarnation, held)
     except (sqlite3.DatabaseError, ValueError, TypeError) as error:
         _close(connection)
         raise opening_error(path, error) from error
     except BaseException:
         _close(connection)
         raise
-    return connection, store_id, incarnation
+    return connection, held.store_id, incarnation
 
 
 def opening_error(path: Path, error: Exception) -> StoreError:
@@ -150,9 +179,46 @@ def opening_error(path: Path, error: Exception) -> StoreError:
     return StoreCorrupt(f"{path} is damaged, or no database: {error}")
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -> tuple[str, int]:
+def close_database(
+    path: Path, guard: Guard, connect: Callable[[Path], sqlite3.Connection] = connect
+) -> None:
+    """Say in the file, and in its guard's note, that it was closed well."""
+    commits = None
+    try:
+        guard.check_main()
+        with closing(connect(path)) as connection:
+            number = guard.number()
+            owned = connection.execute(
+                "UPDATE rifl_meta SET value=CASE name WHEN 'closed' THEN 1 ELSE ? END "
+                "WHERE name IN ('closed', 'commits') "
+                "AND (SELECT value FROM rifl_meta WHERE name='opening')=?",
+                (number, guard.opening),
+            ).rowcount
+            if owned:
+                commits = number
+    except sqlite3.Error as error:
+        # It is then opened as after a crash.
+        _log.warning("store_not_closed", file=str(path), error=str(error))
+    finally:
+        guard.closed(commits)
+
+
+def accept_copy(path: Path, connection: sqlite3.Connection) -> None:
+    """Take the file for the store, whatever it lacks, on an operator's word.
+
+    ``connection`` is to that file, which the caller owns. What was answered since the copy
+    was made is not known any more: whoever calls this ends the clients of that time.
+    """
+    set_meta(connection, "closed", 1)
+    remove_note(path)
+
+
+def _prepare(
+    connection: sqlite3.Connection, path: Path, store_id: str | None, guard: Guard
+) -> tuple[Held, int]:
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE name='rifl_meta'").fetchone()
     if not known:
+        guard.admit(None)
         for statement in _TABLES.split(";"):
             connection.execute(statement)
         set_meta(connection, "schema_version", SCHEMA_VERSION)
@@ -160,6 +226,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -
         set_meta(connection, "incarnation", 0)
         set_meta(connection, "next_client_id", 1)
         set_meta(connection, "probes", 0)
+        set_meta(connection, "opening", 0)
+        set_meta(connection, "commits", 0)
+        set_meta(connection, "closed", 1)
     version = _number(connection, "schema_version")
     if version > SCHEMA_VERSION:
         raise StoreSchemaTooNew(
@@ -183,9 +252,18 @@ def _prepare(connection: sqlite3.Connection, path: Path, store_id: str | None) -
         # An id granted twice would answer one client with another's records.
         if not 0 < first <= last < _number(connection, "next_client_id"):
             raise StoreCorrupt(f"{path} is damaged: it has clients it never granted")
+    (commits,) = connection.execute(COMMITS).fetchone()
+    if not isinstance(commits, int):
+        raise ValueError(f"its commits are {commits!r}")
+    held = Held(owner, commits, bool(_number(connection, "closed")))
+    if known:
+        guard.admit(held)
     incarnation = _number(connection, "incarnation") + 1
     set_meta(connection, "incarnation", incarnation)
-    return owner, incarnation
+    set_meta(connection, "opening", guard.opening)
+    set_meta(connection, "commits", commits + 1)
+    set_meta(connection, "closed", 0)
+    return held._replace(commits=commits + 1, closed=False), incarnation
 
 
 def _number(connection: sqlite3.Connection, name: str) -> int:

@@ -23,6 +23,7 @@ from rifl.core.later import Later
 from rifl.core.record import CompletionRecord
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.gathering import QUIET_S
+from rifl.stores.sqlite.guard import RAISE_COMMITS, Guard
 from rifl.stores.sqlite.lent import LentConnection, guard
 from rifl.stores.sqlite.turns import LONGEST_WAIT_S, Group, Next, Turns
 
@@ -37,8 +38,9 @@ class SharedTransactions:
     """The transactions of one file, one after the other; see the module.
 
     ``stopped`` tells why nothing may be written any more, ``stop`` hears of a failed
-    commit and tells whether that is for good, ``read`` reads a record, ``on_commit``
-    hears the number of handlers of each commit, its seconds and its error. Thread-safe.
+    commit and tells whether that is for good, ``read`` reads a record, ``guard`` is the
+    file's, ``on_commit`` hears the number of handlers of each commit, its seconds and its
+    error. Thread-safe.
 
     A crash leaves of one transaction all calls' effects and records, or none.
     """
@@ -50,6 +52,7 @@ class SharedTransactions:
         stopped: Callable[[], Exception | None],
         stop: Callable[[Exception], bool],
         read: Callable[[Call], CompletionRecord | None],
+        guard: Guard,
         on_commit: Callable[[int, float, Exception | None], None] | None = None,
     ) -> None:
         self._connect = connect
@@ -57,6 +60,7 @@ class SharedTransactions:
         self._stopped = stopped
         self._stop = stop
         self._read = read
+        self._guard = guard
         self._lock = threading.Lock()
         # Held while a call's block is begun: one at a time.
         self.blocks = threading.Lock()
@@ -260,7 +264,11 @@ class SharedTransactions:
             if group.error is None and not connection.in_transaction:
                 group.error = sqlite3.OperationalError("the transaction was rolled back")
             if group.error is None:
+                number = self._guard.number()
+                # Not the records': a handler may have undone its own in a savepoint.
+                connection.execute(RAISE_COMMITS, (number,))
                 connection.commit()
+                self._guard.committed(number)
         except sqlite3.Error as error:
             _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
             # Unless nobody can know, it is certain that it is undone: see below.

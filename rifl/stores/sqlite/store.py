@@ -32,6 +32,7 @@ from rifl.stores.errors import UnsupportedStore, WrongDatabase
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl.stores.sqlite.groups import GroupCommits, is_stale, not_started, record_pending
+from rifl.stores.sqlite.guard import Replaced
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.lent import LentConnection, lent_by
@@ -102,7 +103,7 @@ class SqliteStore(GroupCommits):
         self._any_idempotent = False
         # Clients that are forgotten, and whose rows the file may have yet.
         self._removing: set[int] = set()
-        self.leases = SqliteLeaseStorage(self._main.path, medium.connect)
+        self.leases = SqliteLeaseStorage(self._main.path, medium.connect, self._main.guard)
         self._named: dict[str | None, Database] = {None: self._main}
 
     def bind(
@@ -198,8 +199,8 @@ class SqliteStore(GroupCommits):
         if attempt.recorded is None:
             return None
         database = self._database(attempt)
-        standing = database.read(attempt.call)
-        if standing is not None and not attempt.unsynced:
+        standing = None if attempt.unsynced else database.read_committed(attempt.call)
+        if standing is not None:
             return standing
         # To be on the disk before the answer leaves: a commit of ours waits for what came
         # before it. Or it was rolled back; or its fsync failed, and then it is in the file's
@@ -347,10 +348,14 @@ class SqliteStore(GroupCommits):
         for database in self._databases.values():
             database.close()
         self.leases.close()
+        for database in self._databases.values():
+            database.leave()
 
     def expire_keys(self) -> None:
         """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
         self._rest()
+        for database in self._databases.values():
+            database.look()
         with self._lock:
             due = self._table.due_keys(self._clock(), _KEYS_PER_SWEEP)
         databases = list(self._databases.values())
@@ -520,9 +525,15 @@ class SqliteStore(GroupCommits):
             client = None if database.name in entry.registered else self._client_row(entry)
         if not current:
             raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
+        try:
+            database.guard.check()
+        except Replaced as error:
+            database.journal.stop_for(error)
+            raise WrongDatabase(str(error)) from error
         return Row(
             database.path,
-            database.incarnation,
+            database.guard.opening,
+            database.guard.number(),
             client,
             (
                 call.client_id,

@@ -15,11 +15,11 @@ from rifl.stores.errors import WrongDatabase
 
 __all__ = ["Row", "write_record", "write_record_async", "write_row"]
 
-# Written only if the incarnation that runs the handler still owns the store: a
-# process that lost it cannot commit.
+# Written only where the opening that runs the handler has its mark: a process that lost
+# the store cannot commit, nor can one whose connection is to another file of this name.
 _RECORD = (
-    "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ?, ? WHERE "
-    "(SELECT value FROM rifl_meta WHERE name='incarnation')=?"
+    "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ?, ?, ? WHERE "
+    "(SELECT value FROM rifl_meta WHERE name='opening')=?"
 )
 _CLIENT = "INSERT INTO rifl_client VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _FILE = (
@@ -32,14 +32,16 @@ _Statements = Generator[tuple[str, tuple[Any, ...]], Any, bool]
 
 
 class Row(NamedTuple):
-    """What is written, and the file and incarnation it may be written to.
+    """What is written, and the file and the opening of it that it may be written to.
 
-    ``client`` is the client's row, None if it is durable already; ``call`` holds
-    client id, seq or key, fingerprint, method and the serialised record.
+    ``number`` is the commit's. ``client`` is the client's row, None if it is durable
+    already; ``call`` holds client id, seq or key, fingerprint, method and the serialised
+    record.
     """
 
     path: Path
-    incarnation: int
+    opening: int
+    number: int
     client: tuple[int, int, bytes] | None
     call: tuple[int, int | bytes, bytes | None, str, bytes]
 
@@ -76,7 +78,7 @@ def write_row(connection: sqlite3.Connection, row: Row) -> None:
     """Write the row on a connection of ours to the file; raises ``StaleRpc``."""
     now = int(time.time())
     try:
-        if not connection.execute(_RECORD, (*row.call, now, row.incarnation)).rowcount:
+        if not connection.execute(_RECORD, (*row.call, now, row.number, row.opening)).rowcount:
             raise _other_owner()
         if row.client is not None:
             connection.execute(_CLIENT, (*row.client, now))
@@ -123,7 +125,7 @@ def _statements(row: Row) -> _Statements:
             f"{file or 'memory'}: recovery could not find this one"
         )
     now = int(time.time())
-    written = yield _RECORD, (*row.call, now, row.incarnation)
+    written = yield _RECORD, (*row.call, now, row.number, row.opening)
     if not written:
         raise _other_owner()
     if row.client is not None:
@@ -132,7 +134,10 @@ def _statements(row: Row) -> _Statements:
 
 
 def _other_owner() -> StaleRpc:
-    return StaleRpc("another incarnation of the server owns the store")
+    return StaleRpc(
+        "another incarnation of the server owns the store, or the connection is to another file "
+        "that has, or had, its name"
+    )
 
 
 def _standing(row: Row) -> StaleRpc:
