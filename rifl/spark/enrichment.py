@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from rifl.spark.deadletters import without_ours
 from rifl.spark.delivery import Delivered
-from rifl.spark.errors import IdentityError, PlanError, RowError
-from rifl.spark.naming import MicroBatch, call_session
+from rifl.spark.errors import PlanError, RowError
+from rifl.spark.naming import call_session
 from rifl.spark.options import WriteOptions
 from rifl.spark.planning import Driver
 from rifl.spark.plans import WritePlan
 from rifl.spark.replies import ReplyPlan
 from rifl.spark.rows import arrow_schema
+from rifl.spark.tasks import named_micro_batch
 
 __all__ = ["call"]
 
@@ -45,7 +45,9 @@ def call(
     key columns without a field). Each key is called once, and every evaluation of the
     plan, task retries and speculation included, gets the first answer: for a
     batch frame within one session, fresh for each use of ``call`` unless
-    ``session`` names one; on a streaming frame within the query and micro-batch.
+    ``session`` names one; in a stream within the query and micro-batch, under the
+    ``name`` that tells it from the query's other calls and writes. In a stream one of
+    the two is required: two calls of one method must not be taken for one.
     Sessions stay open until their retention is over or ``rifl.spark.session`` closes
     them, since Spark may evaluate the frame again at any time.
 
@@ -70,6 +72,11 @@ def call(
         raise PlanError(f"{unknown[0]!r} is not a column; there are: {', '.join(whole.names)}")
     sent = pyarrow.schema([whole.field(name) for name in names])
     stream = df.isStreaming
+    if stream and wanted.name is None and wanted.session is None:
+        raise PlanError(
+            'a call in a stream has a name, such as name="risk": by it, the query and the '
+            "micro-batch its keys are told from those of the query's other calls"
+        )
     name = None if stream else wanted.session or call_session()
     with Driver(wanted.connection, wanted.timeout_s) as driver:
         plan = WritePlan.make(wanted, sent, stream=stream, session=name, driver=driver)
@@ -79,7 +86,7 @@ def call(
         [*df.schema.fields]
         + [StructField(name, from_arrow_type(kind), True) for name, kind in added]
     )
-    task = _Task(plan, names, added, series=f"spark/call{method}", stream=stream)
+    task = _Task(plan, names, added)
     return df.mapInArrow(task, schema)
 
 
@@ -91,20 +98,15 @@ class _Task:
         plan: WritePlan,
         names: Sequence[str],
         added: Sequence[tuple[str, Any]],
-        *,
-        series: str,
-        stream: bool,
     ) -> None:
         self._plan = plan
         self._names = list(names)
         self._added = list(added)
-        self._series = series
-        self._stream = stream
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Call for each row, and give the rows back in order."""
         plan = self._plan
-        worker, client_id = plan.open_worker(self._micro_batch())
+        worker, client_id = plan.open_worker(named_micro_batch("call", plan.options))
         read = ReplyPlan(plan.shape.response_class())
         delivery = plan.delivery(worker, client_id)
         kept: list[Any] = []
@@ -116,18 +118,6 @@ class _Task:
         )
         for rows, ends in delivery.run(columns):
             yield self._answered(_taken(kept, rows.num_rows), ends, read)
-
-    def _micro_batch(self) -> MicroBatch | None:
-        if not self._stream:
-            return None
-        context = TaskContext.get()
-        if context is None:
-            raise IdentityError("this is not a task of Spark's")
-        return MicroBatch.of(
-            context.getLocalProperty("sql.streaming.queryId"),
-            context.getLocalProperty("streaming.sql.batchId"),
-            series=self._series,
-        )
 
     def _answered(self, rows: Any, ends: Sequence[Delivered], read: ReplyPlan) -> Any:
         if len(self._added) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from rifl.spark.planning import Driver
 from rifl.spark.plans import WritePlan
 from rifl.spark.reporting import report, tell_aborted
 from rifl.spark.rows import arrow_schema
+from rifl.spark.tasks import named_micro_batch
 from rifl.spark.writing import raise_unless_rows
 
 __all__ = ["dead_letters", "write"]
@@ -35,8 +37,8 @@ def write(
 
     The frame that is returned has the rows' columns and those of dead letters
     (``rifl_session``, ``rifl_key``, ``rifl_code``, ``rifl_reason``, ``rifl_details``,
-    ``rifl_outcome``, ``rifl_run``, ``rifl_at``); it is cached, since it is small, and Spark
-    may write it wherever it can. Where no row failed it is empty. Rows become requests,
+    ``rifl_outcome``, ``rifl_run``, ``rifl_at``); it is cached (``unpersist`` lets it go), and
+    Spark may write it wherever it can. Where no row failed it is empty. Rows become requests,
     and keys name them, as in the sinks; ``options`` are theirs, with underscores or in
     their own spelling.
 
@@ -65,27 +67,34 @@ def write(
         sent = df.mapInArrow(_Task(plan), counted).persist(StorageLevel.MEMORY_AND_DISK)
         session = plan.session or ""
         try:
-            told = sent.where(sql.col(_COUNTS).isNotNull()).select(_COUNTS).collect()
+            told = [
+                json.loads(row[0])
+                for row in sent.where(sql.col(_COUNTS).isNotNull()).select(_COUNTS).collect()
+            ]
         except BaseException:
             sent.unpersist()
             tell_aborted(method, session)
             raise
-        counts = Counts.total(Counts.from_json(row[0]) for row in told)
-        if not counts.dead_lettered:
-            sent.unpersist()
-            if wanted.session is None:
-                driver.close_session(session)
+        counts = Counts.total(Counts.from_json(text) for *_, text in told)
+        used, batch = (told[0][0], told[0][1]) if told else (session, None)
+        if used != session or (wanted.session is None and not counts.dead_lettered):
+            driver.close_session(session)
     report(
         counts,
         method=method,
-        session=session,
-        batch=None,
+        session=used,
+        batch=batch,
         lines=wanted.report,
         metrics=wanted.metrics,
     )
-    if not counts.dead_lettered:
-        return df.sparkSession.createDataFrame([], schema)
-    return sent.where(sql.col(_COUNTS).isNull()).drop(_COUNTS)
+    if counts.dead_lettered:
+        dead = sent.where(sql.col(_COUNTS).isNull()).drop(_COUNTS)
+        # Cached by itself, so that the caller can let it go.
+        dead.persist(StorageLevel.MEMORY_AND_DISK).count()
+    else:
+        dead = df.sparkSession.createDataFrame([], schema)
+    sent.unpersist()
+    return dead
 
 
 def dead_letters(
@@ -134,8 +143,9 @@ class _Task:
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Send the rows, and give those back that failed, and what was counted."""
         plan = self._plan
-        worker, client_id = plan.open_worker(None)
-        session = plan.session or ""
+        batch = named_micro_batch("each", plan.options)
+        worker, client_id = plan.open_worker(batch)
+        session = plan.session_of(batch)
         delivery = plan.delivery(worker, client_id)
         counts = delivery.counts
         schema = dead_letter_schema(plan.schema).append(pyarrow.field(_COUNTS, pyarrow.string()))
@@ -145,7 +155,8 @@ class _Task:
             if dead is not None:
                 counts.dead_lettered += dead.num_rows
                 yield _of_schema(schema, dead.columns, dead.num_rows)
-        last = pyarrow.array([counts.to_json()])
+        told = [session, None if batch is None else batch.batch, counts.to_json()]
+        last = pyarrow.array([json.dumps(told)])
         yield _of_schema(schema, [*([None] * (len(schema) - 1)), last], 1)
 
 

@@ -15,10 +15,18 @@ Rules:
    not its own: Spark may run batch ``b`` again after a crash between the sink's
    commit and its own.
 3. Abort closes nothing: what was executed stays executed, and known.
+
+Calls in a stream, and writes within ``foreachBatch``, have a name, and series of their
+own. Spark runs none of their tasks for a micro-batch in which they have no rows, so
+theirs have gaps: a session that is not known was never opened.
+
+4. Before batch ``b > 0`` of such a series sends anything, session ``b - 1`` is closed,
+   with all before it, and opened first if it never was. There is no commit to do more.
 """
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import NamedTuple
 
@@ -29,20 +37,34 @@ __all__ = [
     "batch_session",
     "call_session",
     "lost_memory",
+    "named_series",
     "run_session",
 ]
 
 _MEMORY_ID_BITS = 32
+# The names of sessions have 256 characters at most; a query's id and a number follow.
+_SERIES_CHARS = 180
 
 
 class MicroBatch(NamedTuple):
-    """One micro-batch of one query, stable across restarts from its checkpoint."""
+    """One micro-batch of one query, stable across restarts from its checkpoint.
+
+    ``gaps``: its series may lack micro-batches (rule 4).
+    """
 
     series: str
     batch: int
+    gaps: bool = False
 
     @classmethod
-    def of(cls, query_id: str | None, batch_id: str | None, series: str = "spark") -> MicroBatch:
+    def of(
+        cls,
+        query_id: str | None,
+        batch_id: str | None,
+        series: str = "spark",
+        *,
+        gaps: bool = False,
+    ) -> MicroBatch:
         """Read what the task's local properties say; raises ``IdentityError``."""
         if not query_id or not batch_id or not batch_id.isdecimal():
             raise IdentityError(
@@ -51,7 +73,7 @@ class MicroBatch(NamedTuple):
                 "different micro-batches could not be told apart. Continuous mode and other "
                 "execution modes are not supported; nothing was sent."
             )
-        return cls(f"{series}/{query_id}", int(batch_id))
+        return cls(f"{series}/{query_id}", int(batch_id), gaps)
 
     @property
     def session(self) -> str:
@@ -61,11 +83,11 @@ class MicroBatch(NamedTuple):
     @property
     def root(self) -> str | None:
         """The query's own session, which batch 0 opens first."""
-        return f"{self.series}#0" if self.batch == 0 else None
+        return f"{self.series}#0" if self.batch == 0 and not self.gaps else None
 
     @property
-    def must_be_known(self) -> str | None:
-        """The session that the server must remember before this batch sends."""
+    def closed_before(self) -> str | None:
+        """The session that is closed before this batch sends (rules 1 and 4)."""
         return f"{self.series}#{self.batch - 1}" if self.batch > 0 else None
 
     @property
@@ -82,6 +104,14 @@ def run_session() -> str:
 def call_session() -> str:
     """Return a fresh name for an enrichment whose user gave none."""
     return f"spark/call/{uuid.uuid4()}"
+
+
+def named_series(kind: str, method: str, name: str) -> str:
+    """Return the series of something named within a query, before the query's id."""
+    series = f"spark/{kind}{method}/{name}"
+    if len(series) <= _SERIES_CHARS:
+        return series
+    return f"spark/{kind}/{hashlib.sha256(series.encode()).hexdigest()}"
 
 
 def batch_session(name: str) -> str:

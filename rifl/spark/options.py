@@ -23,7 +23,7 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _SPARKS = {"checkpointlocation", "queryname"}
 _PREFIXES = ("metadataenv.", "metadatafile.")
 _NAMES = (
-    *("target", "method", "key", "session", "retention", "closeSession", "adopt"),
+    *("target", "method", "key", "session", "name", "retention", "closeSession", "adopt"),
     *("descriptorFile", "module", "ignoreColumns", "batchRows", "batchBytes", "inFlight"),
     *("timeout", "deadLetter", "report", "metrics"),
     *("tls", "tlsRootsFile", "tlsCertFile", "tlsKeyFile", "tlsTargetName"),
@@ -60,6 +60,7 @@ class WriteOptions:
     method: str
     key: tuple[str, ...]
     session: str | None = None
+    name: str | None = None
     retention_s: float | None = None
     close_session: bool = False
     adopt: bool = False
@@ -87,6 +88,11 @@ class WriteOptions:
                 batch_session(self.session)
             except ValueError as error:
                 raise PlanError(str(error)) from error
+        if self.name is not None:
+            if len(self.name) > 64 or "#" in self.name:
+                raise PlanError(f"the name {self.name!r} has more than 64 characters, or '#'")
+            if self.session is not None:
+                raise PlanError("name and session: one of them says what the keys belong to")
         if self.close_session and self.session is None:
             raise PlanError("closeSession goes with a session of your own name")
 
@@ -121,6 +127,7 @@ class WriteOptions:
             method=method,
             key=_names("key", options),
             session=options.get("session") or None,
+            name=options.get("name") or None,
             retention_s=_seconds("retention", options),
             close_session=_flag("closesession", options),
             adopt=_flag("adopt", options),

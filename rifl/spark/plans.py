@@ -30,11 +30,11 @@ __all__ = ["WritePlan"]
 class WritePlan:
     """All that tasks need, decided on the driver. Picklable; holds no secret.
 
-    ``session`` is a batch write's, whose client id is ``client_id``; None for a
-    stream, where that id only tells the server's incarnation. ``schema`` is of the
-    columns that are read: those that dead letters add are left out, so that a dead row
-    can be sent again as it is. ``run`` is this plan's own name; ``dead_token`` that of
-    the dead letters' directory.
+    ``session`` is a batch write's or the user's own, whose client id is ``client_id``;
+    None for a stream without one, where that id only tells the server's incarnation.
+    ``schema`` is of the columns that are read: those that dead letters add are left out,
+    so that a dead row can be sent again as it is. ``run`` is this plan's own name;
+    ``dead_token`` that of the dead letters' directory.
     """
 
     options: WriteOptions
@@ -63,12 +63,12 @@ class WritePlan:
         KeyPlan(options.key, schema)
         check_metrics(options.metrics)
         token = None if options.dead_letter is None else prepare_directory(options.dead_letter)
-        if stream and (options.session is not None or options.close_session):
-            raise PlanError("a stream's sessions are named by its query and micro-batch")
+        if stream and options.close_session:
+            raise PlanError("a stream does not know when it is over: close its session by name")
         driver = driver or process_driver(options.connection, options.timeout_s)
         shape = driver.shape(options)
         _messages(options, schema, shape)
-        name = None if stream else session or options.session or run_session()
+        name = options.session or (None if stream else session or run_session())
         try:
             if name is None:
                 client_id = driver.planned_id(options.method)
@@ -101,15 +101,22 @@ class WritePlan:
         messages = _messages(self.options, self.schema, self.shape)
         return Delivery(worker, self.options, keys, messages, client_id)
 
+    def session_of(self, batch: MicroBatch | None) -> str:
+        """Return the session that a task's rows belong to."""
+        if self.options.session is not None:
+            return self.options.session
+        name = self.session if batch is None else batch.session
+        if name is None:
+            raise IdentityError("a batch write has a session")
+        return name
+
     def open_worker(self, batch: MicroBatch | None) -> tuple[WorkerChannel, int]:
         """Join the session from a task; returns the channel and the session's id.
 
         Raises ``IdentityError`` if the server does not remember what came before.
         """
         options = self.options
-        name = self.session if batch is None else batch.session
-        if name is None:
-            raise IdentityError("a batch write has a session")
+        name = self.session_of(batch)
         try:
             if batch is not None:
                 self._require_known(batch)
@@ -118,7 +125,7 @@ class WritePlan:
                     options.connection, name, options.retention_s, options.timeout_s
                 )
                 client_id = worker.channel.session.open(options.timeout_s)
-                same = client_id == self.client_id if batch is None else True
+                same = client_id == self.client_id if name == self.session else True
                 if same and not lost_memory(self.client_id, client_id):
                     return worker, client_id
                 # What this process knows may be from before the server's restart.
@@ -137,14 +144,21 @@ class WritePlan:
         """Have the server confirm that it remembers this query (naming, rule 1)."""
         options = self.options
         confirmed = (os.getpid(), options.connection, batch)
-        if options.adopt or confirmed in _confirmed:
+        if confirmed in _confirmed or (options.adopt and not batch.gaps):
             return
         driver = process_driver(options.connection, options.timeout_s)
+        before = batch.closed_before
         if batch.root is not None:
             # Gone if this batch was committed before; its own session is not.
             with contextlib.suppress(SessionGone):
                 driver.open_session(batch.root, options.retention_s, options.method)
-        elif not driver.close_session(batch.must_be_known or ""):
+        elif before is None or driver.close_session(before):
+            pass
+        elif batch.gaps:
+            with contextlib.suppress(SessionGone):
+                driver.open_session(before, options.retention_s, options.method)
+                driver.close_session(before)
+        else:
             raise IdentityError(
                 f"the server does not remember the micro-batches before {batch.batch} of "
                 f"{batch.series}: the checkpoint is older than the retention of its "
@@ -152,6 +166,9 @@ class WritePlan:
                 "repeat what was sent; nothing was sent. If nothing was sent there "
                 'before, option("adopt", "true") begins here.'
             )
+        if options.session is not None:
+            # Without rows of its own it still says that the server remembers this query.
+            driver.open_session(batch.session, options.retention_s, options.method)
         _confirmed.clear()
         _confirmed.add(confirmed)
 

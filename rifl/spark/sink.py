@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow
-from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rifl.spark.errors import IdentityError, PlanError
-from rifl.spark.naming import MicroBatch
 from rifl.spark.options import WriteOptions
 from rifl.spark.plans import WritePlan
 from rifl.spark.rows import arrow_schema, record_batches
+from rifl.spark.tasks import named_micro_batch, this_attempt, this_micro_batch
 from rifl.spark.writing import (
     TaskResult,
     check_messages,
@@ -26,22 +25,11 @@ from rifl.spark.writing import (
     write_task,
 )
 
-__all__ = ["RiflDataSource", "this_micro_batch"]
+__all__ = ["RiflDataSource"]
 
 # From PySpark 4.1 on; before, rows come one by one.
 _STREAM_ARROW: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
 _STREAM_WRITER: Any = _STREAM_ARROW or datasource.DataSourceStreamWriter
-
-
-def this_micro_batch() -> MicroBatch:
-    """Return which micro-batch this task belongs to; raises ``IdentityError``."""
-    context = TaskContext.get()
-    if context is None:
-        raise IdentityError("this is not a task of Spark's")
-    return MicroBatch.of(
-        context.getLocalProperty("sql.streaming.queryId"),
-        context.getLocalProperty("streaming.sql.batchId"),
-    )
 
 
 @dataclass(slots=True)
@@ -77,6 +65,8 @@ class RiflDataSource(DataSource):
                 "complete mode would send every row again with each micro-batch: use append"
             )
         options = WriteOptions.read(dict(self.options))
+        if options.name is not None:
+            raise PlanError("a query has one sink of its own, which needs no name")
         # Where Spark commits it has this object from elsewhere, and asks for a
         # writer only to call commit: no need to plan again.
         plan = (
@@ -95,8 +85,9 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Message:
-        """Send a task's rows."""
-        return Message(write_task(self._plan, iterator, None, _attempt()))
+        """Send a task's rows; within ``foreachBatch`` in the session of its micro-batch."""
+        batch = named_micro_batch("each", self._plan.options)
+        return Message(write_task(self._plan, iterator, batch, this_attempt()))
 
     def commit(self, messages: Any) -> None:
         """Every task has sent its rows."""
@@ -130,7 +121,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
         rows = iterator
         if not _STREAM_ARROW:
             rows = record_batches(iterator, arrow_schema(self._schema))
-        return Message(write_task(plan, rows, batch, _attempt()))
+        return Message(write_task(plan, rows, batch, this_attempt()))
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Every task has sent its rows; Spark has not noted it yet."""
@@ -139,10 +130,3 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
     def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing is undone: what was sent stays sent, and known."""
         discard(self._options, messages)
-
-
-def _attempt() -> str:
-    context = TaskContext.get()
-    if context is None:
-        raise IdentityError("this is not a task of Spark's")
-    return f"{context.partitionId()}-{context.taskAttemptId()}"

@@ -50,7 +50,7 @@ def write_task(
     stays sent, and is replayed when Spark runs the task again.
     """
     options = plan.options
-    name = (plan.session if batch is None else batch.session) or ""
+    name = plan.session_of(batch)
     dead = None
     if options.dead_letter is not None:
         dead = DeadLetters(
@@ -111,7 +111,12 @@ def commit_batch(plan: WritePlan, results: Sequence[TaskResult]) -> None:
     _publish(options, results)
     if options.session is None or options.close_session:
         process_driver(options.connection, options.timeout_s).close_session(name)
-    _tell(options, name, None, results)
+    batch = results[0].batch if results else None
+    if batch is None:
+        _tell(options, name, None, results)
+    else:
+        # Within foreachBatch: its session is open until later micro-batches close it.
+        _tell(options, results[0].session, batch.batch, results)
 
 
 def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id: int) -> None:
@@ -124,7 +129,7 @@ def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id
     _publish(options, results)
     driver = process_driver(options.connection, options.timeout_s)
     driver.close_session(batch.closed_by_commit)
-    _tell(options, batch.session, batch_id, results)
+    _tell(options, results[0].session, batch_id, results)
 
 
 def discard(options: WriteOptions, messages: Sequence[Any], session: str | None = None) -> None:

@@ -7,7 +7,13 @@ import itertools
 import pytest
 
 from rifl.spark.errors import IdentityError
-from rifl.spark.naming import MicroBatch, batch_session, lost_memory, run_session
+from rifl.spark.naming import (
+    MicroBatch,
+    batch_session,
+    lost_memory,
+    named_series,
+    run_session,
+)
 
 
 def test_a_micro_batch_has_one_session_for_ever() -> None:
@@ -32,10 +38,22 @@ def test_what_must_be_known_was_closed_by_the_commit_before() -> None:
     """Asking about it changes nothing in a series that is known (DESIGN §8)."""
     batches = [MicroBatch.of("q", str(number)) for number in range(5)]
     for before, batch in itertools.pairwise(batches):
-        assert batch.must_be_known == before.closed_by_commit
-    assert batches[0].must_be_known is None
-    assert batches[0].root == batches[1].must_be_known
+        assert batch.closed_before == before.closed_by_commit
+    assert batches[0].closed_before is None
+    assert batches[0].root == batches[1].closed_before
     assert batches[1].root is None
+
+
+def test_what_is_named_in_a_query_has_a_series_of_its_own() -> None:
+    """Calls and writes of one method are told apart by their names (DESIGN §8)."""
+    told = {
+        MicroBatch.of("q", "7", series=named_series(kind, method, name), gaps=True).session
+        for kind in ("call", "each")
+        for method in ("/bank.v1.Bank/Deposit", f"/{'long' * 60}/Method")
+        for name in ("first", "second")
+    }
+    assert len(told) == 8
+    assert max(map(len, told)) <= 200
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ def test_options_are_read_in_any_case() -> None:
         ({"timeout": "soon"}, "not a time"),
         ({"session": "daily#5"}, "numbered"),
         ({"closeSession": "true"}, "your own name"),
+        ({"name": "a", "session": "b"}, "one of them"),
+        ({"name": "a#b"}, "64 characters"),
         ({"adopt": "yes"}, "true or false"),
         ({"key": "[1]"}, "no list of names"),
         ({"descriptorFile": "/a", "module": "b"}, "one of them"),

@@ -196,6 +196,41 @@ def test_micro_batches_close_late() -> None:
         assert set(bank.effects.values()) == {3}
 
 
+def test_a_series_with_gaps_begins_when_it_first_has_rows() -> None:
+    """What was never opened is not forgotten; a leftover of an earlier micro-batch is
+    refused all the same (DESIGN §8)."""
+    rows = _rows(range(3))
+    with _bank() as (bank, target):
+        plan = _planned(_options(target, name="risk"), rows)
+        batches = [MicroBatch("spark/call/q", number, gaps=True) for number in (3, 4, 9)]
+        for times, batch in enumerate(batches, 1):
+            assert _send(plan, rows, batch).counts.executed == 3
+            assert _send(plan, rows, batch).counts.replayed == 3
+            assert bank.effects["r1"] == times
+        with pytest.raises(IdentityError, match="leftover"):
+            _send(plan, rows, batches[0])
+        assert set(bank.effects.values()) == {3}
+
+
+def test_a_streams_session_of_the_users_keeps_keys_across_micro_batches() -> None:
+    """A key that comes again in a later micro-batch is replayed; a server that forgot the
+    query is found all the same (DESIGN §8)."""
+    rows = _rows(range(10))
+    with _bank() as (bank, target):
+        options = _options(target, session="payments")
+        for number in range(4):
+            plan = _planned(options, rows, stream=True)
+            batch = MicroBatch("spark/q", number)
+            result = _send(plan, rows, batch)
+            assert result.session == "payments"
+            commit_stream(options, [result], batch.batch)
+        assert set(bank.effects.values()) == {1}
+        with pytest.raises(IdentityError, match="does not remember"):
+            _send(plan, rows, MicroBatch("spark/other", 7))
+        with pytest.raises(PlanError, match="close its session"):
+            _planned(_options(target, session="payments", closeSession="true"), rows, stream=True)
+
+
 def test_a_commit_without_what_a_task_told_is_refused() -> None:
     """Spark that never called ``write`` commits nothing: no row is lost silently (DESIGN §8)."""
     with pytest.raises(IdentityError, match="missing"):
