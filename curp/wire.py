@@ -250,6 +250,7 @@ def _session_message(entry: SessionPut) -> pb.SessionPut:
         state=_STATES[entry.state],
         retention_s=entry.retention_s,
         ended_at=entry.changed_at_unix_s,
+        secret=entry.secret,
     )
 
 
@@ -264,6 +265,7 @@ def _session(lsn: int, message: pb.SessionPut) -> SessionPut:
         state,
         message.retention_s,
         message.ended_at,
+        message.secret,
     )
 
 

@@ -7,6 +7,7 @@ jobs are. Run it: ``python -m examples.batched_rows``.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -52,9 +53,11 @@ def main() -> None:
         server.start()
         stack.callback(lambda: server.stop(grace=None).wait())
 
+        # Kept where every process of the job reads it, and nobody else.
+        secret = secrets.token_hex(32)
         for run in ("first", "second"):
-            # Whoever opens the name has the same client id, in any process, any time.
-            with rifl.connect(path.target, session="statement-2031-05") as channel:
+            # Whoever opens the name by its secret has the same client id, any time.
+            with rifl.connect(path.target, session="statement-2031-05", secret=secret) as channel:
                 results = channel.batch(DEPOSIT, rows(), timeout=60)
             codes = Counter(result.code.name for result in results)
             expect(f"{run} run, answers", codes, Counter(OK=_ROWS - 1, NOT_FOUND=1))

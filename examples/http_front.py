@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import tempfile
 import threading
 import urllib.error
@@ -74,10 +75,14 @@ def main() -> None:
         server.start()
         stack.callback(lambda: server.stop(grace=None).wait())
 
-        # All replicas of the front open the same session: its keys are theirs together.
+        # All replicas of the front open the same session, by its secret: its keys are theirs
+        # together.
+        secret = secrets.token_hex(32)
         ports = []
         for _ in range(2):
-            channel = stack.enter_context(rifl.connect(path.target, session="web payments"))
+            channel = stack.enter_context(
+                rifl.connect(path.target, session="web payments", secret=secret)
+            )
             ports.append(stack.enter_context(_http(front(channel))))
 
         rent = {"account": "alice", "cents": 500}

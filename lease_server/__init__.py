@@ -22,7 +22,7 @@ from lease_server.errors import (
 from lease_server.peer import peer_of
 from lease_server.service import SERVICE_NAME, add_lease_service
 from lease_server.sessionbook import OpenedSession
-from lease_server.sessions import SessionPolicy, SessionRow, SessionState
+from lease_server.sessions import SessionPolicy, SessionRow, SessionsFrom, SessionState
 from lease_server.shared import (
     Authority,
     SharedAuthority,
@@ -54,6 +54,7 @@ __all__ = [
     "SessionPolicy",
     "SessionRow",
     "SessionState",
+    "SessionsFrom",
     "SharedAuthority",
     "SharedLeaseStorage",
     "Standing",

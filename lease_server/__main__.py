@@ -21,6 +21,7 @@ from lease_server.errors import LeaseError
 from lease_server.log import get_logger
 from lease_server.requests import Terms
 from lease_server.service import add_lease_service
+from lease_server.sessions import SessionsFrom
 from lease_server.shared import SharedAuthority, SharedLeaseStorage
 
 __all__ = ["main"]
@@ -75,6 +76,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="a method the servers behind this one deduplicate: /package.Service/Method, "
         "/package.Service/* or *; may be given again",
     )
+    parser.add_argument(
+        "--sessions-from",
+        choices=[each.value for each in SessionsFrom],
+        default=SessionsFrom.AUTHENTICATED.value,
+        help="who may open named sessions: who shows the session's secret, or anyone",
+    )
     arguments = parser.parse_args(argv)
     try:
         Terms(deduplicated=arguments.deduplicated)
@@ -98,7 +105,12 @@ def _open_storage(url: str) -> SharedLeaseStorage:
 
 async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> None:
     server = grpc.aio.server()
-    add_lease_service(server, authority, deduplicated=arguments.deduplicated)
+    add_lease_service(
+        server,
+        authority,
+        deduplicated=arguments.deduplicated,
+        sessions_from=arguments.sessions_from,
+    )
     host = arguments.listen.rpartition(":")[0]
     port = server.add_insecure_port(arguments.listen)
     stop = asyncio.Event()

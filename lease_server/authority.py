@@ -248,25 +248,38 @@ class LeaseAuthority:
             if self._table.remove(client_id):
                 self._drops.append(client_id)
 
-    def open_session(self, name: str, peer: bytes = b"", retention_s: float = 0.0) -> OpenedSession:
+    def open_session(
+        self,
+        name: str,
+        peer: bytes = b"",
+        retention_s: float = 0.0,
+        secret: bytes = b"",
+        *,
+        adopting: bool = False,
+    ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new.
 
         ``retention_s`` 0 asks for the default; an opener that asks for more than
-        the session has extends it. Raises BadRequest, SessionClosed,
-        TooManySessions, StorageUnavailable.
+        the session has extends it. ``secret`` is the verifier (see ``session_secret``) of
+        what the caller shows, and has to be the session's; ``adopting``: one that has none
+        takes it. Whether a caller may do without is asked before. Raises BadRequest,
+        NotYours, SessionClosed, TooManySessions, StorageUnavailable.
         """
-        row, created = self._book.open(name, peer, retention_s)
+        row, created = self._book.open(name, peer, retention_s, secret, adopting=adopting)
         token = self._signer.token(row.client_id, peer)
         return OpenedSession(row.client_id, token, row.retention_s, created)
 
-    def close_session(self, name: str, peer: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
+    ) -> int:
         """Close for ever, durably; the id, which the next ``expire`` returns.
 
         A numbered session (see ``SessionTable``) closes with all below it. Closing an
-        ended session again returns its id. Raises BadRequest, SessionClosed for a
-        name never opened, StorageUnavailable.
+        ended session again returns its id. ``secret`` and ``adopting`` as in
+        ``open_session``. Raises BadRequest, NotYours, SessionClosed for a name never
+        opened, StorageUnavailable.
         """
-        client_id, ended_now = self._book.close(name, peer)
+        client_id, ended_now = self._book.close(name, peer, secret, adopting=adopting)
         with self._lock:
             self._drops += ended_now
         return client_id

@@ -13,6 +13,8 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from lease_server.errors import BadRequest, LeaseError
+from lease_server.session_secret import check_secret, not_yours, verifier
+from lease_server.sessions import SessionsFrom
 from lease_server.shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 
@@ -56,8 +58,14 @@ class RequestDesk:
     ``renew``, ``keep_alive`` and ``release`` block on the storage only if ``blocks``.
     """
 
-    def __init__(self, authority: Authority, terms: Terms) -> None:
+    def __init__(
+        self,
+        authority: Authority,
+        terms: Terms,
+        sessions_from: SessionsFrom = SessionsFrom.AUTHENTICATED,
+    ) -> None:
         """Answer from ``authority``; grants say ``terms``."""
+        self._anyone = sessions_from is SessionsFrom.ANYONE
         self._authority = authority
         self._terms = terms
         self.blocks = authority.blocks
@@ -112,7 +120,13 @@ class RequestDesk:
     def open_session(self, raw: bytes, peer: bytes) -> bytes:
         """OpenSessionRequest to OpenSessionReply. Blocks on the storage."""
         request = _parse(pb.OpenSessionRequest, raw)
-        opened = self._authority.open_session(request.name, peer, request.retention_ms / 1000)
+        opened = self._authority.open_session(
+            request.name,
+            peer,
+            request.retention_ms / 1000,
+            self._shown(request.secret, request.name, peer),
+            adopting=self._anyone,
+        )
         return pb.OpenSessionReply(
             client_id=opened.client_id,
             token=opened.token,
@@ -130,8 +144,20 @@ class RequestDesk:
     def close_session(self, raw: bytes, peer: bytes) -> bytes:
         """CloseSessionRequest to CloseSessionReply. Blocks on the storage."""
         request = _parse(pb.CloseSessionRequest, raw)
-        self._authority.close_session(request.name, peer)
+        shown = self._shown(request.secret, request.name, peer)
+        self._authority.close_session(request.name, peer, shown, adopting=self._anyone)
         return pb.CloseSessionReply().SerializeToString()
+
+    def _shown(self, secret: bytes, name: str, peer: bytes) -> bytes:
+        """Return what a caller shows for a session: nothing where its channel says who it is."""
+        if peer:
+            return b""
+        if secret:
+            check_secret(secret)
+            return verifier(secret, name)
+        if not self._anyone:
+            raise not_yours()
+        return b""
 
 
 def _parse(kind: type[_M], raw: bytes) -> _M:

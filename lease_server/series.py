@@ -36,14 +36,24 @@ class SeriesBook:
         self._ids: dict[_Key, dict[int, int]] = {}
         self._place: dict[int, tuple[_Key, int]] = {}
         self._closed: dict[_Key, int] = {}
+        self._owner: dict[_Key, bytes] = {}
 
-    def put(self, client_id: int, peer: bytes, name: str) -> None:
-        """Note a row that is held; names without a number are ignored."""
+    def put(self, client_id: int, peer: bytes, name: str, secret: bytes = b"") -> None:
+        """Note a row that is held; names without a number are ignored.
+
+        ``secret`` opens it: closing a number closes others, so a series has one owner.
+        """
         found = numbered(name)
         if found is not None:
             key = (peer, found[0])
             self._ids.setdefault(key, {})[found[1]] = client_id
             self._place[client_id] = (key, found[1])
+            self._owner[key] = secret or self._owner.get(key, b"")
+
+    def owner(self, peer: bytes, name: str) -> bytes | None:
+        """Return the secret of a series of which a row is held, empty if it has none."""
+        found = numbered(name)
+        return None if found is None else self._owner.get((peer, found[0]))
 
     def end(self, client_id: int) -> list[int]:
         """Note that a held session ended; the ids of rows that need not be kept now."""
@@ -69,6 +79,7 @@ class SeriesBook:
         if not held:
             del self._ids[key]
             self._closed.pop(key, None)
+            self._owner.pop(key, None)
 
     def ended(self, client_id: int) -> bool:
         """Tell whether a held session is at or below the end of its series."""

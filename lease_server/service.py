@@ -15,6 +15,7 @@ from lease_server.log import get_logger
 from lease_server.peer import peer_of
 from lease_server.raw import RawAnswer, raw_handler
 from lease_server.requests import RequestDesk, Terms
+from lease_server.sessions import SessionsFrom
 from lease_server.shared import Authority
 from lease_server.status import rich_status
 from lease_server.v1 import lease_server_pb2 as pb
@@ -43,6 +44,7 @@ def add_lease_service(
     max_streams: int = 10_000,
     executor: Executor | None = None,
     path: str = "",
+    sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
 
@@ -57,6 +59,7 @@ def add_lease_service(
     in ``executor`` (None: one of its own with 4 threads).
 
     ``path``: what clients load to send their calls by (see ``GrantReply``).
+    ``sessions_from``: who may open sessions where the channel has no authenticated peer.
 
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.
@@ -65,11 +68,13 @@ def add_lease_service(
         deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window, path=path
     )
     if isinstance(server, grpc.aio.Server):
-        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_STREAM))
+        terms = terms.with_heartbeat(pb.HEARTBEAT_STREAM)
+        desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
         handlers = _AioShell(desk, peer_property, max_streams, pool).handlers()
     elif isinstance(server, grpc.Server):
-        desk = RequestDesk(authority, terms.with_heartbeat(pb.HEARTBEAT_UNARY))
+        terms = terms.with_heartbeat(pb.HEARTBEAT_UNARY)
+        desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
         handlers = _sync_handlers(desk, peer_property)
     else:
         raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")

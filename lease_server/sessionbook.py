@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from lease_server.errors import SessionClosed
 from lease_server.log import get_logger
+from lease_server.session_secret import require_owner
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState, SessionTable
 from lease_server.storage import LeaseStorage
 
@@ -81,24 +82,39 @@ class SessionBook:
         """Restart a session's retention; False if it is not alive."""
         return self._table.renew(client_id, now)
 
-    def open(self, name: str, peer: bytes, retention_s: float) -> tuple[SessionRow, bool]:
+    def open(
+        self, name: str, peer: bytes, retention_s: float, secret: bytes, *, adopting: bool
+    ) -> tuple[SessionRow, bool]:
         """The open session of that name, and whether this call created it."""
         self._table.check_name(name)
         granted_s = self._policy.retention_s(retention_s)
         with self._writing:
             with self._lock:
+                self._table.require_owner(peer, name, secret, adopting=adopting)
                 row = self._table.find(peer, name, self._clock())
                 if row is None:
                     self._table.require_room(peer)
             fresh = row is None
             if row is None:
                 wanted = SessionRow(
-                    self._new_id(), name, peer, SessionState.OPEN, granted_s, self._wall_clock()
+                    self._new_id(),
+                    name,
+                    peer,
+                    SessionState.OPEN,
+                    granted_s,
+                    self._wall_clock(),
+                    secret,
                 )
             else:
-                wanted = replace(row, retention_s=max(granted_s, row.retention_s))
+                wanted = replace(
+                    row,
+                    retention_s=max(granted_s, row.retention_s),
+                    secret=row.secret or secret,
+                )
             if wanted != row:
                 row = self._install(wanted)
+        # Where another server opened the name first, it is that one's.
+        require_owner(row.secret, secret, adopting=adopting)
         if row.state is not SessionState.OPEN:
             raise SessionClosed(f"session {name!r} was closed on another server")
         created = fresh and row.client_id == wanted.client_id
@@ -106,7 +122,9 @@ class SessionBook:
             _log.info("session_opened", client_id=row.client_id, name=name)
         return row, created
 
-    def close(self, name: str, peer: bytes) -> tuple[int, list[int]]:
+    def close(
+        self, name: str, peer: bytes, secret: bytes, *, adopting: bool
+    ) -> tuple[int, list[int]]:
         """Close for ever, a numbered session with all below it; the ids that ended now.
 
         The first is the session's own, or that of the one which ended it before.
@@ -115,6 +133,7 @@ class SessionBook:
         ended: list[int] = []
         with self._writing:
             with self._lock:
+                self._table.require_owner(peer, name, secret, adopting=adopting)
                 row = self._table.get(peer, name)
                 ended_by = self._table.ended_by(peer, name)
                 lower = self._table.open_below(peer, name)

@@ -6,12 +6,20 @@ import enum
 import heapq
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lease_server.errors import BadRequest, SessionClosed, TooManySessions
 from lease_server.series import SUPERSEDED_S, SeriesBook
+from lease_server.session_secret import require_owner
 
-__all__ = ["MAX_NAME_CHARS", "SessionPolicy", "SessionRow", "SessionState", "SessionTable"]
+__all__ = [
+    "MAX_NAME_CHARS",
+    "SessionPolicy",
+    "SessionRow",
+    "SessionState",
+    "SessionTable",
+    "SessionsFrom",
+]
 
 MAX_NAME_CHARS = 256
 _DAY_S = 86_400.0
@@ -26,12 +34,24 @@ class SessionState(enum.Enum):
     EXPIRED = "expired"
 
 
+class SessionsFrom(enum.Enum):
+    """Who may open sessions on a channel that has no authenticated peer.
+
+    AUTHENTICATED: who shows the session's secret. ANYONE: whoever knows the name, too; a
+    session that has no secret yet takes the first one it is opened with.
+    """
+
+    AUTHENTICATED = "authenticated"
+    ANYONE = "anyone"
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRow:
     """One session as the storage keeps it; ``(peer, name)`` is unique.
 
     ``changed_at_unix_s`` is the wall-clock time of the last change of state,
-    seconds since the Unix epoch.
+    seconds since the Unix epoch. ``secret`` is what ``session_secret.verifier`` made of the
+    secret that opens it, empty for one that has none: a peer's, or one opened by its name.
     """
 
     client_id: int
@@ -40,6 +60,7 @@ class SessionRow:
     state: SessionState
     retention_s: float
     changed_at_unix_s: float
+    secret: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +138,27 @@ class SessionTable:
 
     @staticmethod
     def check_name(name: str) -> None:
-        """Raise BadRequest unless the name has 1 to 256 characters."""
-        if not 1 <= len(name) <= MAX_NAME_CHARS:
-            raise BadRequest(f"a session name has 1 to {MAX_NAME_CHARS} characters")
+        """Raise BadRequest unless the name has 1 to 256 characters, none of them NUL."""
+        if not 1 <= len(name) <= MAX_NAME_CHARS or "\0" in name:
+            raise BadRequest(f"a session name has 1 to {MAX_NAME_CHARS} characters, and no NUL")
 
     def load(self, rows: Iterable[SessionRow], now: float, unix_s: float) -> None:
         """Take over what the storage holds, at start; open sessions get full retention."""
         for row in rows:
             gone_s = max(0.0, unix_s - row.changed_at_unix_s)
             self.put(row, now if row.state is SessionState.OPEN else now - gone_s)
+
+    def require_owner(self, peer: bytes, name: str, secret: bytes, *, adopting: bool) -> None:
+        """Raise NotYours unless ``secret`` opens the name, and the series that it is in.
+
+        See ``session_secret.require_owner``. A name that was never seen is anybody's.
+        """
+        row = self.get(peer, name)
+        if row is not None:
+            require_owner(row.secret, secret, adopting=adopting)
+        owner = self._series.owner(peer, name)
+        if owner is not None:
+            require_owner(owner, secret, adopting=adopting)
 
     def find(self, peer: bytes, name: str, now: float) -> SessionRow | None:
         """The open session of that name, its retention renewed; None if never seen.
@@ -176,11 +209,13 @@ class SessionTable:
                 self._forget(self._rows[holder])
             self._ids[(row.peer, row.name)] = row.client_id
             self._names_of[row.peer] += 1
-            self._series.put(row.client_id, row.peer, row.name)
+            self._series.put(row.client_id, row.peer, row.name, row.secret)
         elif standing.state is not SessionState.OPEN:
             return
         else:
             self._open_of[row.peer] -= 1
+            # It may have taken a secret.
+            self._series.put(row.client_id, row.peer, row.name, row.secret)
         self._rows[row.client_id] = row
         if row.state is SessionState.OPEN:
             self._open_of[row.peer] += 1

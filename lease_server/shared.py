@@ -20,6 +20,7 @@ from lease_server.errors import (
 from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.keyring import KeyRing
 from lease_server.log import get_logger
+from lease_server.session_secret import require_owner
 from lease_server.sessionbook import OpenedSession
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState, SessionTable
 from lease_server.signer import Signer
@@ -64,16 +65,22 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep. Unknown ids are fine."""
 
-    def open_session(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+    def open_session(
+        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+    ) -> SessionRow:
         """Insert the session and its client row, or return the row that stands.
 
-        A longer retention extends the standing one's. Raises TooManySessions.
+        A longer retention extends the standing one's; ``adopting``: one without a secret
+        takes the row's. Raises TooManySessions, and NotYours where the row's secret is not
+        that of the standing one, or of its series.
         """
 
-    def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
+    def close_session(
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+    ) -> tuple[SessionRow, bool]:
         """Close for ever; the row, and whether it was open until now.
 
-        Raises SessionClosed for a name never opened.
+        Raises SessionClosed for a name never opened, NotYours as ``open_session``.
         """
 
     def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
@@ -194,7 +201,15 @@ class SharedAuthority:
             raise BadRequest("a session is closed by its name")
         self._storage.release(client_id)
 
-    def open_session(self, name: str, peer: bytes = b"", retention_s: float = 0.0) -> OpenedSession:
+    def open_session(
+        self,
+        name: str,
+        peer: bytes = b"",
+        retention_s: float = 0.0,
+        secret: bytes = b"",
+        *,
+        adopting: bool = False,
+    ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new."""
         SessionTable.check_name(name)
         wanted = SessionRow(
@@ -204,8 +219,10 @@ class SharedAuthority:
             SessionState.OPEN,
             self._policy.retention_s(retention_s),
             self._wall_clock(),
+            secret,
         )
-        row = self._storage.open_session(wanted, self._policy)
+        row = self._storage.open_session(wanted, self._policy, adopting=adopting)
+        require_owner(row.secret, secret, adopting=adopting)
         if row.state is not SessionState.OPEN:
             raise SessionClosed(f"session {name!r} is closed or past its retention")
         created = row.client_id == wanted.client_id
@@ -214,10 +231,14 @@ class SharedAuthority:
         token = self._signer.token(row.client_id, peer)
         return OpenedSession(row.client_id, token, row.retention_s, created)
 
-    def close_session(self, name: str, peer: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
+    ) -> int:
         """Close for ever, durably, on every server; the id."""
         SessionTable.check_name(name)
-        row, now = self._storage.close_session(name, peer, self._wall_clock())
+        row, now = self._storage.close_session(
+            name, peer, self._wall_clock(), secret, adopting=adopting
+        )
         if now:
             _log.info("session_closed", client_id=row.client_id, name=name)
         return row.client_id

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import pytest
 import structlog
 from hypothesis import settings
 
+from tests.helpers.raw import SESSION_SECRET
+
 # Other work on the machine must not fail an example.
 settings.register_profile("rifl", deadline=None)
 settings.load_profile("rifl")
+
+# What sessions of channels without certificates open by, in child processes, too.
+os.environ["RIFL_SESSION_SECRET"] = SESSION_SECRET.decode()
 
 
 @pytest.fixture(autouse=True)

@@ -216,7 +216,11 @@ def _keys(reader: Reader, nightly: str) -> None:
         id = "7"
 
     reader.serve()
-    given = {"rows": [Row, Row], "request": lambda row: bank_pb2.DepositRequest(reference=row.id)}
+    given = {
+        "rows": [Row, Row],
+        "request": lambda row: bank_pb2.DepositRequest(reference=row.id),
+        "secret": "drawn, and known to the job",
+    }
     reader.run(nightly, **given)
     reader.run(nightly, **given)
     assert reader.bank.deposits == ["7"]

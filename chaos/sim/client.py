@@ -34,9 +34,14 @@ from rifl.core.retry import RetryPolicy
 from rifl.core.targets import Targets
 from rifl.v1 import rifl_pb2
 
-__all__ = ["Client", "Closing"]
+__all__ = ["Client", "Closing", "secret_of"]
 
 _RESOLVE_TIMEOUT_S = 6.0
+
+
+def secret_of(session: str) -> bytes:
+    """Return what opens a session: its clients and its driver have it."""
+    return b"the secret of " + session.encode()
 
 
 class _State(ClientState):
@@ -92,6 +97,7 @@ class Client:
             window=setting.window,
             unresolved_s=setting.unresolved_s,
             session_name=self._session or None,
+            session_secret=secret_of(self._session) if self._session else b"",
         )
         router = None
         if setting.servers > 1:
@@ -477,7 +483,9 @@ class Closing:
             "session",
             LEASE_SERVICE + "CloseSession",
             (),
-            pb.CloseSessionRequest(name=self._session).SerializeToString(),
+            pb.CloseSessionRequest(
+                name=self._session, secret=secret_of(self._session)
+            ).SerializeToString(),
             LEASE_TIMEOUT_S,
             self._ended,
         )

@@ -9,6 +9,7 @@ from chaos.sim.loop import Process
 from chaos.sim.shared_data import Client, SharedData
 from chaos.sim.store_server import SECRET_BYTES, StoreBackend, StoreServer
 from lease_server.errors import SessionClosed, StorageUnavailable
+from lease_server.session_secret import require_owner
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
 from lease_server.tokens import Secret
@@ -73,10 +74,14 @@ class StoreLeases:
         if client is not None:
             client.due = 0.0
 
-    def open_session(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+    def open_session(
+        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+    ) -> SessionRow:
         """Insert the session, or the row that stands."""
         data = self._reach()
         standing = self._store.sessions.get((row.peer, row.name))
+        if standing is not None:
+            require_owner(standing.secret, row.secret, adopting=adopting)
         if standing is None:
             due = self._store.clock() + row.retention_s
             data.clients[row.client_id] = Client(row.retention_s, due, "session")
@@ -94,12 +99,15 @@ class StoreLeases:
             data.renew(data.clients[standing.client_id])
         return standing
 
-    def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
+    def close_session(
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+    ) -> tuple[SessionRow, bool]:
         """Close for ever."""
         data = self._reach()
         row = self._store.sessions.get((peer, name))
         if row is None:
             raise SessionClosed(f"no session {name!r} is known here")
+        require_owner(row.secret, secret, adopting=adopting)
         if row.state is not SessionState.OPEN:
             return row, False
         row = replace(row, state=SessionState.CLOSED, changed_at_unix_s=unix_s)

@@ -27,6 +27,7 @@ from curp.security import (
     server_credentials,
 )
 from curp.v1 import curp_pb2 as pb
+from lease_server.sessions import SessionsFrom
 from rifl.core.policy import PolicyError
 
 __all__ = ["main"]
@@ -89,6 +90,12 @@ def _parser() -> argparse.ArgumentParser:
         help="speak TLS to witnesses, whose certificates one of these signed, and show ours",
     )
     add_token_option(run)
+    run.add_argument(
+        "--sessions-from",
+        choices=[each.value for each in SessionsFrom],
+        default=SessionsFrom.AUTHENTICATED.value,
+        help="who opens named sessions without a certificate: who shows their secret, or anyone",
+    )
     run.add_argument("--health", action="store_true", help="gRPC health: SERVING on the leader")
     run.add_argument("--reflection", action="store_true", help="gRPC reflection")
     run.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
@@ -159,6 +166,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         nondeterministic=arguments.nondeterministic,
         lease_term_s=arguments.lease_term,
         peer_property=arguments.peer_property,
+        sessions_from=arguments.sessions_from,
         group_token=read_token(arguments.group_token_file),
         witness_credentials=channel_credentials(
             arguments.witness_authorities, arguments.tls_key, arguments.tls_certificate

@@ -70,6 +70,7 @@ class SessionPut(NamedTuple):
     state: str
     retention_s: float
     changed_at_unix_s: float
+    secret: bytes = b""
 
 
 class SessionForgotten(NamedTuple):

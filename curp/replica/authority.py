@@ -99,13 +99,23 @@ class GroupAuthority:
         """See ``LeaseAuthority``."""
         self.current.release(client_id, token, peer)
 
-    def open_session(self, name: str, peer: bytes = b"", retention_s: float = 0.0) -> OpenedSession:
+    def open_session(
+        self,
+        name: str,
+        peer: bytes = b"",
+        retention_s: float = 0.0,
+        secret: bytes = b"",
+        *,
+        adopting: bool = False,
+    ) -> OpenedSession:
         """See ``LeaseAuthority``."""
-        return self.current.open_session(name, peer, retention_s)
+        return self.current.open_session(name, peer, retention_s, secret, adopting=adopting)
 
-    def close_session(self, name: str, peer: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
+    ) -> int:
         """See ``LeaseAuthority``."""
-        return self.current.close_session(name, peer)
+        return self.current.close_session(name, peer, secret, adopting=adopting)
 
     def rotate_secret(self) -> None:
         """See ``LeaseAuthority``."""

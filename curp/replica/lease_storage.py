@@ -84,6 +84,7 @@ class LogLeaseStorage:
                     row.state.value,
                     row.retention_s,
                     row.changed_at_unix_s,
+                    row.secret,
                 )
             )
             return row
@@ -123,4 +124,5 @@ def _row(entry: SessionPut) -> SessionRow:
         SessionState(entry.state),
         entry.retention_s,
         entry.changed_at_unix_s,
+        entry.secret,
     )

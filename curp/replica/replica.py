@@ -38,7 +38,7 @@ from curp.replica.settings import ReplicaSettings, StateHooks
 from curp.replica.witnesses import Witnesses
 from curp.v1 import curp_pb2 as pb
 from lease_server import SERVICE_NAME as LEASES
-from lease_server import Authority, add_lease_service
+from lease_server import Authority, SessionsFrom, add_lease_service
 from lease_server.log import get_logger
 from rifl.core.observer import Observer, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicy
@@ -133,6 +133,7 @@ class Replica:
         max_aio_waiters: int = 1000,
         peer_property: str | None = None,
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
+        sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
         key_retention_s: float | None = 86_400.0,
         observer: Observer | Sequence[Observer] | None = None,
         fault: Callable[[str], None] | None = None,
@@ -166,6 +167,7 @@ class Replica:
         self._servicers = Servicers()
         self._given_waiters = max_waiters
         self._peer_property = peer_property
+        self._sessions_from = SessionsFrom(sessions_from)
         if group_token is not None and not group_token:
             raise ValueError("an empty group token keeps nobody out")
         self._group_token = group_token
@@ -258,6 +260,7 @@ class Replica:
             window=self.settings.window,
             peer_property=self._peer_property,
             path=PATH,
+            sessions_from=self._sessions_from,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         add_group_service(

@@ -75,20 +75,22 @@ class ClientRemoved(_message.Message):
     def __init__(self, client_id: _Optional[int] = ...) -> None: ...
 
 class SessionPut(_message.Message):
-    __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at")
+    __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at", "secret")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     RETENTION_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     peer: bytes
     name: str
     state: int
     retention_s: float
     ended_at: float
-    def __init__(self, client_id: _Optional[int] = ..., peer: _Optional[bytes] = ..., name: _Optional[str] = ..., state: _Optional[int] = ..., retention_s: _Optional[float] = ..., ended_at: _Optional[float] = ...) -> None: ...
+    secret: bytes
+    def __init__(self, client_id: _Optional[int] = ..., peer: _Optional[bytes] = ..., name: _Optional[str] = ..., state: _Optional[int] = ..., retention_s: _Optional[float] = ..., ended_at: _Optional[float] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class SessionForgotten(_message.Message):
     __slots__ = ("client_id",)

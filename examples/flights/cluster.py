@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -23,10 +24,17 @@ def environment(directory: Path) -> dict[str, str]:
     """Return the environment of Spark's processes: our Python, our modules."""
     # Somebody's own configuration could hide the lines of logs that are waited for.
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
+    # What the sessions of the books open by: read by driver and executors, in no plan.
+    secret = directory / "session-secret"
+    if not secret.exists():
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_hex(32))
+    inherited.pop("RIFL_SESSION_SECRET", None)
     return {
         **inherited,
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_ROOT),
+        "RIFL_SESSION_SECRET_FILE": str(secret),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_WORKER_DIR": str(directory / "work"),

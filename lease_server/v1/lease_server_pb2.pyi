@@ -81,12 +81,14 @@ class ReleaseReply(_message.Message):
     def __init__(self) -> None: ...
 
 class OpenSessionRequest(_message.Message):
-    __slots__ = ("name", "retention_ms")
+    __slots__ = ("name", "retention_ms", "secret")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     name: str
     retention_ms: int
-    def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ...) -> None: ...
+    secret: bytes
+    def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
     __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "end_marker")
@@ -115,10 +117,12 @@ class OpenSessionReply(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: bool = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "secret")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    secret: bytes
+    def __init__(self, name: _Optional[str] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class CloseSessionReply(_message.Message):
     __slots__ = ()

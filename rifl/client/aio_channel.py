@@ -46,6 +46,7 @@ def connect(
     observer: Observer | Sequence[Observer] | None = None,
     session: str | None = None,
     session_retention: float | None = None,
+    secret: str | bytes | None = None,
     follow_leaders: bool = False,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
     keep_deadline_exceeded: bool = False,
@@ -68,6 +69,7 @@ def connect(
         observer=observer,
         session_name=session,
         session_retention_s=session_retention,
+        session_secret=secret,
         conflict_keys=conflict_keys,
         keep_deadline_exceeded=keep_deadline_exceeded,
     )

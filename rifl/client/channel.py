@@ -41,6 +41,7 @@ def connect(
     observer: Observer | Sequence[Observer] | None = None,
     session: str | None = None,
     session_retention: float | None = None,
+    secret: str | bytes | None = None,
     follow_leaders: bool = False,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
     keep_deadline_exceeded: bool = False,
@@ -75,7 +76,11 @@ def connect(
     ``session`` names a session that outlives this process: whoever opens the name
     has the same client id, until the session is closed or unused for
     ``session_retention`` seconds (None: the server's default). It takes calls
-    with a key only (``rifl.key``); ``close`` leaves it open.
+    with a key only (``rifl.key``); ``close`` leaves it open. Where the server does not
+    authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, better drawn
+    than thought of: the first opener's is the session's, and others are NOT_YOURS. None
+    takes the environment's: RIFL_SESSION_SECRET, or the file that
+    RIFL_SESSION_SECRET_FILE names.
 
     ``conflict_keys``: for replicated groups whose replicas find the conflict keys of a
     method by a callable: the same callable by full method name, so that such calls can
@@ -102,6 +107,7 @@ def connect(
         observer=observer,
         session_name=session,
         session_retention_s=session_retention,
+        session_secret=secret,
         conflict_keys=conflict_keys,
         keep_deadline_exceeded=keep_deadline_exceeded,
     )

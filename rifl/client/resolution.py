@@ -87,7 +87,8 @@ class Closing(Asking):
         if name is None:
             raise ValueError("only a named session is closed: rifl.connect(..., session=...)")
         super().__init__(state, timeout_s, None)
-        self.request = pb.CloseSessionRequest(name=name).SerializeToString()
+        secret = state.settings.session_secret
+        self.request = pb.CloseSessionRequest(name=name, secret=secret).SerializeToString()
 
 
 class Resolver(Asking):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rifl.client.session_secret import find_session_secret
 from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
 from rifl.wire import MAX_RESPONSE_BYTES
@@ -39,6 +40,8 @@ class Settings:
     observer: Observer | Sequence[Observer] | None = None
     session_name: str | None = None
     session_retention_s: float | None = None
+    # Opens it where the channel has no authenticated peer; empty for none.
+    session_secret: bytes = field(default=b"", repr=False)
     # Whether a call that may have run can be raised as DEADLINE_EXCEEDED.
     keep_deadline_exceeded: bool = False
     # By full method name; for a path that can use them.
@@ -49,6 +52,8 @@ class Settings:
             raise ValueError("hedge_after must be positive, or None")
         if self.session_name is not None and not 1 <= len(self.session_name) <= 256:
             raise ValueError("the name of a session has 1 to 256 characters")
+        if self.session_name is not None and "\0" in self.session_name:
+            raise ValueError("the name of a session has no NUL")
         if self.session_retention_s is not None and (
             self.session_name is None or self.session_retention_s <= 0
         ):
@@ -71,10 +76,13 @@ def make_settings(
     observer: Observer | Sequence[Observer] | None,
     session_name: str | None = None,
     session_retention_s: float | None = None,
+    session_secret: str | bytes | None = None,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
     keep_deadline_exceeded: bool = False,
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
+    if session_secret is not None and session_name is None:
+        raise ValueError("a secret belongs to a session: rifl.connect(..., session=...)")
     return Settings(
         retry=retry or RetryPolicy(),
         hedge_after_s=hedge_after,
@@ -87,6 +95,7 @@ def make_settings(
         observer=observer,
         session_name=session_name,
         session_retention_s=session_retention_s,
+        session_secret=find_session_secret(session_secret) if session_name is not None else b"",
         keep_deadline_exceeded=keep_deadline_exceeded,
         conflict_keys=dict(conflict_keys or {}),
     )

@@ -167,7 +167,8 @@ class ClientState:
         if name is None:
             return None
         retention_ms = int((self.settings.session_retention_s or 0.0) * 1000)
-        return lease_pb.OpenSessionRequest(name=name, retention_ms=retention_ms)
+        secret = self.settings.session_secret
+        return lease_pb.OpenSessionRequest(name=name, retention_ms=retention_ms, secret=secret)
 
     def lease_step(self) -> tuple[LeaseStep, float | None]:
         """Ask the session what to do for the lease."""

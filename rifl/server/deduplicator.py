@@ -15,7 +15,7 @@ import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from lease_server import SERVICE_NAME as LEASES
-from lease_server import StorageUnavailable, add_lease_service, open_authority
+from lease_server import SessionsFrom, StorageUnavailable, add_lease_service, open_authority
 from lease_server.log import get_logger
 from rifl.core.call import MAX_RANGES
 from rifl.core.errors import Draining, RiflError
@@ -88,6 +88,11 @@ class Deduplicator:
     of a named session stay as long as it does. ``max_keys`` and
     ``max_key_bytes`` bound what is kept for one client, session or peer.
 
+    ``sessions_from``: who may open and close named sessions on a channel without an
+    authenticated peer: who shows the session's secret (``"authenticated"``), or
+    ``"anyone"`` who knows its name. A session that has none is then anybody's, and takes
+    the first secret that it is opened with; one that has a secret opens by it only.
+
     ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may
     carry, and how long its request may be (gRPC's own limit of 4 MiB counts, too); a
     larger one is refused whole, and the client splits it.
@@ -120,6 +125,7 @@ class Deduplicator:
         observer: Observer | Sequence[Observer] | None = None,
         services: Iterable[ServiceDescriptor] = (),
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
+        sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
         key_retention_s: float | None = 86_400.0,
         max_keys: int = 100_000,
         max_key_bytes: int = 64 << 20,
@@ -139,6 +145,7 @@ class Deduplicator:
         )
         codec = RecordCodec(seal, unseal)
         self._keys_from = KeysFrom(keys_from)
+        self._sessions_from = SessionsFrom(sessions_from)
         self._services = {service.full_name: service for service in services}
         take_options(self._policies, self._services.values())
         self._window = window
@@ -214,6 +221,7 @@ class Deduplicator:
             peer_property=self._peer_property,
             # Of a store that more than this server stands for.
             path=getattr(self._store, "path", ""),
+            sessions_from=self._sessions_from,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         if self._given_waiters is None:

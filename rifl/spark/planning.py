@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pool
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from lease_server.v1 import lease_server_pb2_grpc as lease_grpc
 from rifl.client.answers import read_answer
+from rifl.client.session_secret import find_session_secret
 from rifl.core.client_lease import MethodPatterns
 from rifl.spark.connections import open_plain
 from rifl.spark.descriptors import MethodShape, from_file, from_module, from_pool
@@ -88,7 +89,7 @@ class Driver:
         ``method``, unless None, is one that the server must deduplicate.
         """
         request = lease_pb.OpenSessionRequest(
-            name=name, retention_ms=int((retention_s or 0.0) * 1000)
+            name=name, retention_ms=int((retention_s or 0.0) * 1000), secret=_session_secret()
         )
         opened = self._ask(self._leases.OpenSession, request)
         if method is not None:
@@ -98,7 +99,8 @@ class Driver:
     def close_session(self, name: str) -> bool:
         """Close a session, for good; False if the server knows none of that name."""
         try:
-            self._ask(self._leases.CloseSession, lease_pb.CloseSessionRequest(name=name))
+            request = lease_pb.CloseSessionRequest(name=name, secret=_session_secret())
+            self._ask(self._leases.CloseSession, request)
         except SessionGone:
             return False
         return True
@@ -176,6 +178,14 @@ def process_driver(connection: ConnectionOptions, timeout_s: float) -> Driver:
         _drivers.clear()
         found = _drivers[wanted] = Driver(connection, timeout_s)
     return found
+
+
+def _session_secret() -> bytes:
+    # The environment's, here as on executors: never an option, which the plan would show.
+    try:
+        return find_session_secret()
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def _code(error: grpc.RpcError) -> grpc.StatusCode:

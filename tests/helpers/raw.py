@@ -11,7 +11,10 @@ from lease_server.status import read_error_info
 from lease_server.v1 import lease_server_pb2
 from rifl.v1 import rifl_pb2
 
-__all__ = ["RawClient", "Reply", "header", "read"]
+__all__ = ["SESSION_SECRET", "RawClient", "Reply", "header", "read"]
+
+# What sessions of channels without certificates open by.
+SESSION_SECRET = b"the secret of every test's sessions"
 
 _LEASES = "/lease_server.v1.LeaseServer"
 _RESOLVE = "/rifl.v1.Outcomes/Resolve"
@@ -170,23 +173,23 @@ class RawClient:
         request = lease_server_pb2.ReleaseRequest(client_id=self.client_id, token=self.token)
         return self.call(f"{_LEASES}/Release", request.SerializeToString(), bare=True)
 
-    def open_session(self, name: str) -> None:
+    def open_session(self, name: str, secret: bytes = SESSION_SECRET) -> None:
         """Take the id of a named session for this client's own."""
-        request = lease_server_pb2.OpenSessionRequest(name=name)
+        request = lease_server_pb2.OpenSessionRequest(name=name, secret=secret)
         raw = self.channel.unary_unary(f"{_LEASES}/OpenSession")(
             request.SerializeToString(), timeout=_TIMEOUT_S
         )
         reply = lease_server_pb2.OpenSessionReply.FromString(raw)
         self.client_id, self.token = reply.client_id, reply.token
 
-    def try_session(self, name: str) -> Reply:
+    def try_session(self, name: str, secret: bytes = SESSION_SECRET) -> Reply:
         """Ask for a named session, which may be refused."""
-        request = lease_server_pb2.OpenSessionRequest(name=name)
+        request = lease_server_pb2.OpenSessionRequest(name=name, secret=secret)
         return self.call(f"{_LEASES}/OpenSession", request.SerializeToString(), bare=True)
 
-    def close_session(self, name: str) -> Reply:
+    def close_session(self, name: str, secret: bytes = SESSION_SECRET) -> Reply:
         """Close a named session."""
-        request = lease_server_pb2.CloseSessionRequest(name=name)
+        request = lease_server_pb2.CloseSessionRequest(name=name, secret=secret)
         return self.call(f"{_LEASES}/CloseSession", request.SerializeToString(), bare=True)
 
     def close(self) -> None:

@@ -261,11 +261,12 @@ def main(target, headers):
     tell("kept", **client.once(DEPOSIT, deposit_request("lost-6"), 11, seq=6, first=6))
     tell("resolved", outcome=client.resolve(9))
     tell("too-late", **client.once(DEPOSIT, deposit_request("late"), seq=9, first=8))
-    session = decode(client.ask("OpenSession", encode({1: b"orders", 2: 3_600_000})))
+    secret = b"sixteen bytes or more"
+    session = decode(client.ask("OpenSession", encode({1: b"orders", 2: 3_600_000, 3: secret})))
     owner = {"client_id": field(session, 1), "token": field(session, 2, b"")}
     for step in ("keyed", "keyed-again"):
         tell(step, **client.call(DEPOSIT, deposit_request("lost-key"), key=b"order-17", **owner))
-    client.ask("CloseSession", encode({1: b"orders"}))
+    client.ask("CloseSession", encode({1: b"orders", 2: secret}))
     tell("closed", **client.once(DEPOSIT, deposit_request("late"), key=b"order-18", **owner))
     client.ask("Release", encode({1: client.client_id, 2: client.token}))
     tell("released", **client.once(DEPOSIT, deposit_request("late"), seq=10, first=8))

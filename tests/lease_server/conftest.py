@@ -40,7 +40,7 @@ class SqliteLeaseStorage:
                 "counter(id INTEGER PRIMARY KEY CHECK (id = 0), last INTEGER)",
                 "secret(key_id INTEGER, value BLOB, at INTEGER PRIMARY KEY AUTOINCREMENT)",
                 "session(client_id INTEGER PRIMARY KEY, name, peer, state, retention, changed,"
-                " UNIQUE (peer, name))",
+                " secret, UNIQUE (peer, name))",
                 "client(client_id INTEGER PRIMARY KEY)",
             ):
                 db.execute("CREATE TABLE IF NOT EXISTS " + table)
@@ -92,10 +92,10 @@ class SqliteLeaseStorage:
     def put_session(self, row):
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO session VALUES (?, ?, ?, ?, ?, ?)"
+                "INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (client_id) DO UPDATE SET"
                 " state = excluded.state, retention = excluded.retention,"
-                " changed = excluded.changed WHERE state = 'open'"
+                " changed = excluded.changed, secret = excluded.secret WHERE state = 'open'"
                 " ON CONFLICT (peer, name) DO NOTHING",
                 (
                     row.client_id,
@@ -104,6 +104,7 @@ class SqliteLeaseStorage:
                     row.state.value,
                     row.retention_s,
                     row.changed_at_unix_s,
+                    row.secret,
                 ),
             )
             return _row(
@@ -149,8 +150,8 @@ class _Transaction:
 
 
 def _row(found):
-    client_id, name, peer, state, retention, changed = found
-    return SessionRow(client_id, name, peer, SessionState(state), retention, changed)
+    client_id, name, peer, state, retention, changed, secret = found
+    return SessionRow(client_id, name, peer, SessionState(state), retention, changed, secret)
 
 
 @pytest.fixture

@@ -31,6 +31,14 @@ def call(channel, method, request=None, **options):
     return stub(raw, timeout=20, **options)
 
 
+def opening(**fields):
+    return pb.OpenSessionRequest(secret=b"sixteen bytes, or more", **fields)
+
+
+def closing(**fields):
+    return pb.CloseSessionRequest(secret=b"sixteen bytes, or more", **fields)
+
+
 def keep_alive(channel):
     return channel.stream_stream(
         PREFIX + "KeepAlive", response_deserializer=pb.RenewReply.FromString
@@ -156,28 +164,28 @@ def test_renew_and_release(channel, authority, clock):
 
 def test_sessions_over_the_wire(channel, authority):
     """Open, join, renew, close, close again, and refusals by the table (§3, §5)."""
-    opened = call(channel, "OpenSession", pb.OpenSessionRequest(name="job", retention_ms=5000))
-    joined = call(channel, "OpenSession", pb.OpenSessionRequest(name="job"))
+    opened = call(channel, "OpenSession", opening(name="job", retention_ms=5000))
+    joined = call(channel, "OpenSession", opening(name="job"))
     assert opened.created
     assert not joined.created
     assert opened.client_id == joined.client_id
     assert opened.retention_ms == 5000
     mine = pb.RenewRequest(client_id=opened.client_id, token=opened.token)
     call(channel, "Renew", mine)
-    call(channel, "CloseSession", pb.CloseSessionRequest(name="job"))
-    call(channel, "CloseSession", pb.CloseSessionRequest(name="job"))
+    call(channel, "CloseSession", closing(name="job"))
+    call(channel, "CloseSession", closing(name="job"))
     for method, request in (
-        ("OpenSession", pb.OpenSessionRequest(name="job")),
-        ("CloseSession", pb.CloseSessionRequest(name="other")),
+        ("OpenSession", opening(name="job")),
+        ("CloseSession", closing(name="other")),
         ("Renew", mine),
     ):
         with pytest.raises(grpc.RpcError) as error:
             call(channel, method, request)
         assert refusal(error) == (grpc.StatusCode.FAILED_PRECONDITION, "SESSION_CLOSED", None)
     with pytest.raises(grpc.RpcError) as error:
-        call(channel, "OpenSession", pb.OpenSessionRequest(name="x" * 257))
+        call(channel, "OpenSession", opening(name="x" * 257))
     assert refusal(error)[1] == "BAD_HEADER"
-    huge = pb.OpenSessionRequest(name="huge", retention_ms=2**64 - 1)
+    huge = opening(name="huge", retention_ms=2**64 - 1)
     assert call(channel, "OpenSession", huge).retention_ms == 30 * 86_400_000
 
 
@@ -205,7 +213,7 @@ def test_an_unreachable_storage_over_the_wire(kind, open_storage, clock):
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         grant = call(channel, "Grant")
         storage.fail = True
-        for method, request in (("Grant", None), ("OpenSession", pb.OpenSessionRequest(name="a"))):
+        for method, request in (("Grant", None), ("OpenSession", opening(name="a"))):
             with pytest.raises(grpc.RpcError) as error:
                 call(channel, method, request)
             assert refusal(error) == (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", 1.0)

@@ -29,6 +29,8 @@ _OF_CLIENT, _OF_LIFE, _KEYED = 1_000_000_000, 10_000_000, 900_000_000_000
 # A client that came back asks again for the last so many keys.
 _KEYS_AGAIN = 5
 _KEYED_ACCOUNTS = 3
+# Of the session that keyed calls share.
+_SECRET = "chaos, and no secret at all"  # noqa: S105 - of a test
 _RECONNECT = (
     ("grpc.initial_reconnect_backoff_ms", 20),
     ("grpc.min_reconnect_backoff_ms", 200),
@@ -184,6 +186,7 @@ class Caller:
             options=_RECONNECT,
             retry=_RETRY,
             session=session,
+            secret=_SECRET if session else None,
             hedge_after=given["hedge_after_s"] or None,
             follow_leaders=given["follow_leaders"],
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets as randomness
 import time
+from dataclasses import replace
 from typing import Any
 
 from lease_server.errors import (
@@ -14,6 +15,7 @@ from lease_server.errors import (
 )
 from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.series import SUPERSEDED_S
+from lease_server.session_secret import not_yours
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
 from lease_server.storage import short_store_id
@@ -30,7 +32,7 @@ _SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.
 _COUNTED = 10_000
-_SESSION = "client_id, name, peer, state, retention_s, changed_at_unix_s"
+_SESSION = "client_id, name, peer, state, retention_s, changed_at_unix_s, secret"
 
 
 class PostgresLeaseStorage:
@@ -175,15 +177,26 @@ class PostgresLeaseStorage:
 
     # -- sessions -------------------------------------------------------------------------
 
-    def open_session(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+    def open_session(
+        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+    ) -> SessionRow:
         """Insert the session with its client row, or return the row that stands."""
-        return self._put(row, policy)
+        return self._put(row, policy, adopting=adopting)
 
-    def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
+    def close_session(
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+    ) -> tuple[SessionRow, bool]:
         """Close for ever, a numbered session with all below it, names and client rows at once."""
         closed = self._rows(
-            "SELECT * FROM @.close_session_1(%s::bytea, %s, %s)", peer, name, float(unix_s)
+            "SELECT * FROM @.close_session_2(%s::bytea, %s, %s, %s::bytea, %s)",
+            peer,
+            name,
+            float(unix_s),
+            secret,
+            adopting,
         )
+        if closed == [(None,)]:
+            raise not_yours()
         rows = self._rows(
             f"SELECT {_SESSION} FROM @.sessions WHERE peer = %s AND (name = %s OR state <> 'open' "
             "AND @.series_1(name) = @.series_1(%s) AND @.number_1(name) > @.number_1(%s)) "
@@ -216,10 +229,12 @@ class PostgresLeaseStorage:
             client_id,
         )
 
-    def _put(self, row: SessionRow, policy: SessionPolicy | None) -> SessionRow:
+    def _put(
+        self, row: SessionRow, policy: SessionPolicy | None, *, adopting: bool = False
+    ) -> SessionRow:
         result, standing = self._rows(
-            "SELECT * FROM @.put_session_2(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
-            "%s::int8, %s::int8, %s::int8, %s::int8)",
+            "SELECT * FROM @.put_session_3(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
+            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s)",
             row.client_id,
             row.peer,
             row.name,
@@ -231,7 +246,11 @@ class PostgresLeaseStorage:
             policy.max_open_per_peer if policy else 0,
             policy.max_open if policy else 0,
             policy.max_names_per_peer if policy else 0,
+            row.secret,
+            adopting,
         )[0]
+        if result == "not-yours":
+            raise not_yours()
         if result == "full":
             raise TooManySessions("too many named sessions; close some")
         rows = self._rows(
@@ -242,14 +261,7 @@ class PostgresLeaseStorage:
             raise StorageUnavailable("the session was forgotten meanwhile; open it again")
         found = _session(rows[0])
         if result == "over":
-            return SessionRow(
-                found.client_id,
-                found.name,
-                found.peer,
-                SessionState.EXPIRED,
-                found.retention_s,
-                found.changed_at_unix_s,
-            )
+            return replace(found, state=SessionState.EXPIRED)
         return found
 
     # -------------------------------------------------------------------------------------
@@ -266,7 +278,13 @@ class PostgresLeaseStorage:
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:
-    client_id, name, peer, state, retention_s, changed_at_unix_s = row
+    client_id, name, peer, state, retention_s, changed_at_unix_s, secret = row
     return SessionRow(
-        client_id, name, bytes(peer), SessionState(state), retention_s, changed_at_unix_s
+        client_id,
+        name,
+        bytes(peer),
+        SessionState(state),
+        retention_s,
+        changed_at_unix_s,
+        bytes(secret),
     )

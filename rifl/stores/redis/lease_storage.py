@@ -12,6 +12,7 @@ from typing import Any
 import redis
 
 from lease_server.errors import (
+    NotYours,
     SessionClosed,
     StorageUnavailable,
     TooManyClients,
@@ -20,6 +21,7 @@ from lease_server.errors import (
 from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.log import get_logger
 from lease_server.series import SUPERSEDED_S, numbered
+from lease_server.session_secret import not_yours, require_owner
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
 from lease_server.storage import short_store_id
@@ -158,15 +160,19 @@ class RedisLeaseStorage:
 
     # -- sessions -------------------------------------------------------------------------
 
-    def open_session(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+    def open_session(
+        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+    ) -> SessionRow:
         """Insert the session, or the row that stands; its client row comes first."""
+        if self._leases("opens", _field(row), row.secret.hex(), int(adopting))[0] != b"ok":
+            raise not_yours()
         standing = self._find(row.name, row.peer)
         if standing is None:
             self._leases("index", row.client_id, _ms(row.retention_s), 2**53)
             self._lease(row.client_id, "grant", _ms(row.retention_s), _field(row))
             try:
-                standing = self._put(row, policy)
-            except (TooManySessions, SessionClosed):
+                standing = self._put(row, policy, adopting=adopting)
+            except (TooManySessions, SessionClosed, NotYours):
                 self.drop_client(row.client_id)
                 raise
             if standing.client_id == row.client_id:
@@ -179,19 +185,28 @@ class RedisLeaseStorage:
         if self.renew(standing.client_id) is not Standing.SESSION:
             # Its retention ended, and the sweep that found so has yet to say it here.
             return replace(standing, state=SessionState.EXPIRED)
+        if row.secret and not standing.secret:
+            adopted = replace(standing, secret=row.secret)
+            standing = self._put(adopted, policy, adopting=adopting)
         if row.retention_s > standing.retention_s:
-            standing = self._put(replace(standing, retention_s=row.retention_s), policy)
+            standing = self._put(
+                replace(standing, retention_s=row.retention_s), policy, adopting=adopting
+            )
             self._lease(standing.client_id, "grant", _ms(standing.retention_s), _field(standing))
         return standing
 
-    def close_session(self, name: str, peer: bytes, unix_s: float) -> tuple[SessionRow, bool]:
+    def close_session(
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+    ) -> tuple[SessionRow, bool]:
         """Close for ever, a numbered session with all below it; a crash leaves it to be repeated.
 
         The end of a series first, so that nobody opens a lower number meanwhile.
         """
         row = self._find(name, peer)
+        if row is not None:
+            require_owner(row.secret, secret, adopting=adopting)
         if numbered(name):
-            self._end_below(name, peer, unix_s)
+            self._end_below(name, peer, unix_s, secret.hex(), int(adopting))
             if row is None:
                 # Forgotten, since a higher number ended.
                 return SessionRow(0, name, peer, SessionState.CLOSED, 0.0, unix_s), False
@@ -200,10 +215,12 @@ class RedisLeaseStorage:
         was_open = row.state is SessionState.OPEN
         return self._end(row, unix_s), was_open
 
-    def _end_below(self, name: str, peer: bytes, unix_s: float) -> None:
+    def _end_below(self, name: str, peer: bytes, unix_s: float, secret: str, adopting: int) -> None:
         ended: bytes | None = None
         while True:
-            reply = self._leases("end", f"{peer.hex()}|{name}")
+            reply = self._leases("end", f"{peer.hex()}|{name}", secret, adopting)
+            if reply[0] == b"not-yours":
+                raise not_yours()
             if reply[0] == b"unknown":
                 raise SessionClosed(f"no session {name!r} is known here")
             ended = reply[1] if ended is None else ended
@@ -235,7 +252,11 @@ class RedisLeaseStorage:
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""
         rows = self._command("hgetall", self._key("sessions"))
-        return [read_session(field, value) for field, value in rows.items()]
+        owners = self._command("hgetall", self._key("owners"))
+        return [
+            read_session(field, value, owners.get(b"n" + field, b""))
+            for field, value in rows.items()
+        ]
 
     def put_session(self, row: SessionRow) -> SessionRow:
         """Insert or update a session; the row that stands."""
@@ -247,7 +268,9 @@ class RedisLeaseStorage:
         self._leases("forget", client_id)
         self._command("delete", self._backend.base(client_id) + "client")
 
-    def _put(self, row: SessionRow, policy: SessionPolicy) -> SessionRow:
+    def _put(
+        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool | None = None
+    ) -> SessionRow:
         reply = self._run(
             SESSION,
             None,
@@ -259,17 +282,25 @@ class RedisLeaseStorage:
             row.peer.hex(),
             policy.max_open,
             policy.max_names_per_peer,
+            row.secret.hex(),
+            "" if adopting is None else int(adopting),
         )
+        if reply[0] == b"not-yours":
+            raise not_yours()
         if reply[0] == b"ended":
             raise SessionClosed(f"session {row.name!r} is closed or past its retention")
         if reply[0] == b"full":
             raise TooManySessions("too many named sessions; close some")
-        return read_session(reply[1], reply[2])
+        return self._read(reply[1], reply[2])
 
     def _find(self, name: str, peer: bytes) -> SessionRow | None:
         field = f"{peer.hex()}|{name}".encode()
         value = self._command("hget", self._key("sessions"), field)
-        return None if value is None else read_session(field, value)
+        return None if value is None else self._read(field, value)
+
+    def _read(self, field: bytes, value: bytes) -> SessionRow:
+        owner = self._command("hget", self._key("owners"), b"n" + field)
+        return read_session(field, value, owner or b"")
 
     # -- sweeping -------------------------------------------------------------------------
 
@@ -360,8 +391,8 @@ def _value(row: SessionRow) -> str:
     return f"{row.client_id}|{row.state.value}|{rest}"
 
 
-def read_session(field: bytes, value: bytes) -> SessionRow:
-    """Return a session as its field of the store's hash tells it."""
+def read_session(field: bytes, value: bytes, owner: bytes = b"") -> SessionRow:
+    """Return a session as its field of the store's hash tells it, and who owns it."""
     peer, _, name = field.decode().partition("|")
     client_id, state, rest = value.decode().split("|", 2)
     retention_s, changed_at_unix_s = json.loads(rest)
@@ -372,4 +403,5 @@ def read_session(field: bytes, value: bytes) -> SessionRow:
         SessionState(state),
         retention_s,
         changed_at_unix_s,
+        bytes.fromhex(owner.decode()),
     )

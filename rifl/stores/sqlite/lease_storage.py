@@ -22,7 +22,9 @@ __all__ = ["SqliteLeaseStorage"]
 
 _SECRET_BYTES = 32
 _SECRETS_KEPT = 2
-_SESSION = "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s FROM rifl_session"
+_SESSION = (
+    "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret FROM rifl_session"
+)
 
 
 class SqliteLeaseStorage:
@@ -94,7 +96,7 @@ class SqliteLeaseStorage:
                 if current.client_id != row.client_id or current.state is not SessionState.OPEN:
                     return current
             connection.execute(
-                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     row.client_id,
                     row.name,
@@ -102,6 +104,7 @@ class SqliteLeaseStorage:
                     row.state.value,
                     row.retention_s,
                     row.changed_at_unix_s,
+                    row.secret,
                 ),
             )
             return row
@@ -173,8 +176,10 @@ def _secrets(connection: sqlite3.Connection) -> list[Secret]:
     return [Secret(key_id, value) for key_id, value in rows]
 
 
-def _session(row: tuple[int, str, bytes, str, float, float]) -> SessionRow:
-    client_id, name, peer, state, retention_s, changed_at_unix_s = row
+def _session(row: tuple[int, str, bytes, str, float, float, bytes]) -> SessionRow:
+    client_id, name, peer, state, retention_s, changed_at_unix_s, secret = row
+    if not isinstance(secret, bytes):
+        raise ValueError(f"the secret of session {client_id} is no bytes")
     if not isinstance(name, str) or not isinstance(peer, bytes):
         raise ValueError(f"session {client_id} has the name {name!r} and the peer {peer!r}")
     return SessionRow(
@@ -184,4 +189,5 @@ def _session(row: tuple[int, str, bytes, str, float, float]) -> SessionRow:
         state=SessionState(state),
         retention_s=float(retention_s),
         changed_at_unix_s=float(changed_at_unix_s),
+        secret=secret,
     )

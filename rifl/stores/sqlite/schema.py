@@ -46,6 +46,7 @@ CREATE TABLE rifl_session (
     state TEXT NOT NULL,
     retention_s REAL NOT NULL,
     changed_at_unix_s REAL NOT NULL,
+    secret BLOB NOT NULL DEFAULT x'',
     UNIQUE (peer, name)
 );
 CREATE TABLE rifl_client (
@@ -81,7 +82,8 @@ _IDS = (
     "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s, commit_number "
     "FROM rifl_call)",
     "SELECT min(client_id), max(client_id) FROM "
-    "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s FROM rifl_session)",
+    "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret "
+    "FROM rifl_session)",
     "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
 )
 # What brings a database from one version to the next; run in one transaction
@@ -94,6 +96,7 @@ _MIGRATIONS = {
     2: (
         "ALTER TABLE rifl_call ADD COLUMN commit_number INTEGER",
         "INSERT INTO rifl_meta VALUES ('opening', 0), ('commits', 0), ('closed', 1)",
+        "ALTER TABLE rifl_session ADD COLUMN secret BLOB NOT NULL DEFAULT x''",
     ),
 }
 

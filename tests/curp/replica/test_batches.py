@@ -26,6 +26,7 @@ from tests.curp.replica.running import Running, replica
 from tests.curp.replica.test_aio import _Running as RunningAio
 from tests.helpers.ports import free_port
 from tests.helpers.processes import started
+from tests.helpers.raw import SESSION_SECRET
 from tests.helpers.waiting import until
 
 _DEPOSIT = "/bank.v1.Bank/Deposit"
@@ -156,7 +157,8 @@ def test_batches_of_a_named_session_outlive_the_leader() -> None:
         assert outcomes == [Outcome.REPLAYED] * 40 + [Outcome.EXECUTED]
         with grpc.insecure_channel(second.address) as channel:
             leases = lease_server_pb2_grpc.LeaseServerStub(channel)
-            leases.CloseSession(lease_server_pb2.CloseSessionRequest(name="query#1"), timeout=60)
+            closing = lease_server_pb2.CloseSessionRequest(name="query#1", secret=SESSION_SECRET)
+            leases.CloseSession(closing, timeout=60)
         with rifl.connect(second.address, session="query#1") as zombie:
             late = zombie.batch(_DEPOSIT, _items("late", 1), timeout=60)
         assert (late[0].ok, late[0].reason) == (False, "SESSION_CLOSED")

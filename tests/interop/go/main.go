@@ -83,7 +83,7 @@ func play(target string) error {
 	late := deposited("late", "alice", 500)
 	tell("too-late", c.once(deposit, late, header{seq: 9, firstIncomplete: 8, attempt: 1}))
 
-	session, err := c.ask(leases+"OpenSession", number(text(nil, 1, []byte("orders")), 2, 3_600_000))
+	session, err := c.ask(leases+"OpenSession", text(number(text(nil, 1, []byte("orders")), 2, 3_600_000), 3, []byte("sixteen bytes or more")))
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func play(target string) error {
 		}
 		tell(step, got)
 	}
-	if _, err = c.ask(leases+"CloseSession", text(nil, 1, []byte("orders"))); err != nil {
+	if _, err = c.ask(leases+"CloseSession", text(text(nil, 1, []byte("orders")), 2, []byte("sixteen bytes or more"))); err != nil {
 		return err
 	}
 	keyed.key, keyed.attempt = []byte("order-18"), 1

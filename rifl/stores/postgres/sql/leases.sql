@@ -74,14 +74,40 @@ $$;
 CREATE INDEX IF NOT EXISTS sessions_series ON @schema@.sessions
     (peer, @schema@.series_1(name), @schema@.number_1(name));
 
+-- What is kept of the secret that opens a session, empty if it has none.
+ALTER TABLE @schema@.sessions ADD COLUMN IF NOT EXISTS secret bytea NOT NULL DEFAULT '';
+
+-- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
+-- number closes others. p_adopting: what has none takes this one. A name that was never
+-- seen is anybody's.
+CREATE OR REPLACE FUNCTION @schema@.opens_1(
+    p_peer bytea, p_name text, p_secret bytea, p_adopting boolean
+) RETURNS boolean LANGUAGE sql STABLE AS $$
+    WITH owners AS (
+        (SELECT secret FROM @schema@.sessions WHERE peer = p_peer AND name = p_name)
+        UNION ALL
+        -- One with a secret stands for a series: all that have one have the same.
+        (SELECT secret FROM @schema@.sessions
+         WHERE peer = p_peer AND @schema@.series_1(name) = @schema@.series_1(p_name)
+         ORDER BY secret DESC LIMIT 1)
+    )
+    SELECT NOT EXISTS (
+        SELECT FROM owners WHERE secret <> p_secret AND NOT (secret = '' AND p_adopting)
+    )
+$$;
+
 -- Close a session for ever, a numbered one with all below it; the ids that were open.
-CREATE OR REPLACE FUNCTION @schema@.close_session_1(
-    p_peer bytea, p_name text, p_unix_s double precision
+-- One null where the secret does not open it.
+CREATE OR REPLACE FUNCTION @schema@.close_session_2(
+    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea, p_adopting boolean
 ) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF @schema@.series_1(p_name) IS NOT NULL THEN
         -- Against openers of lower numbers.
         LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
+    END IF;
+    IF NOT @schema@.opens_1(p_peer, p_name, p_secret, p_adopting) THEN
+        RETURN NEXT NULL::bigint; RETURN;
     END IF;
     IF NOT EXISTS (SELECT FROM @schema@.sessions WHERE peer = p_peer AND name = p_name) THEN
         RETURN;
@@ -100,6 +126,14 @@ BEGIN
     )
     SELECT client_id FROM closed;
 END $$;
+
+-- What releases before this one call, which know no secrets.
+CREATE OR REPLACE FUNCTION @schema@.close_session_1(
+    p_peer bytea, p_name text, p_unix_s double precision
+) RETURNS SETOF bigint LANGUAGE sql AS $$
+    SELECT * FROM @schema@.close_session_2(p_peer, p_name, p_unix_s, '', false) AS closed
+    WHERE closed IS NOT NULL
+$$;
 
 -- Sessions that ended and need no row any more: refused for long enough, and not the end
 -- of a series that is in use; or below the end of theirs, for p_superseded_s.
@@ -122,12 +156,13 @@ CREATE OR REPLACE FUNCTION @schema@.forgettable_1(
     LIMIT p_limit
 $$;
 
--- Insert or update a session; its id, and 'full' where there is no room for it.
--- p_limited: an opening, which also makes the client row.
-CREATE OR REPLACE FUNCTION @schema@.put_session_2(
+-- Insert or update a session; its id, 'full' where there is no room for it, and 'not-yours'
+-- where the secret does not open it. p_opening: an opening, which also makes the client row.
+CREATE OR REPLACE FUNCTION @schema@.put_session_3(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
-    p_max_open_of_all bigint, p_max_names_of_peer bigint, OUT result text, OUT standing bigint
+    p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea, p_adopting boolean,
+    OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known @schema@.sessions;
@@ -135,6 +170,9 @@ DECLARE
 BEGIN
     -- One at a time: names are unique, and bounded in number.
     LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
+    IF p_opening AND NOT @schema@.opens_1(p_peer, p_name, p_secret, p_adopting) THEN
+        result := 'not-yours'; RETURN;
+    END IF;
     SELECT * INTO known FROM @schema@.sessions WHERE peer = p_peer AND name = p_name;
     IF NOT FOUND THEN
         SELECT * INTO known FROM @schema@.sessions WHERE client_id = p_client;
@@ -165,13 +203,17 @@ BEGIN
             END IF;
         END IF;
         INSERT INTO @schema@.sessions
-        VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed);
+            (client_id, peer, name, state, retention_s, changed_at_unix_s, secret)
+        VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_secret);
         IF p_opening THEN
             INSERT INTO @schema@.clients (client_id, state, term, due)
             VALUES (p_client, 'session', make_interval(secs => p_retention_s),
                     clock_timestamp() + 1.25 * make_interval(secs => p_retention_s));
         END IF;
     ELSIF p_opening THEN
+        IF known.secret = '' AND p_secret <> '' THEN
+            UPDATE @schema@.sessions SET secret = p_secret WHERE client_id = known.client_id;
+        END IF;
         IF known.state = 'open' AND p_retention_s > known.retention_s THEN
             UPDATE @schema@.sessions SET retention_s = p_retention_s
             WHERE client_id = known.client_id;
@@ -191,7 +233,20 @@ BEGIN
     END IF;
 END $$;
 
--- What releases before this one call.
+-- What releases before this one call, which know no secrets.
+CREATE OR REPLACE FUNCTION @schema@.put_session_2(
+    p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
+    p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
+    p_max_open_of_all bigint, p_max_names_of_peer bigint, OUT result text, OUT standing bigint
+) LANGUAGE sql AS $$
+    SELECT CASE put.result WHEN 'not-yours' THEN 'over' ELSE put.result END,
+        coalesce(put.standing, (SELECT client_id FROM @schema@.sessions
+                                WHERE peer = p_peer AND name = p_name), p_client)
+    FROM @schema@.put_session_3(
+        p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
+        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false) AS put
+$$;
+
 CREATE OR REPLACE FUNCTION @schema@.put_session_1(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,

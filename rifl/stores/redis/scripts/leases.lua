@@ -44,7 +44,9 @@ end
 
 if what == 'end' then
   -- 6 field of a numbered session: from here on no number up to it is opened. The id
-  -- that was the end of the series before, and open ones up to it, some at a time
+  -- that was the end of the series before, and open ones up to it, some at a time.
+  -- 7 the secret that is shown, 8 whether what has none takes it
+  if not is_owner(ARGV[6], ARGV[7], ARGV[8] == '1') then return tell('not-yours') end
   local series, number = numbered(ARGV[6])
   local mark, before = closed_up_to(series)
   local row = redis.call('HGET', sessions, ARGV[6])
@@ -56,6 +58,11 @@ if what == 'end' then
     'LIMIT', 0, 1000)
   for at = 1, #open do open[at] = string.match(open[at], '%d+$') end
   return reply('ok', before, unpack(open))
+end
+
+if what == 'opens' then
+  -- 6 field, 7 the secret that is shown, 8 whether what has none takes it
+  return tell(is_owner(ARGV[6], ARGV[7], ARGV[8] == '1') and 'ok' or 'not-yours')
 end
 
 if what == 'place' then
@@ -82,6 +89,11 @@ if what == 'forget' then
     local row = redis.call('HGET', sessions, field)
     if row and string.match(row, '^(%d+)|') == ARGV[6] then
       redis.call('HDEL', sessions, field)
+      redis.call('HDEL', global .. 'owners', 'n' .. field)
+      if series and redis.call('EXISTS', open_numbers(series)) == 0
+        and redis.call('HEXISTS', global .. 'series', series) == 0 then
+        redis.call('HDEL', global .. 'owners', 's' .. series)
+      end
       local peer = string.match(field, '^(%x*)|')
       local names = global .. 'names-of'
       if redis.call('HINCRBY', names, peer, -1) <= 0 then redis.call('HDEL', names, peer) end

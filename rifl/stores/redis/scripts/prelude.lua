@@ -166,3 +166,25 @@ local function closed_up_to(series)
 end
 
 local function open_numbers(series) return global .. 'series:' .. series end
+
+-- What is kept of the secrets that open sessions, by their fields and by their series:
+-- closing a number closes others, so a series has one owner.
+local function own(field, secret)
+  local series = numbered(field)
+  redis.call('HSET', global .. 'owners', 'n' .. field, secret)
+  if series then redis.call('HSET', global .. 'owners', 's' .. series, secret) end
+end
+
+-- Whether a secret, or the lack of one, opens a name and its series. adopting: what has
+-- none takes this one. A name that was never seen is anybody's.
+local function is_owner(field, secret, adopting)
+  local series = numbered(field)
+  local function opens(kept) return kept == secret or (kept == '' and adopting) end
+  local kept = redis.call('HMGET', global .. 'owners', 'n' .. field, series and 's' .. series or '')
+  if redis.call('HEXISTS', global .. 'sessions', field) == 1 and not opens(kept[1] or '') then
+    return false
+  end
+  local held = series and (redis.call('EXISTS', open_numbers(series)) == 1
+    or redis.call('HEXISTS', global .. 'series', series) == 1)
+  return not held or opens(kept[2] or '')
+end

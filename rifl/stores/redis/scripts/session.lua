@@ -1,6 +1,10 @@
 -- Insert or update a named session; the row that stands. A row is "id|state|rest",
 -- opaque but for that. ARGV: 5 field, 6 id, 7 row, 8 max names, 9 max open of the
--- peer, 10 the peer, 11 max open of all, 12 max names of the peer. A new one of a number that its series is closed up to: 'ended'.
+-- peer, 10 the peer, 11 max open of all, 12 max names of the peer, 13 what is kept of the
+-- secret that opens it, empty if it has none, 14 what to do with one that has none yet: '1'
+-- gives it this one, '0' refuses, and empty asks for none. A new one of a number that its
+-- series is closed up to: 'ended'. Where the secret opens neither it nor its series:
+-- 'not-yours'.
 if went_backwards() then return {'backwards', '0'} end
 local sessions, ids, open = global .. 'sessions', global .. 'session-ids', global .. 'open-of'
 local names, all_open = global .. 'names-of', global .. 'open'
@@ -14,6 +18,7 @@ if not standing then
 end
 local series, number = numbered(field)
 local peer_open = 0
+if ARGV[14] ~= '' and not is_owner(field, ARGV[13], ARGV[14] == '1') then return tell('not-yours') end
 if standing then
   local id, state = string.match(standing, '^(%d+)|(%a+)|')
   if id ~= ARGV[6] or state ~= 'open' then return reply('row', field, standing) end
@@ -40,6 +45,7 @@ elseif series then
     redis.call('HSET', global .. 'series', series, number .. '|' .. ARGV[6])
   end
 end
+if ARGV[13] ~= '' then own(field, ARGV[13]) end
 redis.call('HSET', sessions, field, ARGV[7])
 redis.call('HSET', ids, ARGV[6], field)
 return reply('row', field, ARGV[7])

@@ -1,0 +1,43 @@
+"""Where a channel finds the secret of its named session: given, or in the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["FILE_VARIABLE", "VARIABLE", "find_session_secret"]
+
+VARIABLE = "RIFL_SESSION_SECRET"
+FILE_VARIABLE = "RIFL_SESSION_SECRET_FILE"
+_MIN_BYTES = 16
+_MAX_BYTES = 1024
+
+
+def find_session_secret(given: str | bytes | None = None) -> bytes:
+    """Return the secret that opens this process's sessions, empty if there is none.
+
+    ``given``, else what RIFL_SESSION_SECRET holds, or the file that RIFL_SESSION_SECRET_FILE
+    names, without white space around it. Raises ``ValueError`` if both are set, if the file
+    cannot be read, and for a secret that has not 16 to 1024 bytes; no message holds it.
+    """
+    secret, where = given, "secret"
+    if secret is None:
+        secret, path = os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
+        where = VARIABLE
+        if path:
+            if secret:
+                raise ValueError(f"of {VARIABLE} and {FILE_VARIABLE} only one is set")
+            where = FILE_VARIABLE
+            try:
+                secret = Path(path).read_bytes()
+            except OSError as error:
+                raise ValueError(f"{FILE_VARIABLE}: {error}") from error
+        if not secret:
+            if path:
+                raise ValueError(f"{FILE_VARIABLE}: {path} is empty")
+            return b""
+        secret = secret.strip()
+    found = secret.encode() if isinstance(secret, str) else bytes(secret)
+    if not _MIN_BYTES <= len(found) <= _MAX_BYTES:
+        raise ValueError(f"{where}: a session's secret has {_MIN_BYTES} to {_MAX_BYTES} bytes")
+    return found

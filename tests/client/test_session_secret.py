@@ -1,0 +1,122 @@
+"""A channel's session opens by the secret it is given, or finds (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+import rifl
+import rifl.aio
+from rifl.client.session_secret import FILE_VARIABLE, VARIABLE, find_session_secret
+from rifl.core.errors import NotYours, RiflError
+from tests.helpers.servers import generic, serve
+
+METHOD = "/p.S/M"
+MINE, OTHERS = "my secret, drawn at random", "another's, drawn at random"
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    """A real server that takes nobody at his word."""
+    runs: list[bytes] = []
+
+    def behavior(request: bytes, _: grpc.ServicerContext) -> bytes:
+        runs.append(request)
+        return b"%d" % len(runs)
+
+    with (
+        rifl.Deduplicator("memory:") as dedup,
+        serve("sync", [generic("p.S", {"M": behavior})], dedup=dedup) as served,
+    ):
+        yield served.address
+
+
+def call(target: str, session: str, secret: str | None) -> bytes:
+    with rifl.connect(target, session=session, secret=secret) as channel:
+        answer: bytes = channel.unary_unary(METHOD)(
+            b"x", timeout=20, metadata=[rifl.key("one and the same")]
+        )
+        return answer
+
+
+def call_async(target: str, session: str, secret: str | None) -> bytes:
+    async def work() -> bytes:
+        async with rifl.aio.connect(target, session=session, secret=secret) as channel:
+            answer: bytes = await channel.unary_unary(METHOD)(
+                b"x", timeout=20, metadata=[rifl.key("one and the same")]
+            )
+            return answer
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize("ask", [call, call_async])
+def test_another_secret_and_none_get_nothing(
+    target: str, ask: Callable[[str, str, str | None], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has the secret gets the first answer again, anybody else NotYours (§5)."""
+    name = f"job of {ask.__name__}"
+    monkeypatch.delenv(VARIABLE)
+    first = ask(target, name, MINE)
+    assert ask(target, name, MINE) == first
+    for secret in (OTHERS, None):
+        with pytest.raises(RiflError) as error:
+            ask(target, name, secret)
+        assert isinstance(error.value, NotYours)
+
+
+def test_closing_needs_the_secret(target: str) -> None:
+    """A session is not ended by who knows its name (§5)."""
+    first = call(target, "to be closed", MINE)
+    with rifl.connect(target, session="to be closed", secret=OTHERS) as channel:
+        with pytest.raises(RiflError) as error:
+            channel.session.close(timeout=10)
+        assert isinstance(error.value, NotYours)
+    assert call(target, "to be closed", MINE) == first
+
+
+def test_the_environment_gives_the_secret(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that are given no argument take a variable's, or that of the file it names."""
+    first = call(target, "of workers", MINE)
+    monkeypatch.setenv(VARIABLE, MINE)
+    assert call(target, "of workers", None) == first
+    monkeypatch.delenv(VARIABLE)
+    (tmp_path / "secret").write_text(MINE + "\n")
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "secret"))
+    assert call(target, "of workers", None) == first
+    assert find_session_secret(b"given, and so it counts") == b"given, and so it counts"
+
+
+def test_a_secret_that_cannot_be_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too short, unreadable, two at once, without a session: ValueError, and no secret in it."""
+    for given in ("short", b"x" * 1025):
+        with pytest.raises(ValueError, match="16 to 1024 bytes") as error:
+            rifl.connect("127.0.0.1:1", session="s", secret=given)
+        assert str(given) not in str(error.value)
+    with pytest.raises(ValueError, match="belongs to a session"):
+        rifl.connect("127.0.0.1:1", secret=MINE)
+    with pytest.raises(ValueError, match="no NUL"):
+        rifl.connect("127.0.0.1:1", session="a\0b")
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="only one"):
+        rifl.connect("127.0.0.1:1", session="s")
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(ValueError, match="No such file"):
+        rifl.connect("127.0.0.1:1", session="s")
+    (tmp_path / "none").touch()
+    with pytest.raises(ValueError, match="is empty"):
+        rifl.connect("127.0.0.1:1", session="s")
+
+
+def test_settings_do_not_show_the_secret() -> None:
+    """What is logged of a channel gives nothing away (§9)."""
+    with rifl.connect("127.0.0.1:1", session="s", secret=MINE) as channel:
+        assert MINE not in repr(channel._client.settings)

@@ -1,0 +1,191 @@
+"""Sessions of channels without a peer open by their secret, over every store (DESIGN §5)."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lease_server import NotYours, SessionClosed, SessionsFrom, open_authority
+from lease_server.errors import BadRequest
+from lease_server.requests import RequestDesk, Terms
+from lease_server.v1 import lease_server_pb2 as pb
+from rifl.stores import open_store
+from tests.stores.postgres.servers import PostgresServer
+from tests.stores.redis.servers import RedisServer
+
+_NUMBERS = itertools.count()
+MINE, OTHERS = b"my secret, drawn at random", b"another's, drawn at random"
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return "memory:"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    name = f"secrets{next(_NUMBERS)}"
+    if request.param == "redis":
+        made: str = request.getfixturevalue("redis_server").url(namespace=name)
+    else:
+        made = request.getfixturevalue("postgres_server").url(schema=name)
+    return made
+
+
+class Server:
+    """A lease server over one storage, asked as by the wire."""
+
+    def __init__(self, storage: Any, sessions_from: SessionsFrom) -> None:
+        terms = Terms(deduplicated=("*",))
+        self._desk = RequestDesk(open_authority(storage), terms, sessions_from=sessions_from)
+
+    def open(self, name: str, secret: bytes = b"", peer: bytes = b"") -> int:
+        """Open a session; its client id."""
+        request = pb.OpenSessionRequest(name=name, secret=secret).SerializeToString()
+        return pb.OpenSessionReply.FromString(self._desk.open_session(request, peer)).client_id
+
+    def close(self, name: str, secret: bytes = b"", peer: bytes = b"") -> None:
+        """Close a session."""
+        request = pb.CloseSessionRequest(name=name, secret=secret).SerializeToString()
+        self._desk.close_session(request, peer)
+
+
+@pytest.fixture
+def serve(url: str) -> Iterator[Callable[..., Server]]:
+    """Make any number of servers over one store, one after the other."""
+    store = open_store(url)
+    yield lambda sessions_from=SessionsFrom.AUTHENTICATED: Server(store.leases, sessions_from)
+    store.close()
+
+
+def refused(*attempts: Callable[[], Any]) -> set[str]:
+    """Return what the attempts are refused with, all of them as NotYours."""
+    texts = set()
+    for attempt in attempts:
+        with pytest.raises(NotYours) as error:
+            attempt()
+        texts.add(str(error.value))
+    return texts
+
+
+def test_a_session_opens_and_closes_by_its_secret_only(serve: Callable[..., Server]) -> None:
+    """A missing and a wrong secret are one refusal, which changes nothing (§5)."""
+    server = serve()
+    mine = server.open("job", MINE)
+    texts = refused(
+        lambda: server.open("job"),
+        lambda: server.open("job", OTHERS),
+        lambda: server.close("job"),
+        lambda: server.close("job", OTHERS),
+        lambda: server.open("unknown"),
+        lambda: server.close("unknown"),
+    )
+    assert len(texts) == 1
+    assert server.open("job", MINE) == mine
+    # Another server over the store knows it, too.
+    assert serve().open("job", MINE) == mine
+    server.close("job", MINE)
+    for attempt in (server.open, server.close):
+        assert refused(lambda attempt=attempt: attempt("job", OTHERS)) == texts  # type: ignore[misc]
+    with pytest.raises(SessionClosed):
+        server.open("job", MINE)
+    server.close("job", MINE)
+    with pytest.raises(BadRequest):
+        server.open("other", b"too short")
+
+
+def test_the_sessions_of_a_series_have_one_secret(serve: Callable[..., Server]) -> None:
+    """Closing a number closes those below: nobody else opens one of the series (§5, §8)."""
+    server = serve()
+    server.open("query#1", MINE)
+    second = server.open("query#2", MINE)
+    refused(
+        lambda: server.open("query#9", OTHERS),
+        lambda: server.close("query#9", OTHERS),
+        lambda: server.close("query#2", OTHERS),
+    )
+    server.close("query#1", MINE)
+    refused(lambda: server.open("query#3", OTHERS), lambda: server.close("query#1", OTHERS))
+    assert server.open("query#2", MINE) == second
+    server.close("query#2", MINE)
+    refused(lambda: server.open("query#3", OTHERS))
+    with pytest.raises(SessionClosed):
+        server.open("query#1", MINE)
+    assert server.open("query#3", MINE) > 0
+
+
+def test_a_session_without_a_secret_takes_the_first_where_anyone_may_open_it(
+    serve: Callable[..., Server],
+) -> None:
+    """The stated way for sessions of before: open, taken, then by the secret alone (§5)."""
+    anyone, strict = serve(SessionsFrom.ANYONE), serve()
+    old = anyone.open("job")
+    refused(lambda: strict.open("job"), lambda: strict.open("job", MINE))
+    refused(lambda: strict.close("job", MINE))
+    assert anyone.open("job") == old
+    assert anyone.open("job", MINE) == old
+    refused(lambda: anyone.open("job"), lambda: anyone.close("job"))
+    refused(lambda: anyone.open("job", OTHERS))
+    # The one that is opened next reads what was taken.
+    assert serve().open("job", MINE) == old
+    number = anyone.open("query#1")
+    assert anyone.open("query#1", MINE) == number
+    refused(lambda: anyone.open("query#2"), lambda: anyone.open("query#2", OTHERS))
+    serve().close("job", MINE)
+
+
+def test_an_authenticated_peer_needs_no_secret(serve: Callable[..., Server]) -> None:
+    """The channel says who it is: a secret is not looked at, and names are the peer's (§5)."""
+    server = serve()
+    alice = server.open("job", peer=b"alice")
+    assert server.open("job", MINE, peer=b"alice") == alice
+    assert server.open("job", peer=b"mallory") != alice
+    assert server.open("job", MINE) != alice
+    server.close("job", OTHERS, peer=b"alice")
+    with pytest.raises(SessionClosed):
+        server.open("job", peer=b"alice")
+
+
+def test_a_name_has_no_nul(serve: Callable[..., Server]) -> None:
+    """Not every store can hold one: refused everywhere, the same (§3)."""
+    server = serve()
+    for attempt in (server.open, server.close):
+        with pytest.raises(BadRequest, match="no NUL"):
+            attempt("a\0b", MINE)
+
+
+def test_no_store_holds_a_secret(tmp_path: Path) -> None:
+    """What is kept opens nothing: neither the secret nor a part of it is in the file (§5)."""
+    path = tmp_path / "store.db"
+    store = open_store(f"sqlite:///{path}")
+    storage: Any = store.leases
+    Server(storage, SessionsFrom.AUTHENTICATED).open("job", MINE)
+    (row,) = storage.load_sessions()
+    assert len(row.secret) == 32
+    assert "secret" not in repr(row)
+    with pytest.raises(NotYours):
+        Server(storage, SessionsFrom.AUTHENTICATED).open("job", row.secret)
+    store.close()
+    with sqlite3.connect(path) as connection:
+        dump = "\n".join(connection.iterdump())
+    connection.close()
+    assert MINE.decode() not in dump
+    assert MINE.hex() not in dump.lower()
