@@ -55,6 +55,13 @@ def portions(sizes: Sequence[int], max_rows: int, max_bytes: int) -> Iterator[tu
         yield start, len(sizes)
 
 
+def _unnamed(result: BatchResult) -> str:
+    """Return who failed a row for which rifl has no word."""
+    if result.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
+        return "HANDLER"
+    return "TIMEOUT" if result.code is grpc.StatusCode.DEADLINE_EXCEEDED else "TRANSPORT"
+
+
 class _Sent(NamedTuple):
     at: list[int]  # positions in the slice
     keys: list[bytes]
@@ -202,7 +209,7 @@ class Delivery:
             reason = "LEASE_EXPIRED"
             text = "the server forgot the session, and the row was sent under a new one"
             return DeliveryError(reason, text, key, "FAILED_PRECONDITION", "unknown")
-        reason = result.reason or "HANDLER"
+        reason = result.reason or _unnamed(result)
         text = _WORDS.get(reason, "")
         text = f"{text}: {result.details}" if text and result.details else text or result.details
         # What it ended with tells whose trouble it is: this row's, or everybody's.

@@ -51,7 +51,8 @@ class DeliveryError(RowError):
 
     ``code`` is the name of the gRPC status, ``outcome`` whether the call ran, in
     the wire's word; ``reason`` is rifl's, or ``HANDLER`` where the service itself
-    answered with an error.
+    answered with an error, ``TIMEOUT`` where nobody did within ``timeout``, and
+    ``TRANSPORT`` for what connections and proxies report.
     """
 
     def __init__(
@@ -61,6 +62,11 @@ class DeliveryError(RowError):
         self.args = (reason, text, key, code, outcome)
         self.code = code
         self.outcome = outcome
+
+    @property
+    def answered(self) -> bool:
+        """Whether the service answered this row, now or before."""
+        return self.outcome in ("executed", "replayed")
 
     def __str__(self) -> str:
         return f"{self.code} {super().__str__()}, outcome {self.outcome}"

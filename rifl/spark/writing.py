@@ -89,8 +89,11 @@ _EVERYBODYS_CODES = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "UNI
 def raise_unless_rows(ends: Iterable[Any]) -> None:
     """Raise what is not one row's trouble: all others would follow it."""
     for end in ends:
-        if isinstance(end, DeliveryError) and (
-            end.reason in _EVERYBODYS or end.code in _EVERYBODYS_CODES
+        # What the service itself answered is that row's, whatever the code.
+        if (
+            isinstance(end, DeliveryError)
+            and not end.answered
+            and (end.reason in _EVERYBODYS or end.code in _EVERYBODYS_CODES)
         ):
             raise end
 

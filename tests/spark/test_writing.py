@@ -51,6 +51,8 @@ class Bank(bank_pb2_grpc.BankServicer):
         self.seen_metadata.append(dict(context.invocation_metadata()))
         if request.account.startswith("bad-"):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no account {request.account}")
+        if request.account in grpc.StatusCode.__members__:
+            context.abort(grpc.StatusCode[request.account], "the handler says so")
         self.effects[request.reference] += 1
         return bank_pb2.Receipt(entry=self.effects.total(), balance_cents=request.cents)
 
@@ -370,6 +372,34 @@ def test_a_row_that_fails_fails_the_task_with_its_key() -> None:
             _send(plan, _rows(range(2), account="bad-bank"))
         assert one.value.key == b"s\x02r0"
         assert bank.effects.total() == 0
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED"])
+def test_what_the_service_answered_is_one_rows_trouble(code: str, tmp_path: Path) -> None:
+    """A handler's own UNAVAILABLE is final: its row is put aside, and the others go on (§8)."""
+    rows = pyarrow.concat_tables([_rows(range(3)), _rows(range(3, 4), account=code)])
+    with _bank() as (bank, target):
+        options = _options(target, session="daily", deadLetter=str(tmp_path / "dead"))
+        for replayed in (0, 3):
+            plan = _planned(options, rows)
+            result = _send(plan, rows)
+            commit_batch(plan, [result])
+            assert (result.counts.dead_lettered, result.counts.replayed) == (1, replayed)
+        assert bank.effects.total() == 3
+        with pytest.raises(DeliveryError, match=f"{code} HANDLER: the handler says so"):
+            _send(_planned(_options(target), rows), rows)
+
+
+def test_what_nobody_answered_fails_the_task(tmp_path: Path) -> None:
+    """A server that is away is no row's trouble, and not said to be the handler's (§8)."""
+    rows = _rows(range(3))
+    with _bank() as (_, target):
+        options = _options(target, deadLetter=str(tmp_path / "dead"), timeout="1s")
+        plan = _planned(options, rows)
+        _send(plan, rows.slice(0, 1))
+    with pytest.raises(DeliveryError, match=r"TRANSPORT|TIMEOUT"):
+        _send(plan, rows)
+    assert not list((tmp_path / "dead" / "_rifl").glob("*.parquet"))
 
 
 @pytest.mark.parametrize(
