@@ -297,6 +297,12 @@ class BatchRun:
 
     def _result(self, rpc_id: RpcId | None, ended: Ended, attempts: int) -> BatchResult:
         its = ended.answer
+        if ended.code and isinstance(its, ItemReply):
+            # What it was refused with until time ran out.
+            details = f"Deadline Exceeded; last refused: {its.record.details}"
+            code = grpc.StatusCode[ended.code]
+            result = BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason)
+            return result if ended.code == "CANCELLED" else self._raised(result, attempts)
         if isinstance(its, bytes):
             return _tuple(BatchResult, (rpc_id, its, _OK, "", ended.outcome, "", (), None))  # type: ignore[no-any-return]
         if isinstance(its, ItemReply):

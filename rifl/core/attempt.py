@@ -214,7 +214,9 @@ def judge(
             final=True,
             resolvable=label is Outcome.UNKNOWN,
         )
-    if reason in _RETRIED_REASONS:
+    # What is kept of keys is not acknowledged: there is no more room the next time.
+    full = reason == errors.WindowExceeded.reason and call.key is not None
+    if reason in _RETRIED_REASONS and not full:
         return _retry(answer, backoff_s, outcome)
     return Decision(
         Step.RAISE,

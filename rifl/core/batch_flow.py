@@ -78,6 +78,8 @@ class BatchFlow:
         self._keyed_only = keyed_only
         # Positions not under way: when each may be sent, in their order.
         self._due: dict[int, float] = dict.fromkeys(range(count), started_at)
+        # Why each was refused last: what its end is told with, if time runs out.
+        self._refusals: dict[int, tuple[str, Any]] = {}
         self._sent: set[IssuedCall] = set()
         # What granted the identity that an item had before.
         self._stores: dict[int, int] = {}
@@ -300,6 +302,8 @@ class BatchFlow:
                 self._end(at, Ended(Outcome.NOT_EXECUTED, answer.reason, answer=its))
         elif decision.step is Step.RETRY and self._may_retry(at, now + decision.after_s):
             self._due[at] = now + decision.after_s
+            if decision.reason:
+                self._refusals[at] = decision.reason, its
         else:
             self._finish(call, decision.resolvable, now)
             self._end(at, Ended(decision.outcome, decision.reason, answer=its))
@@ -332,7 +336,8 @@ class BatchFlow:
             if call is not None:
                 self._finish(call, unknown, now)
             outcome = Outcome.UNKNOWN if unknown else Outcome.NOT_EXECUTED
-            self._end(at, Ended(outcome, reason, code))
+            last, its = ("", None) if reason else self._refusals.get(at, ("", None))
+            self._end(at, Ended(outcome, reason or last, code, its))
 
     def _finish(self, call: IssuedCall, resolvable: bool, now: float) -> None:
         if resolvable:

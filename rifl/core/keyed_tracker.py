@@ -31,7 +31,7 @@ class KeyedTracker:
 
     __slots__ = ("_bytes", "_calls", "_max_bytes", "_max_keys")
 
-    def __init__(self, max_keys: int = 100_000, max_bytes: int = 64 << 20) -> None:
+    def __init__(self, max_keys: int = 10_000_000, max_bytes: int = 512 << 20) -> None:
         self._max_keys = max_keys
         self._max_bytes = max_bytes
         self._calls: dict[bytes, tuple[Any, int]] = {}

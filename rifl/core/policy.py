@@ -42,8 +42,8 @@ class KeyBounds:
     means as long as the client lives.
     """
 
-    max_keys: int = 100_000
-    max_bytes: int = 64 << 20
+    max_keys: int = 10_000_000
+    max_bytes: int = 512 << 20
     retention_s: float | None = 86_400.0
 
     def __post_init__(self) -> None:

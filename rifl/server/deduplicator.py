@@ -86,7 +86,8 @@ class Deduplicator:
     are kept for ``key_retention_s`` from their completion unless their method
     says otherwise, None meaning without end; after that a retry runs again. Those
     of a named session stay as long as it does. ``max_keys`` and
-    ``max_key_bytes`` bound what is kept for one client, session or peer.
+    ``max_key_bytes`` bound what is kept for one client, session or peer: by
+    default some millions of keys, a large batch job's, bounded by their bytes.
 
     ``sessions_from``: who may open and close named sessions on a channel without an
     authenticated peer: who shows the session's secret (``"authenticated"``), or
@@ -127,8 +128,8 @@ class Deduplicator:
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
         key_retention_s: float | None = 86_400.0,
-        max_keys: int = 100_000,
-        max_key_bytes: int = 64 << 20,
+        max_keys: int = 10_000_000,
+        max_key_bytes: int = 512 << 20,
         max_batch_items: int = 1000,
         max_batch_bytes: int = 4 << 20,
         seal: Transform | None = None,

@@ -59,7 +59,8 @@ def _unnamed(result: BatchResult) -> str:
     """Return who failed a row for which rifl has no word."""
     if result.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
         return "HANDLER"
-    return "TIMEOUT" if result.code is grpc.StatusCode.DEADLINE_EXCEEDED else "TRANSPORT"
+    code = result.original_code or result.code
+    return "TIMEOUT" if code is grpc.StatusCode.DEADLINE_EXCEEDED else "TRANSPORT"
 
 
 class _Sent(NamedTuple):

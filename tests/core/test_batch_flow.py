@@ -164,6 +164,22 @@ def test_the_window_is_waited_for_only_when_nothing_else_can_be_sent() -> None:
     )
 
 
+def test_what_refused_an_item_last_is_told_when_time_runs_out() -> None:
+    """The deadline does not hide the cause (DESIGN §3)."""
+    batch = flow(session(), [b"a", b"b", b"c"], deadline=2.0)
+    sent(batch, 0.0)
+    drained = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
+    answer(batch, RUNNING, drained, BROKEN)
+    sent(batch, 1.9)
+    answer(batch, BROKEN, BROKEN, BROKEN, now=1.91)
+    assert batch.step(2.0) is BatchAction.DONE
+    assert [(end.code, end.reason, end.answer) for end in batch.ended] == [
+        ("DEADLINE_EXCEEDED", "IN_PROGRESS", RUNNING),
+        ("DEADLINE_EXCEEDED", "DRAINING", drained),
+        ("DEADLINE_EXCEEDED", "", None),
+    ]
+
+
 @pytest.mark.parametrize("code", ["INTERNAL", "UNKNOWN"])
 def test_a_server_that_never_understands_is_not_wrapped(code: str) -> None:
     """Three errors in a row that say nothing of ours: NOT_WRAPPED, for all (DESIGN §3, §4)."""

@@ -100,6 +100,19 @@ class TestTable:
         assert decision.step is Step.RETRY
         assert decision.outcome is (label or Outcome.UNKNOWN)
 
+    def test_no_room_for_a_key_is_final(self) -> None:
+        """Keys are never acknowledged, so the next attempt would find no more (DESIGN §3, §4)."""
+        made = session()
+        call = made.begin_keyed(b"k", 1, 2, 1.0)
+        assert call is not None
+        full = Answer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED")
+        decision = made.answered(call, full, 1.0, 0.5)
+        assert (decision.step, decision.outcome, decision.reason) == (
+            Step.RAISE,
+            Outcome.NOT_EXECUTED,
+            "WINDOW_EXCEEDED",
+        )
+
     def test_not_executed_only_if_every_attempt_said_so(self) -> None:
         """One attempt that may have run makes the call unknown for good (DESIGN §3)."""
         made = session()

@@ -390,6 +390,18 @@ def test_what_the_service_answered_is_one_rows_trouble(code: str, tmp_path: Path
             _send(_planned(_options(target), rows), rows)
 
 
+def test_a_full_session_is_told_at_once() -> None:
+    """No retry finds more room for keys, and the bound is named (DESIGN §4)."""
+    rows = _rows(range(9))
+    with _bank(max_keys=5) as (bank, target):
+        plan = _planned(_options(target, session="daily", timeout="1h"), rows)
+        with pytest.raises(DeliveryError, match=r"WINDOW_EXCEEDED: .*max_keys") as caught:
+            _send(plan, rows)
+        assert caught.value.outcome == "not-executed"
+        assert bank.effects.total() == 5
+        assert _send(plan, rows.slice(0, 5)).counts.replayed == 5
+
+
 def test_what_nobody_answered_fails_the_task(tmp_path: Path) -> None:
     """A server that is away is no row's trouble, and not said to be the handler's (§8)."""
     rows = _rows(range(3))
