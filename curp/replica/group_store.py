@@ -108,14 +108,22 @@ class GroupStore(RoleStore):
         return replies
 
     def start(self, attempt: Attempt) -> Pending | None:
-        """Wait for the turn on the call's conflict keys."""
+        """Wait for the turn on the call's conflict keys, and for its client to be known."""
         arrival = arrived(attempt)
         turn = arrival.turn = Turn(arrival.keys, reads=arrival.reads)
         with self._lock:
-            self._own(attempt)
+            places = self._own(attempt)
             # Counted from now: it may run as soon as it is woken.
             self._executing[attempt] = self._term
-            return self._line.stand(turn)
+            pending = self._line.stand(turn)
+            registered = self._registered(places, attempt)
+        return _after(registered, pending)
+
+    def _registered(self, places: Places, attempt: Attempt) -> Pending | None:
+        pending = places.registered(attempt.call.client_id)
+        if pending is not None:
+            self.work.notify_all()
+        return pending
 
     def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
         """Wait for one turn on the keys of all.
@@ -143,7 +151,9 @@ class GroupStore(RoleStore):
             if not shared.attempts:
                 return replies
             pending = self._line.stand(turn)
-        if pending is None:
+            places = self._own(owned := next(iter(shared.attempts)))
+            registered = self._registered(places, owned)
+        if (pending := _after(registered, pending)) is None:
             return replies
         return Together([pending if reply is None else reply for reply in replies])
 
@@ -350,6 +360,28 @@ class GroupStore(RoleStore):
     def _end_read(self, attempt: Attempt) -> None:
         # Nothing is kept of it: asked again, it is run again.
         self._settle(attempt, None)
+
+
+def _after(first: Pending | None, second: Pending | None) -> Pending | None:
+    """Return what is done when both are; None if there is nothing to wait for."""
+    if first is None or second is None:
+        return first or second
+    both = Pending()
+
+    def ended(last: Pending) -> None:
+        if last.error is not None:
+            both.fail(last.error)
+        else:
+            both.succeed()
+
+    def after_first(done: Pending) -> None:
+        if done.error is not None:
+            both.fail(done.error)
+        else:
+            second.add_callback(ended)
+
+    first.add_callback(after_first)
+    return both
 
 
 def not_by_log(error: RiflError, call: Call) -> RiflError:

@@ -69,7 +69,8 @@ class Places:
         self._clock = clock
         self._order = count()
         self._waiters: list[tuple[int, int, Pending]] = []
-        self._registering: set[int] = set()
+        # Where the registrations stand that are not in the log yet.
+        self._registering: dict[int, int] = {}
         # What an answer is marked with that is synced.
         self.marks: tuple[tuple[str, str], ...] = ()
         self._mark()
@@ -98,6 +99,16 @@ class Places:
             arrival.covered,
         )
         return self.leader.place(write, len(write.body), now, arrival.keys, wish)
+
+    def registered(self, client_id: int) -> Pending | None:
+        """Have a client's registration in the log; what is done then, None if it is.
+
+        Before its first handler starts: whoever leads next then knows the client, and
+        what it asks again, or left on a witness, is not taken for a stranger's.
+        """
+        if is_namespace(client_id) or self._register(client_id):
+            return None
+        return self.wait_for(self._registering[client_id])
 
     def event(self, entry: Entry) -> int:
         """Give an entry its place that is no operation."""
@@ -153,7 +164,7 @@ class Places:
                 found.waiters.extend(attempt.waiters)
                 attempt.waiters = ()
             if isinstance(entry, ClientRegistered):
-                self._registering.discard(entry.client_id)
+                self._registering.pop(entry.client_id, None)
             elif isinstance(entry, Operation) and write.configuration:
                 found.collectable.append(
                     Collectable(entry.client_id, entry.seq, entry.key, entry.keys)
@@ -168,8 +179,7 @@ class Places:
         if client_id in self._state.clients:
             return True
         if client_id not in self._registering and not is_namespace(client_id):
-            self._registering.add(client_id)
-            self.event(ClientRegistered(client_id))
+            self._registering[client_id] = self.event(ClientRegistered(client_id))
         return False
 
     def _mark(self) -> None:

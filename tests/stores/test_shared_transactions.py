@@ -529,9 +529,9 @@ async def test_coroutines_share_a_commit(calls: Calls, place: Place) -> None:
 
 async def test_an_event_loop_never_waits_for_the_file(calls: Calls, place: Place) -> None:
     """While another connection holds the file the loop goes on (§6)."""
+    attempt = calls.begin()
     with contextlib.closing(sqlite3.connect(place.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        attempt = calls.begin()
         acting = asyncio.create_task(act(calls, attempt))
         for _ in range(50):
             await asyncio.sleep(0.001)
@@ -568,9 +568,9 @@ async def test_a_coroutine_cancelled_while_the_transaction_begins(
     calls: Calls, place: Place
 ) -> None:
     """The turn is given on once the file could be had (§4)."""
+    gone, next_one = calls.begin(), calls.begin()
     with contextlib.closing(sqlite3.connect(place.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        gone, next_one = calls.begin(), calls.begin()
         cancelled = asyncio.create_task(act(calls, gone))
         await asyncio.sleep(0)
         cancelled.cancel()

@@ -24,6 +24,7 @@ from rifl.core.errors import (
 )
 from rifl.core.groups import Replies, Together
 from rifl.core.later import Later
+from rifl.core.namespace import is_namespace
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
@@ -157,7 +158,11 @@ class SqliteStore(GroupCommits):
         return Together([later if isinstance(one, LeaseExpired) else one for one in replies])
 
     def start(self, attempt: Attempt) -> Pending | None:
-        """Make a plain call's intent durable; register the client where need be."""
+        """Make a plain call's intent durable; register the client where need be.
+
+        Its row is durable before its first handler starts: a retry after a crash then finds a
+        client that is known, and so what is promised for a crash holds for its first call.
+        """
         if attempt.policy.kind is Kind.PLAIN:
             call = attempt.call
             row = (call.client_id, call.identity, call.fingerprint, call.method)
@@ -172,14 +177,20 @@ class SqliteStore(GroupCommits):
                 ),
                 self._main,
             )
-        if self._database(attempt) is not self._main and not self._registered(attempt.entry):
+        entry = attempt.entry
+        if self._main.name in entry.registered:
+            return None
+        if self._database(attempt) is not self._main or not (
+            # These are known without: peers by their names, sessions by rows of their own.
+            entry.keyed_only or is_namespace(entry.client_id)
+        ):
             # Deletes nothing: it waits for the client row that goes with it.
             registration = Entry(
                 Journal.DELETE,
                 (0, 0),
                 patient=False,
                 failure=not_started,
-                durable=lambda: self._registered_in_main(attempt.entry),
+                durable=lambda: self._registered_in_main(entry),
             )
             return self._submit(attempt, registration, self._main)
         return None
@@ -546,10 +557,6 @@ class SqliteStore(GroupCommits):
 
     def _completed_at(self, call: Call) -> float | None:
         return None if call.key is None else self._wall_clock()
-
-    def _registered(self, entry: ClientEntry) -> bool:
-        with self._lock:
-            return self._main.name in entry.registered
 
     def _database(self, attempt: Attempt) -> Database:
         return self._named[attempt.policy.database]

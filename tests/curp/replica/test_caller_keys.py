@@ -42,7 +42,7 @@ def _registered(running: Running) -> tuple[ByHand, int]:
     running.until_leading()
     client = ByHand(running.address)
     number = client.configuration().configuration
-    assert client.deposit("first", "opening", 1, configuration=number).ok
+    assert client.deposit("first", "opening", 1).ok
     return client, number
 
 

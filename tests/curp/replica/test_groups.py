@@ -13,9 +13,11 @@ import pytest
 from curp.log.memory import MemoryEngine, MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
-from tests.curp.replica.by_hand import ByHand
+from examples.bank.v1 import bank_pb2
+from tests.curp.replica.by_hand import DEPOSIT, ByHand
 from tests.curp.replica.running import Running, replica
 from tests.helpers.processes import Process, started
+from tests.helpers.raw import RawClient, header
 from tests.helpers.waiting import until
 
 # Nothing is appended by time: what is unsynced stays so until somebody asks.
@@ -46,12 +48,12 @@ def _registered(running: Running) -> tuple[ByHand, int]:
     running.until_leading()
     client = ByHand(running.address)
     number = client.configuration().configuration
-    assert client.mark(client.deposit("first", "opening", 1, configuration=number)) == str(number)
+    assert client.deposit("first", "opening", 1).ok
     return client, number
 
 
 def test_what_commutes_is_answered_first_and_what_does_not_is_synced(witness: str) -> None:
-    """The first call of a client and one in conflict are marked synced (invariants 1 and 3)."""
+    """A call in conflict is marked synced, and one without the number (invariants 1 and 3)."""
     log = MemoryLog()
     with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
         client, number = _registered(running)
@@ -68,8 +70,46 @@ def test_what_commutes_is_answered_first_and_what_does_not_is_synced(witness: st
         assert client.mark(client.deposit("d", "dora", 6, configuration=number + 1)) == str(number)
         assert log.tail == tail + 5
         answered = running.replica.answered()
-        assert (answered["fast"], answered["conflict"], answered["unregistered"]) == (2, 1, 1)
-        assert answered["no-number"] == 2
+        # The client's first call had none, either.
+        assert (answered["fast"], answered["conflict"], answered["no-number"]) == (2, 1, 3)
+
+
+def test_a_clients_first_call_may_be_answered_first(witness: str) -> None:
+    """Its registration is in the log when its handler starts (invariant 3; DESIGN §5)."""
+    log = MemoryLog()
+    with replica(log.engine(), witnesses=[witness], **_LAZY) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        number = client.configuration().configuration
+        tail = log.tail
+        assert client.mark(client.deposit("a1", "alice", 1, configuration=number)) == ""
+        assert log.tail == tail + 1
+        assert running.replica.answered()["fast"] == 1
+
+
+def test_a_groups_records_are_its_logs(witness: str) -> None:
+    """Every leader of a log says the same store, and another log's refuses its ids (§3, §7)."""
+    log, others = MemoryLog(), MemoryLog()
+    with (
+        replica(log.engine(), **_LAZY) as first,
+        replica(others.engine(), **_LAZY) as other,
+    ):
+        for running in (first, other):
+            running.until_leading()
+        with RawClient(first.address) as mine, RawClient(other.address) as its:
+            assert 0 not in (mine.store, its.store)
+            assert mine.store != its.store
+            request = bank_pb2.DepositRequest(reference="r", account="alice", cents=1)
+            raw = header(mine.client_id, mine.token, 1, store=mine.store)
+            refused = its.call(DEPOSIT, request.SerializeToString(), raw=raw)
+            assert refused.refusal == ("FAILED_PRECONDITION", "STORE_MISMATCH", "unknown")
+            assert its.renew(mine.client_id, mine.token, mine.store).reason == "STORE_MISMATCH"
+            assert mine.call(DEPOSIT, request.SerializeToString(), raw=raw).ok
+            store = mine.store
+    with replica(log.engine(), name="r2", **_LAZY) as next_:
+        next_.until_leading()
+        with RawClient(next_.address) as again:
+            assert again.store == store
 
 
 def test_a_duplicate_of_an_unsynced_call_waits_for_its_entry(witness: str) -> None:

@@ -116,12 +116,12 @@ def _entries(reply: Any) -> int:
 @pytest.mark.parametrize(
     ("point", "times", "fast"),
     [
-        # The first passing is the client's registration call.
+        # The first passing is the client's first call.
         ("executed", 2, True),
         ("answered", 1, True),
-        # Before it: the block of client ids, and that call.
-        ("appended", 3, False),
-        ("reply", 3, False),
+        # Before it: the block of client ids, the client's registration, and that call.
+        ("appended", 4, False),
+        ("reply", 4, False),
     ],
 )
 def test_a_leader_killed_at_any_point_loses_and_doubles_nothing(
@@ -133,7 +133,7 @@ def test_a_leader_killed_at_any_point_loses_and_doubles_nothing(
     second = group.start("r2")
     client = ByHand(first)
     number = client.configuration().configuration
-    assert _entries(client.deposit("one", "alice", 1, configuration=number)) == 1
+    assert _entries(client.deposit("one", "alice", 1)) == 1
     assert client.record(group.witness, "two", "alice", 2, configuration=number) == "ACCEPTED"
     # Without the number its answer waits for the log.
     begun = client.begin_deposit("two", "alice", 2, configuration=number if fast else 0)
@@ -146,13 +146,36 @@ def test_a_leader_killed_at_any_point_loses_and_doubles_nothing(
     assert _entries(client.deposit("three", "alice", 3)) == 3
 
 
+@pytest.mark.parametrize("witnessed", [True, False])
+def test_a_leader_killed_in_a_clients_first_call_knows_it_no_less(
+    group: _Group, witnessed: bool
+) -> None:
+    """Its registration is in the log before the handler starts: the retry is the effect (§5)."""
+    first = group.start("r1", die_at=["executed", 1])
+    group.until_role("r1", "leader")
+    second = group.start("r2")
+    client = ByHand(first)
+    number = client.configuration().configuration
+    if witnessed:
+        verdict = client.record(group.witness, "one", "alice", 1, configuration=number)
+        assert verdict == "ACCEPTED"
+    begun = client.begin_deposit("one", "alice", 1, configuration=number if witnessed else 0)
+    assert begun.code() is not grpc.StatusCode.OK
+    assert group.processes["r1"].wait() == -signal.SIGKILL
+    group.until_role("r2", "leader")
+    client.move(second)
+    again = client.deposit("one", "alice", 1, attempt=2)
+    assert (_entries(again), again.outcome) == (1, "replayed" if witnessed else "executed")
+    assert _entries(client.deposit("two", "alice", 2)) == 2
+
+
 def test_a_zombie_leader_is_refused_everywhere_and_follows(group: _Group) -> None:
     """Stopped, deposed and continued: it drops its answers and begins over (invariant 4)."""
     first = group.start("r1")
     group.until_role("r1", "leader")
     client = ByHand(first)
     number = client.configuration().configuration
-    client.deposit("one", "alice", 1, configuration=number)
+    client.deposit("one", "alice", 1)
     assert client.record(group.witness, "two", "alice", 2, configuration=number) == "ACCEPTED"
     assert client.mark(client.deposit("two", "alice", 2, configuration=number)) == ""
     # Nobody was told that this one is final: no witness has it.
@@ -185,7 +208,7 @@ def test_a_new_leader_that_dies_in_its_recovery_is_succeeded(group: _Group) -> N
     group.until_role("r1", "leader")
     client = ByHand(first)
     number = client.configuration().configuration
-    client.deposit("one", "alice", 1, configuration=number)
+    client.deposit("one", "alice", 1)
     assert client.record(group.witness, "two", "alice", 2, configuration=number) == "ACCEPTED"
     assert client.mark(client.deposit("two", "alice", 2, configuration=number)) == ""
     group.signal("w", signal.SIGSTOP)

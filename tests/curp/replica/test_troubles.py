@@ -115,7 +115,7 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(witness: str) -> None
         running.until_leading()
         client = ByHand(running.address)
         number = client.configuration().configuration
-        assert client.deposit("first", "opening", 1, configuration=number).ok
+        assert client.deposit("first", "opening", 1).ok
         cut = True
         seqs = itertools.count(2)
         for account in "abc":
@@ -150,7 +150,7 @@ def test_what_a_witness_may_hold_is_not_said_to_be_not_executed(witness: str) ->
         leader.until_leading()
         client = ByHand(leader.address)
         number = client.configuration().configuration
-        assert client.deposit("first", "opening", 1, configuration=number).ok
+        assert client.deposit("first", "opening", 1).ok
         with replica(log.engine(), "r2", witnesses=[witness]) as standby:
             until(lambda: standby.replica.configuration().leader, "it follows", _DEADLINE_S)
             client.move(standby.address)
@@ -174,7 +174,7 @@ def test_an_expired_client_is_told_so_only_when_the_log_says_it(witness: str) ->
         running.until_leading()
         client = ByHand(running.address)
         number = client.configuration().configuration
-        assert client.deposit("first", "opening", 1, configuration=number).ok
+        assert client.deposit("first", "opening", 1).ok
         cut = True
         # Its lease runs out; the removal cannot be logged.
         until(
@@ -200,7 +200,7 @@ def test_a_resolved_call_stays_not_executed_for_a_later_leader(witness: str) -> 
         running.until_leading()
         client = ByHand(running.address)
         number = client.configuration().configuration
-        assert client.deposit("first", "opening", 1, configuration=number).ok
+        assert client.deposit("first", "opening", 1).ok
         assert client.record(witness, "never", "alice", 2, configuration=number) == "ACCEPTED"
         assert client.resolve(2) == "OUTCOME_NOT_EXECUTED"
     with replica(log.engine(), "r2", witnesses=[witness]) as second:
