@@ -23,9 +23,10 @@ _BATCHES = 6
 # alone: of a group's, what is in no batch is what may be answered first.
 _BATCHED, _BATCHED_IN_A_GROUP = 0.4, 0.25
 _ALONE, _ALONE_IN_A_GROUP = 0.2, 0.6
-# And calls by a key in a header: where their records outlive the server's process, and
-# the clock that these are kept by.
+# And calls by a key in a header: where their records outlive the server's process. In some of
+# these the clocks of the store jump.
 _BY_KEYS = 0.6
+_JUMPING = 0.4
 _KEYED = ("sqlite", "replicas")
 _FORGETTING = {Fault.CRASH_DISK, Fault.WALL_JUMP}
 _NETWORK = (
@@ -325,9 +326,26 @@ def draw(kind: str, seed: int) -> Schedule:
         dice = Random(f"{kind} {seed} keys")  # noqa: S311 - repeatable, not secret
         if dice.random() < _BY_KEYS:
             calls = _by_keys(calls, dice)
+            if kind == "sqlite":
+                faults = _jump_clocks(faults, Random(f"{kind} {seed} clocks"))  # noqa: S311
     calls, faults = add_streams(kind, seed, setting, calls, faults, _ACTIVE_S)
     schedule = Schedule(kind, seed, setting, calls, faults, closings)
     return add_coincidences(schedule, _ACTIVE_S)
+
+
+def _jump_clocks(faults: tuple[PlannedFault, ...], random: Random) -> tuple[PlannedFault, ...]:
+    """Set the clock by more than keys are kept, and back, in some; the server begins in between."""
+    jumps: list[PlannedFault] = []
+    if random.random() < _JUMPING:
+        for _ in range(random.randint(1, 3)):
+            at, seconds = random.uniform(1.0, _ACTIVE_S), random.choice((3600.0, -3600.0))
+            restart_s = random.uniform(0.1, 0.5)
+            jumps += [
+                PlannedFault(at, Fault.WALL_JUMP, 0.0, 0, seconds, None),
+                PlannedFault(at + random.uniform(0.5, 2.0), Fault.CRASH, restart_s, 0, 0.5, None),
+                PlannedFault(at + 3.0, Fault.WALL_JUMP, 0.0, 0, -seconds, None),
+            ]
+    return tuple(sorted((*faults, *jumps), key=lambda fault: fault.at))
 
 
 def _as_batches(

@@ -271,5 +271,5 @@ class GroupState:
             kept,
             kept[1].size,
             retention_s=retention_s,
-            completed_at=now,
+            now=now,
         )

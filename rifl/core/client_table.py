@@ -27,7 +27,7 @@ from rifl.core.namespace import is_namespace
 from rifl.core.policy import KeyBounds, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.resting import RestingClients
-from rifl.core.retention import Retention
+from rifl.core.retention import LivedTime, Retention
 from rifl.core.verdict import Verdict
 
 __all__ = ["Attempt", "ClientEntry", "ClientTable", "Decision", "Kept", "Leases", "match_payload"]
@@ -238,15 +238,16 @@ class ClientTable:
         size: int,
         *,
         retention_s: float | None = None,
-        completed_at: float = 0.0,
+        now: float = 0.0,
+        age_s: float = 0.0,
     ) -> None:
         """Put back the record of a keyed call that a store recovered.
 
-        ``retention_s`` is its method's, counted from ``completed_at``.
+        ``retention_s`` is its method's, of which ``age_s`` were lived through ``now``.
         """
         keyed = self._keyed(self.entry(client_id))
         keyed.restore(key, kept, size)
-        self._retain(client_id, key, retention_s, completed_at)
+        self._retain(client_id, key, retention_s, now, age_s)
 
     def due_keys(self, now: float, limit: int) -> list[tuple[int, bytes]]:
         """Take the keyed calls whose retention is over, at most ``limit``.
@@ -255,6 +256,19 @@ class ClientTable:
         left in the store, for until then its row would be in a new call's way.
         """
         return self._retention.due(now, limit)
+
+    @property
+    def retained(self) -> int:
+        """How many keyed calls are kept for a time."""
+        return len(self._retention)
+
+    def lived(self, now: float) -> float:
+        """Return how long was lived through ``now``, by which retention counts."""
+        return self._retention.lived.at(now)
+
+    def live_on(self, lived_s: float, *, whole: bool = False) -> None:
+        """Count on from there, before anything is restored; ``whole``: see ``LivedTime``."""
+        self._retention.lived = LivedTime(lived_s, whole=whole)
 
     def forget_key(self, client_id: int, key: bytes) -> None:
         """Let go of a completed keyed call: the next one with the key is new."""
@@ -323,13 +337,20 @@ class ClientTable:
             entry.keyed = KeyedTracker(self._key_bounds.max_keys, self._key_bounds.max_bytes)
         return entry.keyed
 
-    def _retain(self, client_id: int, key: bytes, retention_s: float | None, now: float) -> None:
+    def _retain(
+        self,
+        client_id: int,
+        key: bytes,
+        retention_s: float | None,
+        now: float,
+        age_s: float = 0.0,
+    ) -> None:
         # A named session's records stay with it: it has a retention of its own.
         if self._leases.is_session(client_id):
             return
         retention_s = self._key_bounds.retained_s(retention_s)
         if retention_s is not None:
-            self._retention.note(client_id, key, now + retention_s)
+            self._retention.note(client_id, key, retention_s - age_s, now)
 
     def _leave_namespace(self, entry: ClientEntry) -> None:
         # No lease of it ever ends: it goes with the last of its calls.

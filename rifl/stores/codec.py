@@ -18,7 +18,7 @@ Transform = Callable[[bytes], bytes]
 # No protobuf message starts with it: what does is an envelope.
 _ENVELOPE = 0
 _SEALED = 1
-# The envelope's first byte, its flags, and Unix seconds.
+# The envelope's first byte, its flags, and the time in seconds.
 DATE_BYTES = 6
 
 
@@ -29,7 +29,7 @@ class RecordCodec:
     many at once; both or neither. Records from before they were given stay
     readable. Sealed are answers whole (status, metadata, messages); identities,
     method names and payload fingerprints are not. A keyed call's record carries
-    the time of its completion, by the wall clock, for its retention.
+    the time of its completion, by the clock that the store keeps, for its retention.
 
     With ``seal`` None and no time, a record is stored as the protobuf message it
     always was.
@@ -41,21 +41,21 @@ class RecordCodec:
         self._seal = seal
         self._unseal = unseal
 
-    def to_bytes(self, record: CompletionRecord, unix_s: float | None = None) -> bytes:
-        """Serialise a record, completed at ``unix_s`` where that is to be kept.
+    def to_bytes(self, record: CompletionRecord, at_s: float | None = None) -> bytes:
+        """Serialise a record, completed at ``at_s`` where that is to be kept.
 
         What ``seal`` raises is raised: the call's record cannot be written then.
         """
         data = record_to_bytes(record)
-        if self._seal is None and unix_s is None:
+        if self._seal is None and at_s is None:
             return data
         flags = 0
         if self._seal is not None:
             flags, data = _SEALED, self._seal(data)
-        return bytes((_ENVELOPE, flags)) + int(unix_s or 0).to_bytes(4, "big") + data
+        return bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
 
     def of_a_run(
-        self, record: CompletionRecord, method: str, unix_s: float | None = None
+        self, record: CompletionRecord, method: str, at_s: float | None = None
     ) -> tuple[CompletionRecord, bytes]:
         """Return the record to keep of a call that has run, and it serialised.
 
@@ -63,13 +63,13 @@ class RecordCodec:
         where ``seal`` fails, that is OUTCOME_UNKNOWN.
         """
         try:
-            return record, self.to_bytes(record, unix_s)
+            return record, self.to_bytes(record, at_s)
         except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
             _log.exception("record_not_kept", method=method)
             lost = refusal_record(
                 OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
             )
-            return lost, RecordCodec().to_bytes(lost, unix_s)
+            return lost, RecordCodec().to_bytes(lost, at_s)
 
     def from_bytes(self, data: bytes) -> CompletionRecord:
         """Read a record.
@@ -94,7 +94,7 @@ class RecordCodec:
 
     @staticmethod
     def completed_at(head: bytes) -> float | None:
-        """Return the Unix seconds in the first ``DATE_BYTES``, None if there are none."""
+        """Return the seconds in the first ``DATE_BYTES``, None if there are none."""
         if len(head) < DATE_BYTES or head[0] != _ENVELOPE:
             return None
         return float(int.from_bytes(head[2:DATE_BYTES], "big")) or None

@@ -70,6 +70,11 @@ class EmbeddedStore(OwnTransactions):
             leases, window=window, key_bounds=key_bounds, note_released=self._has_rows
         )
         self._clock = clock
+        self._live_on(0.0)
+
+    def _live_on(self, lived_s: float) -> None:
+        # A test's clock says by itself that it makes no jumps.
+        self._table.live_on(lived_s, whole=getattr(self._clock, "is_lived_through", False))
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide about a call and claim it if it is new."""

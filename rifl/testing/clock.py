@@ -13,6 +13,9 @@ class FakeClock:
     Leases and retentions end when you say so; deadlines of gRPC do not follow it.
     """
 
+    # All of its time counts for retentions, in steps of any length: see ``core.LivedTime``.
+    is_lived_through = True
+
     def __init__(self, now: float = 1_000.0) -> None:
         self._now = now
         self._lock = threading.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,9 @@ def test_keys_last_for_their_retention_from_completion(kind: str) -> None:
     with serving(kind, kinds, keys_from="anyone", key_retention_s=100.0, clock=clock) as service:
         caller = Caller(service)
         assert caller.call("k").result() == b"1"
-        clock.advance(99.0)
-        service.dedup._store.expire_keys()
+        _live(service, clock, 99)
         assert caller.call("k").result() == b"1"
-        clock.advance(1.0)
-        service.dedup._store.expire_keys()
+        _live(service, clock, 1)
         assert len(service.dedup._store._table) == 0
         assert caller.call("k").result() == b"2"
 
@@ -120,33 +119,49 @@ def test_keys_survive_a_restart_with_the_time_they_have_left(tmp_path: Path) -> 
         caller = Caller(service)
         assert caller.call("k").result() == b"1"
         service.kill()
-        clock.advance(50.0)
+        _live(service, clock, 50)
         store = service.dedup._store
         store.drop(service.dedup._authority.expire())
         assert trailers(caller.call("k"))["rifl-outcome"] == "replayed"
-        clock.advance(51.0)
-        store.expire_keys()
+        _live(service, clock, 51)
         store._main.journal.submit(_marker()).wait()
         assert caller.call("k").result() == b"2"
     assert kinds.effects == [b"x", b"x"]
 
 
-def test_a_date_is_kept_across_a_long_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention counts from completion by the wall clock, while nobody serves too (DESIGN §3)."""
+@pytest.mark.parametrize("ahead_s", [86_400.0, -86_400.0 * 365])
+def test_the_wall_clock_ages_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """Neither a clock that jumps, nor time while nobody served, makes a key new (DESIGN §5)."""
     from rifl.stores.sqlite import SqliteStore
 
     kinds = Kinds()
     url = f"sqlite:///{tmp_path}/s.db"
+
+    def set_clock(ahead_s: float) -> None:
+        monkeypatch.setitem(
+            SqliteStore.__init__.__kwdefaults__, "wall_clock", lambda: time.time() + ahead_s
+        )
+
+    set_clock(ahead_s)
     with serving("sync", kinds, url=url, keys_from="anyone", key_retention_s=1000.0) as service:
         caller = Caller(service)
         assert caller.call("k").result() == b"1"
-        later = service.dedup._store._wall_clock() + 1001.0
-        monkeypatch.setitem(SqliteStore.__init__.__kwdefaults__, "wall_clock", lambda: later)
-        service.kill()
-        store = service.dedup._store
-        store.expire_keys()
-        store._main.journal.submit(_marker()).wait()
-        assert caller.call("k").result() == b"2"
+        for then_s in (0.0, -ahead_s, 0.0):
+            set_clock(then_s)
+            service.kill()
+            store = service.dedup._store
+            store.expire_keys()
+            store._main.journal.submit(_marker()).wait()
+            assert trailers(caller.call("k"))["rifl-outcome"] == "replayed"
+    assert kinds.effects == [b"x"]
+
+
+def _live(service: Any, clock: FakeClock, seconds: int) -> None:
+    """Let time pass, and have somebody look what is over."""
+    clock.advance(float(seconds))
+    service.dedup._store.expire_keys()
 
 
 def _marker() -> Any:

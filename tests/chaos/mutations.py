@@ -234,6 +234,13 @@ def _key_let_go_early() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(KeyBounds, "retained_s", return_value=0.5)
 
 
+def _keys_aged_by_dates() -> AbstractContextManager[Any]:
+    # Once so: by the wall clock, while nobody served too.
+    return unittest.mock.patch.object(
+        Database, "lived", lambda self, now_s: (1, max(1, int(now_s)))
+    )
+
+
 def _key_let_go_while_it_runs() -> AbstractContextManager[Any]:
     original = shared_data.SharedData.expire_keys
 
@@ -771,6 +778,7 @@ MUTATIONS = (
         "another run sends all messages", "§4: messages it lacks", "sqlite", _another_run_sends_all
     ),
     Mutation("key let go early", "§3: kept for a stated time", "sqlite", _key_let_go_early),
+    Mutation("keys aged by dates", "§5: time lived through", "sqlite", _keys_aged_by_dates),
     Mutation(
         "key let go while its call runs", "§4: retention", "replicas", _key_let_go_while_it_runs
     ),
@@ -926,7 +934,7 @@ _SEEDS = {
     "no intent": 4,
     "intents forgotten": 4,
     "record after reply": 3,
-    "record given up": 30,
+    "record given up": 37,
     "record deleted before its acknowledgement is durable": 3,
     "resolution not recorded": 34,
     "closed session reopened": 1,
@@ -934,11 +942,12 @@ _SEEDS = {
     "late finisher not fenced": 3,
     "late answer to an acknowledged call": 13,
     "key let go early": 1,
+    "keys aged by dates": 9,
     "key let go while its call runs": 1,
     "expired means never ran": 6,
     "item's id redrawn on retry": 1,
     "batch recorded in part": 20,
-    "intents of a batch in part": 23,
+    "intents of a batch in part": 4,
     "lost means never arrived": 16,
     "taken over from the living": 1,
     "unlabelled means not executed": 1,

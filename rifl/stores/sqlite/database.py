@@ -17,7 +17,7 @@ from rifl.stores.sqlite.guard import Replaced
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.medium import FILES, Medium
 from rifl.stores.sqlite.named import note_named
-from rifl.stores.sqlite.schema import close_database, open_database
+from rifl.stores.sqlite.schema import close_database, get_meta, open_database, set_meta
 from rifl.stores.sqlite.sharing import SharedTransactions
 
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
@@ -143,6 +143,20 @@ class Database:
         self._writer.executemany("DELETE FROM rifl_call WHERE client_id=?", strays)
         self._writer.executemany("DELETE FROM rifl_client WHERE client_id=?", strays)
         self._writer.execute("COMMIT")
+
+    def lived(self, now_s: float) -> tuple[int, int]:
+        """Return from where the store counts the time that it lives through, and how far it is.
+
+        Counted from ``now_s`` if it never was: what is dated before, by wall clocks, counts
+        as completed then.
+        """
+        if get_meta(self._writer, "lived_s") is None:
+            set_meta(self._writer, "lived_from_s", max(1, int(now_s)))
+            set_meta(self._writer, "lived_s", max(1, int(now_s)))
+        began, lived = (get_meta(self._writer, name) for name in ("lived_from_s", "lived_s"))
+        if not (isinstance(began, int) and isinstance(lived, int)):
+            raise ValueError(f"the time it lived through is {began!r} to {lived!r}")
+        return began, lived
 
     def name_others(self, named: Collection[str]) -> None:
         """Note the databases that records go into beside this one; see ``note_named``."""

@@ -68,6 +68,7 @@ _PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
 _OVERWRITE = Statement(_PROBE, "")
 _DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 _DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
+_LIVED = "UPDATE rifl_meta SET value=? WHERE name='lived_s'"
 
 
 class _Superseded(sqlite3.Error):
@@ -135,13 +136,20 @@ class _Acknowledged:
     after: list[Callable[[], None]] = field(default_factory=list)
     # A client's first record must not be durable before the client is.
     registering: bool = False
+    # How long the store has lived, in seconds; None: not to be written now.
+    lived_s: int | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.clients or self.calls or self.dropped)
+        return bool(self.clients or self.calls or self.dropped or self.lived_s is not None)
 
     def is_due(self) -> bool:
         """Whether it has to go with the next commit, whatever that is."""
-        return self.registering or bool(self.dropped) or len(self.calls) >= _RIDING_ACKNOWLEDGEMENTS
+        return (
+            self.registering
+            or bool(self.dropped)
+            or self.lived_s is not None
+            or len(self.calls) >= _RIDING_ACKNOWLEDGEMENTS
+        )
 
 
 class _Round(NamedTuple):
@@ -241,6 +249,12 @@ class Journal:
             self._acknowledged.clients[client_id] = (first_incomplete, completed)
             self._acknowledged.registering = True
 
+    def live(self, lived_s: int) -> None:
+        """Have it noted how long the store has lived, soon."""
+        with self._wake:
+            self._acknowledged.lived_s = lived_s
+            self._wake.notify()
+
     def drop(self, client_ids: list[int], after: Callable[[], None] | None = None) -> None:
         """Remove clients with all their rows, in one transaction, soon.
 
@@ -267,6 +281,7 @@ class Journal:
             self._queue
             or self._closing
             or noted.dropped
+            or noted.lived_s is not None
             or len(noted.calls) >= _FLUSH_ACKNOWLEDGEMENTS
         )
 
@@ -442,6 +457,7 @@ class Journal:
             later.dropped = noted.dropped + later.dropped
             later.after = noted.after + later.after
             later.registering = noted.registering or later.registering
+            later.lived_s = noted.lived_s if later.lived_s is None else later.lived_s
 
     def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
         if self._stopped is not None:
@@ -511,6 +527,8 @@ class Journal:
         _CLIENT.write(connection, clients)
         connection.executemany(_DROP_CALLS, noted.dropped)
         connection.executemany(_DROP_CLIENT, noted.dropped)
+        if noted.lived_s is not None:
+            connection.execute(_LIVED, (noted.lived_s,))
 
 
 def _is_alone(batch: list[Entry]) -> bool:

@@ -53,6 +53,8 @@ __all__ = ["SqliteStore", "path_of"]
 _log = get_logger("rifl.store")
 _LOGGED_IDENTITIES = 20
 _KEYS_PER_SWEEP = 1_000
+# How much of the time that was lived through a crash may forget: records stay for that longer.
+_UNNOTED_S = 60
 
 
 def path_of(url: str) -> Path:
@@ -124,6 +126,8 @@ class SqliteStore(GroupCommits):
             if policy.database not in self._named:
                 self._open_named(str(policy.database))
         try:
+            self._lived_from_s, self._lived_s = self._main.lived(self._wall_clock())
+            self._live_on(self._lived_s)
             self._main.name_others([name for name in self._databases if name != self._main.name])
             for database in self._databases.values():
                 self._recover(database)
@@ -356,6 +360,9 @@ class SqliteStore(GroupCommits):
                 # Who rests has nothing to be noted.
                 for entry in self._table.awake():
                     self._note_acknowledgements(entry)
+                lived_s = int(self._table.lived(self._clock()))
+            if lived_s > self._lived_s:
+                self._note_lived(lived_s)
         for database in self._databases.values():
             database.close()
         self.leases.close()
@@ -368,7 +375,12 @@ class SqliteStore(GroupCommits):
         for database in self._databases.values():
             database.look()
         with self._lock:
-            due = self._table.due_keys(self._clock(), _KEYS_PER_SWEEP)
+            now = self._clock()
+            due = self._table.due_keys(now, _KEYS_PER_SWEEP)
+            lived_s = int(self._table.lived(now))
+            aging = self._table.retained > 0
+        if aging and lived_s - self._lived_s >= _UNNOTED_S:
+            self._note_lived(lived_s)
         databases = list(self._databases.values())
         for identity in due:
             left = [len(databases)]
@@ -382,6 +394,10 @@ class SqliteStore(GroupCommits):
                     durable=lambda identity=identity, left=left: self._deleted(identity, left),  # type: ignore[misc]
                 )
                 database.journal.submit(entry)
+
+    def _note_lived(self, lived_s: int) -> None:
+        self._lived_s = lived_s
+        self._main.journal.live(lived_s)
 
     # -- under the lock ----------------------------------------------------------
 
@@ -556,7 +572,8 @@ class SqliteStore(GroupCommits):
         )
 
     def _completed_at(self, call: Call) -> float | None:
-        return None if call.key is None else self._wall_clock()
+        # Not earlier than it was, and not by a clock that may jump.
+        return None if call.key is None else int(self._table.lived(self._clock())) + 1
 
     def _database(self, attempt: Attempt) -> Database:
         return self._named[attempt.policy.database]
@@ -595,7 +612,7 @@ class SqliteStore(GroupCommits):
             entry = self._table.entry(client_id)
             entry.registered.add(database.name)
             entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
-        now, unix_s = self._clock(), self._wall_clock()
+        now = self._clock()
         for client_id, identity, fingerprint, size, method, head in database.calls():
             kept: Kept = (fingerprint, None)
             if isinstance(identity, int):
@@ -604,15 +621,16 @@ class SqliteStore(GroupCommits):
             if not isinstance(identity, bytes):
                 raise ValueError(f"{identity!r} is no identity")
             policy = self._policies.find(method)
-            # A clock that was set back must not end anything early.
-            gone_s = max(0.0, unix_s - (self._codec.completed_at(head or b"") or unix_s))
+            # What was dated before the store counted may be dated by any clock.
+            completed_s = max(self._codec.completed_at(head or b"") or 0, self._lived_from_s)
             self._table.restore_key(
                 client_id,
                 identity,
                 kept,
                 size,
                 retention_s=None if policy is None else policy.retention_s,
-                completed_at=now - gone_s,
+                now=now,
+                age_s=max(0.0, self._lived_s - completed_s),
             )
 
 
