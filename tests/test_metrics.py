@@ -252,7 +252,7 @@ def test_a_batch_counts_each_of_its_items() -> None:
     with (
         rifl.Deduplicator("memory:", observer=observer) as dedup,
         served(dedup) as target,
-        rifl.connect(target, observer=observer) as channel,
+        rifl.connect(target, observer=observer, session="s") as channel,
     ):
         items = [rifl.BatchItem(b"x", key) for key in (b"1", b"2", b"1")]
         items.append(rifl.BatchItem(b"y", b"1"))

@@ -108,7 +108,7 @@ def test_a_batch_is_one_span_with_its_counts(spans: Any) -> None:
     with (
         rifl.Deduplicator("memory:", observer=TracingObserver()) as dedup,
         served(dedup, around=[_spanning(tracer)]) as target,
-        rifl.connect(target, observer=TracingObserver()) as channel,
+        rifl.connect(target, observer=TracingObserver(), session="s") as channel,
         tracer.start_as_current_span("caller"),
     ):
         items = [rifl.BatchItem(b"x", key) for key in (b"1", b"2", b"1")]

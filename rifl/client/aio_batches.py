@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -22,7 +22,7 @@ async def run_batch(
     client: AioClient,
     channel: grpc.aio.Channel,
     method: str,
-    items: Sequence[BatchItem],
+    items: Iterable[BatchItem],
     timeout: float | None,
     metadata: Any,
 ) -> list[BatchResult]:

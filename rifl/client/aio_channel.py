@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +14,11 @@ from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange, AioSender
 from rifl.client.aio_session import AioSession
-from rifl.client.aio_streams import AioStreamUnaryMultiCallable, AioUnaryStreamMultiCallable
+from rifl.client.aio_streams import (
+    AioBidirectionalMultiCallable,
+    AioStreamUnaryMultiCallable,
+    AioUnaryStreamMultiCallable,
+)
 from rifl.client.aio_targets import AioSeveralTargets
 from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.errors import unserialisable
@@ -180,12 +184,12 @@ class AioChannel(grpc.aio.Channel):
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.aio.Channel.stream_stream``."""
         self._check_process()
-        return self._inner.stream_stream(*args, **kwargs)
+        return AioBidirectionalMultiCallable(self._inner.stream_stream(*args, **kwargs))
 
     async def batch(
         self,
         method: str,
-        items: Sequence[BatchItem],
+        items: Iterable[BatchItem],
         *,
         timeout: float | None = None,
         metadata: Any = None,
@@ -283,11 +287,11 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         sent_at = client.now()
         deadline = None if timeout is None else sent_at + timeout
         issued: IssuedCall | None = None
+        key, metadata = take_key(metadata)
         begun = None
         observer = client.observer
         if observer is not None:
             metadata, begun = observer.call_begins(self._method, metadata)
-        key, metadata = take_key(metadata)
         if lease is not None and self._direct and key is None:
             if lease is not self._lease:
                 self._deduplicated = self._method in lease.methods

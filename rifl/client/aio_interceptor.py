@@ -11,6 +11,7 @@ from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange
 from rifl.client.aio_session import AioSession
 from rifl.client.interceptor import with_header
+from rifl.client.keys import take_key
 from rifl.client.settings import make_settings
 from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
@@ -84,7 +85,8 @@ class AioClientInterceptor(grpc.aio.UnaryUnaryClientInterceptor):
         method = client_call_details.method
         now = client.now()
         timeout = client_call_details.timeout
-        given: Any = tuple(client_call_details.metadata or ())
+        key, metadata = take_key(client_call_details.metadata)
+        given: Any = tuple(metadata or ())
         begun = None
         method = method.decode() if isinstance(method, bytes) else method
         if client.observer is not None:
@@ -111,6 +113,7 @@ class AioClientInterceptor(grpc.aio.UnaryUnaryClientInterceptor):
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             begun=begun,
+            key=key,
         )
         exchange.begin()
         await exchange.result()

@@ -15,11 +15,15 @@ from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange
 from rifl.client.errors import unserialisable
-from rifl.client.keys import take_key
+from rifl.client.keys import refuse_key, take_key
 from rifl.client.resending import AioResending, resumed
 from rifl.core.stream_attempts import ReceivedResponses
 
-__all__ = ["AioStreamUnaryMultiCallable", "AioUnaryStreamMultiCallable"]
+__all__ = [
+    "AioBidirectionalMultiCallable",
+    "AioStreamUnaryMultiCallable",
+    "AioUnaryStreamMultiCallable",
+]
 
 _AHEAD = 16
 
@@ -266,3 +270,22 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
             )
         )
         return call
+
+
+class AioBidirectionalMultiCallable(grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg]
+    """gRPC's own, but that a key is refused, which nobody would look at."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __call__(
+        self,
+        request_iterator: Any = None,
+        timeout: float | None = None,
+        metadata: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """See ``grpc.aio.StreamStreamMultiCallable``."""
+        refuse_key(metadata)
+        return self._inner(request_iterator, timeout, metadata, *args, **kwargs)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import grpc
 
 from rifl.client.answers import FinalStatus, read_answer
 from rifl.client.errors import ANOTHER_STORE, Status, call_error
-from rifl.client.keys import take_key
+from rifl.client.exchange import NO_SESSION
+from rifl.client.keys import as_key, key_error, take_key
 from rifl.client.routing import Leg as RouteLeg
 from rifl.client.routing import Route
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer
 from rifl.core.batch_flow import BatchAction, BatchFlow, Ended, Leg
 from rifl.core.identity import RpcId
-from rifl.core.keyed_tracker import check_key
 from rifl.core.observer import EndedCall
 from rifl.core.outcome import Outcome
 from rifl.core.raised import raised_code
@@ -46,13 +46,14 @@ _CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
 class BatchItem(NamedTuple):
     """One call of a batch: its serialised request, and its key.
 
-    ``key``, 1 to 64 bytes (encode what is text), is the caller's own name for the call,
-    as ``rifl.key`` is for a single one. None gives the call a number of the channel's
-    client id, as single calls have; a named session takes calls with a key only.
+    ``key``, 1 to 64 bytes (text as UTF-8), is the caller's own name for the call, as
+    ``rifl.key`` is for a single one, in a named session: that takes calls with a key only, and
+    no other channel does. None gives the call a number of the channel's client id, as single
+    calls have.
     """
 
     request: bytes
-    key: bytes | None = None
+    key: str | bytes | None = None
 
 
 class BatchResult(NamedTuple):
@@ -121,7 +122,7 @@ class BatchRun:
         self,
         state: ClientState,
         method: str,
-        items: Sequence[BatchItem],
+        items: Iterable[BatchItem],
         timeout: float | None,
         metadata: Any,
         *,
@@ -132,13 +133,11 @@ class BatchRun:
         key, metadata = take_key(metadata)
         if key is not None:
             raise ValueError("the keys of a batch are its items': rifl.BatchItem(request, key)")
+        items = list(items)
         requests = [item[0] for item in items]
-        keys = [item[1] for item in items]
-        for each in keys:
-            if each is not None:
-                if not isinstance(each, bytes):
-                    raise TypeError(f"an item's key is bytes, not {type(each).__name__}")
-                check_key(each)
+        keys = [as_key(item[1]) for item in items]
+        if state.settings.session_name is None and any(each is not None for each in keys):
+            raise key_error(NO_SESSION)
         self._state = state
         self._method = method
         self._requests = requests

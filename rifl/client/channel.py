@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -14,7 +14,11 @@ from rifl.client.multicallable import UnaryUnaryMultiCallable
 from rifl.client.routing import Router
 from rifl.client.session import Session
 from rifl.client.settings import Settings, channel_options, make_settings
-from rifl.client.streams import StreamUnaryMultiCallable, UnaryStreamMultiCallable
+from rifl.client.streams import (
+    BidirectionalMultiCallable,
+    StreamUnaryMultiCallable,
+    UnaryStreamMultiCallable,
+)
 from rifl.client.sync_batches import Batches
 from rifl.client.sync_client import SyncClient
 from rifl.client.targets import SeveralTargets
@@ -214,19 +218,20 @@ class Channel(grpc.Channel):
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.Channel.stream_stream``."""
         self._check_process()
-        return self._inner.stream_stream(*args, **kwargs)
+        return BidirectionalMultiCallable(self._inner.stream_stream(*args, **kwargs))
 
     def batch(
         self,
         method: str,
-        items: Sequence[BatchItem],
+        items: Iterable[BatchItem],
         *,
         timeout: float | None = None,
         metadata: Any = None,
     ) -> list[BatchResult]:
         """Make many calls of one unary method, in as few RPCs as they fit; blocks.
 
-        ``method`` is its full name, ``/package.Service/Method``. Each call has its own
+        ``method`` is its full name, ``/package.Service/Method``; ``items`` are read to their
+        end before anything is sent. Each call has its own
         identity, runs once, and has a result of its own, in the order of ``items``: one
         that fails takes no other with it. Handlers of an RPC run in that order unless
         the server declares otherwise; what is retried may run after what comes later.
@@ -235,15 +240,16 @@ class Channel(grpc.Channel):
         calls with an equal key and request happen once and get one answer.
 
         A failure is in the results, never raised, whatever failed; raised are
-        ``ValueError`` for a closed channel, ``BadHeader`` for a key that is none, and
-        ``ForkedProcessError``. Any thread; any number at once. See ``BatchItem``.
+        ``ValueError`` for a closed channel, ``BadHeader`` for a key that is none, or that
+        has no named session, and ``ForkedProcessError``. Any thread; any number at once. See
+        ``BatchItem``.
         """
         return self._batches.run(method, items, timeout, metadata)
 
     def batch_future(
         self,
         method: str,
-        items: Sequence[BatchItem],
+        items: Iterable[BatchItem],
         *,
         timeout: float | None = None,
         metadata: Any = None,

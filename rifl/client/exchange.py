@@ -22,9 +22,13 @@ from rifl.core.observer import EndedCall, Observer
 from rifl.core.outcome import Outcome
 from rifl.core.raised import raised_code
 
-__all__ = ["CLOSED_TEXT", "Exchange"]
+__all__ = ["CLOSED_TEXT", "NO_SESSION", "Exchange"]
 
 CLOSED_TEXT = "Channel closed!"
+NO_SESSION = (
+    "a key needs a named session, rifl.connect(..., session=...), or the idempotency-key header: "
+    "on this channel it would name another call after a lost lease"
+)
 _CANCELLED_TEXT = "Locally cancelled by application!"
 
 
@@ -308,7 +312,8 @@ def _explain(flow: CallFlow, last_details: str) -> str:
     if flow.reason == NotDeduplicated.reason:
         return "the server does not deduplicate this method: a key means nothing to it"
     if flow.reason == BadHeader.reason:
-        return "a named session takes calls with a key only: see rifl.key"
+        named = "a named session takes calls with a key only: see rifl.key"
+        return NO_SESSION if flow.keyed else named
     if flow.reason == StoreMismatch.reason:
         return ANOTHER_STORE
     if flow.code == "RESOURCE_EXHAUSTED":

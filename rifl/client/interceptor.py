@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from rifl.client.errors import CallError
+from rifl.client.keys import take_key
 from rifl.client.multicallable import closed_call
 from rifl.client.session import Session
 from rifl.client.settings import make_settings
@@ -42,6 +43,7 @@ def client_interceptor(
       channel was built with ``("grpc.enable_retries", 0)``; else calls refused for
       an expired lease are not sent again. Say ``max_response_bytes`` if its
       receive limit is not 4 MiB.
+    - It takes no keys: those need a named session.
     - It does not hedge, and requests are serialised again for every attempt: a
       serialiser that is not deterministic gets PAYLOAD_MISMATCH on retries.
     - ``future`` may block until the client id is there, and while a first attempt
@@ -123,7 +125,8 @@ class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
         deadline = None if timeout is None else now + timeout
         method = client_call_details.method
         method = method.decode() if isinstance(method, bytes) else method
-        given: Any = tuple(client_call_details.metadata or ())
+        key, metadata = take_key(client_call_details.metadata)
+        given: Any = tuple(metadata or ())
         begun = None
         if client.observer is not None:
             given, begun = client.observer.call_begins(method, given)
@@ -143,6 +146,7 @@ class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
             started_at=now,
             deadline=deadline,
             begun=begun,
+            key=key,
         )
         return exchange.first_then_rest()
 

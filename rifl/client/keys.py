@@ -7,9 +7,15 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from rifl.core.keyed_tracker import check_key
+import grpc
 
-__all__ = ["CURRENT_KEY", "KEY_ENTRY", "key", "take_key"]
+from rifl.client.errors import CallError, call_error
+from rifl.core.call_flow import OWN_HEADER
+from rifl.core.errors import BadHeader
+from rifl.core.keyed_tracker import check_key
+from rifl.wire import KEY_KEY
+
+__all__ = ["CURRENT_KEY", "KEY_ENTRY", "as_key", "key", "key_error", "refuse_key", "take_key"]
 
 # Consumed by the channel: it never leaves the process.
 KEY_ENTRY = "rifl-key-bin"
@@ -24,12 +30,11 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
 
         stub.Pay(request, metadata=[rifl.key("order-7")])
 
-    All calls of a client id (or of a named session, across processes) with the
-    same key are one call: it happens once, and each gets its answer. Another
-    method or request under the same key raises ``PayloadMismatch``, so that a key
-    in a ``with`` block is for one call and its repetitions. On a client id of its
-    own the key is known while the lease lives, and at most for the server's
-    retention; in a named session as long as that. 1 to 64 bytes, text as UTF-8;
+    All calls of a named session with the same key, in all processes that opened it, are
+    one call: it happens once, and each gets its answer. Another method or request under
+    the same key raises ``PayloadMismatch``, so that a key in a ``with`` block is for one
+    call and its repetitions. On a channel without a session, and where a call has two
+    keys, the call raises ``BadHeader`` and nothing is sent. 1 to 64 bytes, text as UTF-8;
     raises ``BadHeader`` else, and ``TypeError`` for what is neither, such as a number.
     Contexts of threads and tasks are their own.
     """
@@ -59,14 +64,42 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
 def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
     """Return the call's key, None if it has none, and its metadata without it.
 
-    An entry of the call outweighs the context.
+    ``OWN_HEADER`` for a call that its caller names by the plain header. Raises
+    ``BadHeaderError`` for two keys: nobody can tell which one counts.
     """
     found = CURRENT_KEY.get()
     if not metadata:
         return found, metadata
     entries = tuple(metadata)
     rest = tuple(entry for entry in entries if entry[0] != KEY_ENTRY)
-    if len(rest) < len(entries):
-        found = next(entry[1] for entry in entries if entry[0] == KEY_ENTRY)
-        check_key(found)
-    return found, rest
+    given = [entry[1] for entry in entries if entry[0] == KEY_ENTRY]
+    headers = [OWN_HEADER for entry in entries if entry[0] == KEY_KEY]
+    if found is not None and found not in given:
+        given.append(found)
+    if len(given) + len(headers) > 1:
+        raise key_error("a call has one key: rifl.key once, or the idempotency-key header")
+    for each in given:
+        check_key(each)
+    return next(iter(given + headers), None), rest
+
+
+def key_error(message: str) -> CallError:
+    """Build the error of a key that means nothing here; nothing was sent."""
+    return call_error(
+        grpc.StatusCode[BadHeader.code],
+        message,
+        rpc_id=None,
+        outcome=BadHeader.outcome,
+        reason=BadHeader.reason,
+    )
+
+
+def refuse_key(metadata: Iterable[Any] | None) -> None:
+    """Raise ``BadHeaderError`` where a call has a key of ours that nobody would look at."""
+    if take_key(metadata)[0]:
+        raise key_error("a bidirectional call is not deduplicated: a key means nothing to it")
+
+
+def as_key(value: str | bytes | None) -> bytes | None:
+    """Return a key as bytes; raises as ``key`` does."""
+    return None if value is None else key(value)[1]

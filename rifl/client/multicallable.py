@@ -90,10 +90,10 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         client = self._client
         client.check_usable()
         now = client.now()
+        key, metadata = take_key(metadata)
         begun = None
         if client.observer is not None:
             metadata, begun = client.observer.call_begins(self._method, metadata)
-        key, metadata = take_key(metadata)
         send = self._sender(
             self._serialise(request), metadata, credentials, wait_for_ready, compression
         )
@@ -127,15 +127,15 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             body = request if serializer is None else serializer(request)
         except Exception as error:
             raise unserialisable() from error
+        key = None
+        if metadata or CURRENT_KEY.get() is not None:
+            key, metadata = take_key(metadata)
         begun = None
         observer = client.observer
         if observer is not None:
             metadata, begun = observer.call_begins(self._method, metadata)
         sent_at = client.now()
         call = None
-        key = None
-        if metadata or CURRENT_KEY.get() is not None:
-            key, metadata = take_key(metadata)
         if lease is not self._lease and lease is not None:
             self._deduplicated = self._method in lease.methods
             self._take_path()

@@ -8,13 +8,18 @@ from typing import Any
 import grpc
 
 from rifl.client.errors import CallError, unserialisable
-from rifl.client.keys import take_key
+from rifl.client.keys import refuse_key, take_key
 from rifl.client.resending import Resending, resumed
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core.stream_attempts import ReceivedResponses
 
-__all__ = ["StreamCall", "StreamUnaryMultiCallable", "UnaryStreamMultiCallable"]
+__all__ = [
+    "BidirectionalMultiCallable",
+    "StreamCall",
+    "StreamUnaryMultiCallable",
+    "UnaryStreamMultiCallable",
+]
 
 
 class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]
@@ -286,3 +291,22 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
         # Sent now if there is a lease; else when the first message is asked for.
         call.step()
         return call
+
+
+class BidirectionalMultiCallable(grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]
+    """gRPC's own, but that a key is refused, which nobody would look at. Any thread."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __call__(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """See ``grpc.StreamStreamMultiCallable.__call__``."""
+        refuse_key(metadata)
+        return self._inner(request_iterator, timeout, metadata, *args, **kwargs)

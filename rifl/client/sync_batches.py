@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -29,14 +29,14 @@ class Batches:
         self._pool: ThreadPoolExecutor | None = None
 
     def run(
-        self, method: str, items: Sequence[BatchItem], timeout: float | None, metadata: Any
+        self, method: str, items: Iterable[BatchItem], timeout: float | None, metadata: Any
     ) -> list[BatchResult]:
         """Run a batch to its end in this thread."""
         begun, woken = self._begin(method, items, timeout, metadata)
         return self._drive(method, begun, woken)
 
     def submit(
-        self, method: str, items: Sequence[BatchItem], timeout: float | None, metadata: Any
+        self, method: str, items: Iterable[BatchItem], timeout: float | None, metadata: Any
     ) -> Future[list[BatchResult]]:
         """Run a batch in a thread of the pool."""
         begun, woken = self._begin(method, items, timeout, metadata)
@@ -52,7 +52,7 @@ class Batches:
                 self._pool.shutdown(wait=False)
 
     def _begin(
-        self, method: str, items: Sequence[BatchItem], timeout: float | None, metadata: Any
+        self, method: str, items: Iterable[BatchItem], timeout: float | None, metadata: Any
     ) -> tuple[BatchRun, threading.Event]:
         client, woken = self._client, threading.Event()
         run = BatchRun(

@@ -11,7 +11,10 @@ from rifl.core.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowEx
 from rifl.core.invariant import invariant
 from rifl.core.outcome import Outcome
 
-__all__ = ["Action", "CallFlow"]
+__all__ = ["OWN_HEADER", "Action", "CallFlow"]
+
+# In place of a key: the call's metadata name it, by the plain header. No key is empty.
+OWN_HEADER = b""
 
 
 class Action(enum.Enum):
@@ -36,7 +39,9 @@ class CallFlow:
     SEND: send one more attempt of ``call`` (numbered ``call.attempt``; None for
     a method that is not deduplicated: no header) bounded by ``attempt_timeout_s``.
     RETURN: hand over the answer just reported. RAISE: raise the last answer's
-    status, or ``code`` where it is set, with ``outcome`` and ``reason``. At the
+    status, or ``code`` where it is set, with ``outcome`` and ``reason``. A call with
+    ``OWN_HEADER`` is sent once, without a header of ours: it is its caller who knows
+    whether the server takes that header, and so whether it may be sent again. At the
     end the identity is acknowledged or set aside as unresolved; whatever
     attempts are still under way are to be cancelled. ``context`` is kept on the call
     for the shell.
@@ -86,6 +91,11 @@ class CallFlow:
         self._give_up_at = deadline
         if deadline is None and max_elapsed_s is not None:
             self._give_up_at = started_at + max_elapsed_s
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the call has a key of its caller's."""
+        return self._key is not None
 
     @property
     def attempts_under_way(self) -> list[int]:
@@ -169,6 +179,14 @@ class CallFlow:
         self._retry_at = None
         self._window_full = False
         session = self._session
+        if self._key == OWN_HEADER:
+            self._deduplicated = False
+            return self._send(now)
+        if self._key is not None and not self._keyed_only:
+            # The client id is this channel's, and another one after a lost lease: the key
+            # would name another call then, silently.
+            self.code = BadHeader.code
+            return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
         if not session.usable(now):
             self.wake_at = self._give_up_at
             return Action.LEASE
@@ -233,8 +251,12 @@ class CallFlow:
 
     def _judge_plain(self, answer: Answer, now: float) -> Action:
         del now
+        own = self._key == OWN_HEADER
         if answer.code == "OK":
-            return self._end(Action.RETURN, Outcome.EXECUTED, "")
+            label = answer.outcome if own else None
+            return self._end(Action.RETURN, label or Outcome.EXECUTED, "")
+        if own and answer.outcome is not None:
+            return self._end(Action.RAISE, answer.outcome, answer.reason)
         return self._end(Action.RAISE, Outcome.UNKNOWN, "")
 
     def _out_of_time(self, code: str, now: float, *, own_status: bool = False) -> Action:

@@ -151,18 +151,21 @@ class Delivery:
         for start, end in portions(sizes, options.batch_rows, options.batch_bytes):
             while len(self._under_way) >= options.in_flight:
                 self._collect()
-            items = [BatchItem(requests[at], keys[at]) for at in ready[start:end]]  # type: ignore[arg-type]
-            self._submit(slot, ready[start:end], items)
+            portion = ready[start:end]
+            sent = [keys[at] or b"" for at in portion]
+            items = [BatchItem(requests[at], keys[at]) for at in portion]  # type: ignore[arg-type]
+            self._submit(slot, portion, sent, items)
 
-    def _submit(self, slot: _Slice, at: list[int], items: list[BatchItem]) -> None:
+    def _submit(
+        self, slot: _Slice, at: list[int], keys: list[bytes], items: list[BatchItem]
+    ) -> None:
         channel = self._worker.channel
         if channel.session.client_id != self._client_id:
-            raise self._session_lost(items[0].key or b"")
+            raise self._session_lost(keys[0])
         answered: list[float] = []
         sent_at = time.monotonic()
         future = channel.batch_future(self._options.method, items, timeout=self._options.timeout_s)
         future.add_done_callback(lambda _: answered.append(time.monotonic()))
-        keys = [item.key or b"" for item in items]
         self._under_way.append(_Sent(at, keys, future, sent_at, answered, slot))
 
     def _session_lost(self, key: bytes) -> RowError:

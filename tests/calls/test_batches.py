@@ -128,8 +128,8 @@ def batch(request: Any) -> Iterator[Any]:
 def test_each_row_has_its_own_answer(kind: str, url: str, batch: Any) -> None:
     """One RPC, an unchanged unary handler; results in the order of the items (DESIGN §4)."""
     with rows_served(kind, url) as (rows, address, _):
-        items = [BatchItem(b"row:%d" % at, b"k%d" % at if at % 2 else None) for at in range(300)]
-        results = batch(address, items)
+        items = [BatchItem(b"row:%d" % at, b"k%d" % at) for at in range(300)]
+        results = batch(address, items, session="s")
         assert [result.response for result in results] == [b"put " + item.request for item in items]
         assert rows.effects == [item.request for item in items]
         for item, result in zip(items, results, strict=True):
@@ -139,12 +139,15 @@ def test_each_row_has_its_own_answer(kind: str, url: str, batch: Any) -> None:
             assert result.trailing_metadata == (("row", item.request.decode()),)
             result.raise_for_status()
         assert len({result.rpc_id for result in results}) == 300
-        again = batch(address, [item for item in items if item.key])
+        again = batch(address, items, session="s")
         assert {result.outcome for result in again} == {Outcome.REPLAYED}
-        assert [result.response for result in again] == [
-            result.response for item, result in zip(items, results, strict=True) if item.key
-        ]
+        assert [result.response for result in again] == [result.response for result in results]
         assert len(rows.effects) == 300
+        # The same rows without a session are calls of the channel's own.
+        sequenced = batch(address, [BatchItem(item.request) for item in items])
+        assert [result.response for result in sequenced] == [r.response for r in results]
+        assert [result.rpc_id.seq for result in sequenced] == list(range(1, 301))
+        assert len(rows.effects) == 600
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,7 +163,7 @@ def test_a_row_that_fails_fails_alone(kind: str, url: str, batch: Any) -> None:
             BatchItem(b"a", b"1"),
             BatchItem(b"c", b"5"),
         ]
-        first, second = batch(address, items), batch(address, items)
+        first, second = (batch(address, items, session="s") for _ in range(2))
         for results, outcome in ((first, Outcome.EXECUTED), (second, Outcome.REPLAYED)):
             codes = [result.code.name for result in results]
             assert codes == ["OK", "NOT_FOUND", "UNKNOWN", "OK", "INVALID_ARGUMENT", "OK", "OK"]
@@ -185,9 +188,9 @@ def test_a_row_where_nothing_happened_is_new_again(kind: str) -> None:
     policy = rifl.MethodPolicy(unrecorded={"UNAVAILABLE"})
     with (
         rows_served(kind, methods={METHOD: policy}) as (rows, address, dedup),
-        rifl.connect(address) as channel,
+        rifl.connect(address, session="s") as channel,
     ):
-        results = channel.batch(METHOD, [BatchItem(b"a", b"1"), BatchItem(b"later:", b"2")])
+        results = channel.batch(METHOD, [BatchItem(b"a", "1"), BatchItem(b"later:", "2")])
         assert [result.code.name for result in results] == ["OK", "UNAVAILABLE"]
         assert results[1].outcome is Outcome.NOT_EXECUTED
         assert rows.effects == [b"a"]
@@ -306,10 +309,10 @@ def test_a_batch_over_the_bounds_is_split(batch: Any) -> None:
         assert all(result.ok for result in results)
         assert rows.effects == [b"row:%d" % at for at in range(100)]
     with rows_served("sync", max_batch_bytes=500) as (rows, address, _):
-        results = batch(address, [BatchItem(b"row:" + b"x" * 90, b"%d" % at) for at in range(30)])
+        results = batch(address, [BatchItem(b"row:" + b"x" * 90) for at in range(30)])
         assert all(result.ok for result in results)
         assert len(rows.effects) == 30
-        (result,) = batch(address, [BatchItem(b"x" * 600, b"large")])
+        (result,) = batch(address, [BatchItem(b"x" * 600)])
         assert (result.code.name, result.reason) == ("RESOURCE_EXHAUSTED", "BATCH_TOO_LARGE")
         assert result.outcome is Outcome.NOT_EXECUTED
     with rows_served("sync") as (rows, address, _):
@@ -336,14 +339,16 @@ def test_what_is_lost_on_the_way_is_asked_for_again(kind: str, batch: Any) -> No
     """A lost answer, a store that is down, a request that comes twice: once each (DESIGN §3)."""
     kinds = Kinds()
     with serving(kind, kinds) as service:
-        items = [BatchItem(b"%d" % at, b"k%d" % at if at % 2 else None) for at in range(40)]
-        for fault in (Fault.DROP_ANSWER, Fault.STORE_DOWN, Fault.DUPLICATE_REQUEST):
-            service.faults.arm(fault, times=2)
-        with rifl.connect(service.address) as channel:
-            results = channel.batch("/t.Kinds/Unary", items, timeout=20)
-        assert all(result.ok for result in results)
-        assert sorted(kinds.effects) == sorted(item.request for item in items)
-        assert {result.outcome for result in results} <= {Outcome.EXECUTED, Outcome.REPLAYED}
+        for session in (None, "s"):
+            items = [BatchItem(b"%d" % at, session and f"k{at}") for at in range(40)]
+            for fault in (Fault.DROP_ANSWER, Fault.STORE_DOWN, Fault.DUPLICATE_REQUEST):
+                service.faults.arm(fault, times=2)
+            with rifl.connect(service.address, session=session) as channel:
+                results = channel.batch("/t.Kinds/Unary", items, timeout=20)
+            assert all(result.ok for result in results)
+            assert sorted(kinds.effects) == sorted(item.request for item in items)
+            assert {result.outcome for result in results} <= {Outcome.EXECUTED, Outcome.REPLAYED}
+            kinds.effects.clear()
 
 
 def test_a_window_smaller_than_a_batch_is_filled_again_and_again(batch: Any) -> None:
@@ -418,10 +423,11 @@ def test_a_server_that_is_not_wrapped_is_found_out(kind: str, codec: str, batch:
         client_id = wrapped.session.open(10)
         assert client_id
         lease = wrapped._client.session.lease
-        with rifl.connect(unwrapped.address) as channel:
+        with rifl.connect(unwrapped.address, session="s") as channel:
             channel._client.session.lease = lease
             channel._client.lease = lease
-            results = channel.batch(METHOD, [BatchItem(b"a"), BatchItem(b"b", b"k")], timeout=20)
+            items = [BatchItem(b"a", "j"), BatchItem(b"b", "k")]
+            results = channel.batch(METHOD, items, timeout=20)
         assert {result.reason for result in results} == {"NOT_WRAPPED"}
         assert {result.outcome for result in results} == {Outcome.UNKNOWN}
         if codec == "protobuf":
@@ -431,7 +437,7 @@ def test_a_server_that_is_not_wrapped_is_found_out(kind: str, codec: str, batch:
 def test_a_method_that_is_not_deduplicated_takes_no_batch(batch: Any) -> None:
     """Nothing is sent: the envelope would reach the handler (DESIGN §4)."""
     with rows_served("sync", methods={METHOD: None}) as (rows, address, _):
-        results = batch(address, [BatchItem(b"a"), BatchItem(b"b", b"k")])
+        results = batch(address, [BatchItem(b"a"), BatchItem(b"b")])
         assert {result.reason for result in results} == {"NOT_DEDUPLICATED"}
         assert {result.outcome for result in results} == {Outcome.NOT_EXECUTED}
         assert rows.effects == []
@@ -439,7 +445,7 @@ def test_a_method_that_is_not_deduplicated_takes_no_batch(batch: Any) -> None:
 
 def test_a_batch_that_cannot_be_sent_says_so(batch: Any) -> None:
     """An unreachable server within the deadline; no items; a key that is none (DESIGN §9)."""
-    results = batch("127.0.0.1:1", [BatchItem(b"a"), BatchItem(b"b", b"k")], timeout=0.3)
+    results = batch("127.0.0.1:1", [BatchItem(b"a"), BatchItem(b"b")], timeout=0.3)
     assert {result.code.name for result in results} == {"DEADLINE_EXCEEDED"}
     assert {result.outcome for result in results} == {Outcome.NOT_EXECUTED}
     assert batch("127.0.0.1:1", []) == []
@@ -456,5 +462,25 @@ def test_a_closed_channel_takes_no_batch() -> None:
     assert {result.code.name for result in future.result(DEADLINE_S)} == {"CANCELLED"}
     with pytest.raises(ValueError, match="closed"):
         channel.batch(METHOD, [BatchItem(b"a")])
-    with pytest.raises(ValueError, match="BatchItem"):
-        rifl.connect("127.0.0.1:1").batch(METHOD, [], metadata=[rifl.key("k")])
+    for key in (rifl.key("k"), ("idempotency-key", "k")):
+        with pytest.raises(ValueError, match="BatchItem"):
+            rifl.connect("127.0.0.1:1").batch(METHOD, [], metadata=[key])
+
+
+def test_items_come_from_any_iterable_and_keys_may_be_text(batch: Any) -> None:
+    """A generator is read to its end first; text is its UTF-8, as for ``rifl.key`` (DESIGN §3)."""
+    with rows_served("sync") as (rows, address, _):
+        items = (BatchItem(b"row:%d" % at, f"Zeile-ä{at}") for at in range(5))
+        results = batch(address, items, session="s")
+        assert [result.rpc_id.key for result in results] == [
+            f"Zeile-ä{at}".encode() for at in range(5)
+        ]
+        again = batch(address, [BatchItem(b"row:1", "Zeile-ä1".encode())], session="s")
+        assert again[0].outcome is Outcome.REPLAYED
+        assert len(rows.effects) == 5
+
+
+def test_keys_without_a_session_are_refused_before_anything_is_sent(batch: Any) -> None:
+    """After a lost lease the same key would be another call, silently (DESIGN §3, §5)."""
+    with pytest.raises(BadHeader, match="named session"):
+        batch("127.0.0.1:1", [BatchItem(b"a"), BatchItem(b"b", b"k")])

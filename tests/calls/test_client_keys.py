@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,23 @@ from rifl.testing import Fault
 from tests.calls.services import Kinds, serving
 
 UNARY = "/t.Kinds/Unary"
+COLLECT, COUNT, ECHO = "/t.Kinds/Collect", "/t.Kinds/Count", "/t.Kinds/Echo"
 
 
 def test_a_key_names_a_call_in_a_block_and_in_an_entry() -> None:
     """Calls under one key are one call; others are none of it (DESIGN §3)."""
     kinds = Kinds()
-    with serving("sync", kinds) as service:
-        unary = service.channel.unary_unary(UNARY)
+    with serving("sync", kinds) as service, service.connect(session="orders") as channel:
+        unary = channel.unary_unary(UNARY)
         with rifl.key("order-7"):
             assert [unary(b"x", timeout=10), unary(b"x", timeout=10)] == [b"1", b"1"]
         assert unary(b"x", timeout=10, metadata=[rifl.key(b"order-7"), ("a", "b")]) == b"1"
-        assert unary(b"x", timeout=10) == b"2"
         future = unary.future(b"x", timeout=10, metadata=(rifl.key("order-7"),))
         assert (future.result(), future.rpc_id.key) == (b"1", b"order-7")
         with pytest.raises(PayloadMismatch), rifl.key("order-7"):
             unary(b"other", timeout=10)
-        with service.connect() as other:
+        assert service.channel.unary_unary(UNARY)(b"x", timeout=10) == b"2"
+        with service.connect(session="other orders") as other:
             assert other.unary_unary(UNARY)(b"x", metadata=[rifl.key("order-7")]) == b"3"
     assert kinds.effects == [b"x"] * 3
 
@@ -38,12 +40,12 @@ async def test_a_key_names_a_call_aio() -> None:
     """The same for asyncio (DESIGN §3)."""
     kinds = Kinds()
     with serving("sync", kinds) as service:
-        async with rifl.aio.connect(service.address) as channel:
+        async with rifl.aio.connect(service.address, session="orders") as channel:
             unary = channel.unary_unary(UNARY)
             with rifl.key("k"):
                 assert [await unary(b"x", timeout=10) for _ in range(2)] == [b"1", b"1"]
             assert await unary(b"x", timeout=10, metadata=[rifl.key("k")]) == b"1"
-            assert await unary(b"x", timeout=10) == b"2"
+    assert kinds.effects == [b"x"]
 
 
 @pytest.mark.parametrize("wrong", ["", b"k" * 65, "k" * 6000])
@@ -59,26 +61,32 @@ def test_a_key_is_text_or_bytes(wrong: Any) -> None:
     with pytest.raises(TypeError, match="text or bytes"):
         rifl.key(wrong)
     if wrong is not None:
-        with rifl.connect("127.0.0.1:1") as channel, pytest.raises(TypeError, match="bytes"):
+        with (
+            rifl.connect("127.0.0.1:1") as channel,
+            pytest.raises(TypeError, match="text or bytes"),
+        ):
             channel.batch(UNARY, [rifl.BatchItem(b"x", wrong)], timeout=5)
 
 
 def test_a_keyed_call_is_retried_under_its_key() -> None:
     """A lost answer is fetched by a second attempt with the same key (DESIGN §3)."""
     kinds = Kinds()
-    with serving("sync", kinds) as service:
+    with serving("sync", kinds) as service, service.connect(session="orders") as channel:
         service.faults.arm(Fault.DROP_ANSWER)
         with rifl.key("k"):
-            assert service.channel.unary_unary(UNARY)(b"x", timeout=10) == b"1"
+            assert channel.unary_unary(UNARY)(b"x", timeout=10) == b"1"
     assert kinds.effects == [b"x"]
 
 
 def test_a_key_on_a_method_that_is_not_deduplicated_is_refused() -> None:
     """It would happen as often as it is sent: typed, and not executed (DESIGN §9)."""
     kinds = Kinds()
-    with serving("sync", kinds, methods={UNARY: None}) as service:
+    with (
+        serving("sync", kinds, methods={UNARY: None}) as service,
+        service.connect(session="orders") as channel,
+    ):
         with pytest.raises(NotDeduplicated) as caught, rifl.key("k"):
-            service.channel.unary_unary(UNARY)(b"x", timeout=10)
+            channel.unary_unary(UNARY)(b"x", timeout=10)
         assert caught.value.outcome is rifl.Outcome.NOT_EXECUTED
     assert kinds.effects == []
 
@@ -160,8 +168,111 @@ def test_grpc_never_sees_our_entry() -> None:
             seen.extend(key for key, _ in context.invocation_metadata())
             return super().unary(request, context)
 
-    with serving("sync", Spy()) as service:
-        service.channel.unary_unary(UNARY)(b"x", metadata=[rifl.key("k"), ("mine", "1")])
+    with serving("sync", Spy()) as service, service.connect(session="orders") as channel:
+        channel.unary_unary(UNARY)(b"x", metadata=[rifl.key("k"), ("mine", "1")])
     assert "mine" in seen
     assert not any("rifl-key" in key for key in seen)
     assert isinstance(grpc.StatusCode.OK, grpc.StatusCode)
+
+
+class _Recording(Kinds):
+    """Remembers what travels with each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metadata: list[set[str]] = []
+
+    def unary(self, request: bytes, context: Any) -> bytes:
+        self.metadata.append({key for key, _ in context.invocation_metadata()})
+        return super().unary(request, context)
+
+
+@pytest.mark.parametrize("form", ["entry", "block"])
+@pytest.mark.parametrize("call", ["unary", "future", "collect", "count", "echo", "interceptor"])
+def test_a_key_on_a_channel_without_a_session_is_refused_unsent(call: str, form: str) -> None:
+    """After a lost lease it would be another call; not even a Grant is sent (DESIGN §5)."""
+    kinds = Kinds()
+    with serving("sync", kinds) as service, contextlib.ExitStack() as stack:
+        channel: Any = service.connect()
+        stack.callback(channel.close)
+        if call == "interceptor":
+            interceptor = rifl.client_interceptor(channel._inner)
+            intercepted = grpc.intercept_channel(channel._inner, interceptor)
+        metadata = [rifl.key("k")] if form == "entry" else None
+        if form == "block":
+            stack.enter_context(rifl.key("k"))
+        callables: dict[str, Any] = {
+            "unary": lambda: channel.unary_unary(UNARY)(b"x", metadata=metadata),
+            "future": lambda: channel.unary_unary(UNARY).future(b"x", metadata=metadata).result(),
+            "collect": lambda: channel.stream_unary(COLLECT)(iter([b"x"]), metadata=metadata),
+            "count": lambda: list(channel.unary_stream(COUNT)(b"1", metadata=metadata)),
+            "echo": lambda: list(channel.stream_stream(ECHO)(iter([b"x"]), metadata=metadata)),
+            "interceptor": lambda: intercepted.unary_unary(UNARY)(b"x", metadata=metadata),
+        }
+        with pytest.raises(BadHeader) as caught:
+            callables[call]()
+        assert isinstance(caught.value, grpc.RpcError)
+        assert caught.value.outcome is rifl.Outcome.NOT_EXECUTED
+        assert channel.session.client_id is None
+    assert kinds.effects == []
+
+
+async def test_a_key_on_an_aio_channel_without_a_session_is_refused_unsent() -> None:
+    """The same for asyncio, each kind of call (DESIGN §5)."""
+    kinds = Kinds()
+    with serving("sync", kinds) as service, rifl.key("k"):
+        async with rifl.aio.connect(service.address) as channel:
+            with pytest.raises(BadHeader):
+                await channel.unary_unary(UNARY)(b"x")
+            with pytest.raises(BadHeader):
+                await channel.stream_unary(COLLECT)(iter([b"x"]))
+            with pytest.raises(BadHeader):
+                await channel.unary_stream(COUNT)(b"1").read()
+            with pytest.raises(BadHeader):
+                channel.stream_stream(ECHO)(iter([b"x"]))
+            assert channel.session.client_id is None
+    assert kinds.effects == []
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [rifl.key("a"), rifl.key("b")],
+        [rifl.key("a"), ("idempotency-key", "a")],
+        [("idempotency-key", "a"), ("idempotency-key", "a")],
+    ],
+)
+def test_two_keys_in_one_call_are_refused(entries: Any) -> None:
+    """Nobody can tell which one counts; a block's counts, too (DESIGN §3)."""
+    kinds = Kinds()
+    with serving("sync", kinds) as service, service.connect(session="orders") as channel:
+        unary = channel.unary_unary(UNARY)
+        with pytest.raises(BadHeader, match="one key"):
+            unary(b"x", metadata=entries)
+        with pytest.raises(BadHeader, match="one key"), rifl.key("c"):
+            unary(b"x", metadata=entries[:1])
+        with rifl.key("c"):
+            assert unary(b"x", metadata=[rifl.key("c")]) == b"1"
+    assert kinds.effects == [b"x"]
+
+
+@pytest.mark.parametrize("session", [None, "orders"])
+def test_the_plain_header_is_the_identity_where_it_is_given(session: str | None) -> None:
+    """The call carries no header of ours, which would outweigh it, and is sent once (DESIGN §3)."""
+    kinds = _Recording()
+    given = [("idempotency-key", "order-7")]
+    with (
+        serving("sync", kinds, keys_from="anyone") as service,
+        service.connect(session=session) as channel,
+        service.connect() as other,
+    ):
+        unary = channel.unary_unary(UNARY)
+        assert unary(b"x", metadata=given, timeout=10) == b"1"
+        assert unary.future(b"x", metadata=given, timeout=10).result() == b"1"
+        assert other.unary_unary(UNARY)(b"x", metadata=given, timeout=10) == b"1"
+        with pytest.raises(PayloadMismatch) as caught:
+            unary(b"y", metadata=given, timeout=10)
+        assert caught.value.outcome is rifl.Outcome.NOT_EXECUTED
+        assert channel.session.client_id is None
+    assert kinds.effects == [b"x"]
+    assert "rifl-bin" not in kinds.metadata[0]

@@ -149,7 +149,7 @@ def test_a_stream_that_is_left_frees_its_place(kind: str) -> None:
 def test_a_keyed_stream_is_one_call() -> None:
     """Keys name streams as they name unary calls (DESIGN §3)."""
     kinds = Kinds()
-    with serving("sync", kinds) as service, rifl.connect(service.address) as channel:
+    with serving("sync", kinds) as service, service.connect(session="s") as channel:
         with rifl.key("k"):
             assert channel.stream_unary(COLLECT)([b"a"], timeout=10) == b"1"
             assert channel.stream_unary(COLLECT)([b"a"], timeout=10) == b"1"

@@ -63,7 +63,7 @@ def test_a_collected_stream_runs_on_in_a_thread_of_its_own() -> None:
         server.start()
         gc.disable()
         try:
-            with rifl.connect(f"127.0.0.1:{port}") as channel:
+            with rifl.connect(f"127.0.0.1:{port}", session="s") as channel:
                 with rifl.key("k"):
                     assert list(channel.unary_stream(METHOD)(b"", timeout=20)) == [b"0"]
                 assert len(service.threads) == 1

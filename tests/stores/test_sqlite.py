@@ -463,12 +463,14 @@ def test_a_batch_is_two_commits(tmp_path: Path) -> None:
     with (
         rifl.Deduplicator(url, methods=methods, observer=Commits()) as dedup,
         serve("sync", [generic("t.Rows", {"Plain": put, "Idempotent": put})], dedup=dedup) as at,
-        rifl.connect(at.address) as channel,
+        rifl.connect(at.address, session="s") as channel,
     ):
+        channel.session.open()
+        del commits[:]
         assert all(result.ok for result in channel.batch("/t.Rows/Plain", items))
         assert commits == [300, 300]
         del commits[:]
-        items = [rifl.BatchItem(b"r") for _ in range(300)]
+        items = [rifl.BatchItem(b"r", f"again-{at}") for at in range(300)]
         assert all(result.ok for result in channel.batch("/t.Rows/Idempotent", items))
         assert commits == [300]
 

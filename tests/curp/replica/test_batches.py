@@ -78,7 +78,7 @@ def test_a_batch_is_one_append_of_an_entry_for_each_call() -> None:
     """Calls that conflict run in the batch's order, and each leaves its entry (DESIGN §7)."""
     log = MemoryLog()
     engine = _Counting(log.engine())
-    with replica(engine) as running, rifl.connect(running.address) as channel:
+    with replica(engine) as running, rifl.connect(running.address, session="s") as channel:
         running.until_leading()
         channel.batch(_DEPOSIT, _items("first", 1), timeout=60)
         del engine.appends[:]
@@ -95,13 +95,17 @@ def test_a_batch_is_one_append_of_an_entry_for_each_call() -> None:
 
 def test_a_batch_and_single_calls_take_turns() -> None:
     """What conflicts with a call of the batch waits for the batch, and nothing deadlocks."""
-    with replica(MemoryLog().engine()) as running, rifl.connect(running.address) as channel:
+    with (
+        replica(MemoryLog().engine()) as running,
+        rifl.connect(running.address, session="s") as channel,
+        rifl.connect(running.address) as other,
+    ):
         running.until_leading()
         futures = [
             channel.batch_future(_DEPOSIT, _items(f"b{number}-", 30), timeout=60)
             for number in range(8)
         ]
-        stub = channel.unary_unary(_DEPOSIT)
+        stub = other.unary_unary(_DEPOSIT)
         singles = [
             stub.future(item.request, timeout=60) for item in _items("single", 30, accounts=2)
         ]
@@ -117,7 +121,10 @@ def test_a_batch_and_single_calls_take_turns() -> None:
 def test_a_call_of_a_batch_that_fails_takes_no_other_with_it() -> None:
     """Each call has its own verdict: an error, a payload that does not fit its identity."""
     log = MemoryLog()
-    with replica(log.engine()) as running, rifl.connect(running.address) as channel:
+    with (
+        replica(log.engine()) as running,
+        rifl.connect(running.address, session="s") as channel,
+    ):
         running.until_leading()
         transfers = [
             bank_pb2.TransferRequest(from_account=giver, to_account="b", cents=1)
@@ -125,7 +132,9 @@ def test_a_call_of_a_batch_that_fails_takes_no_other_with_it() -> None:
         ]
         channel.batch(_DEPOSIT, _items("p", 6), timeout=60)
         results = channel.batch(
-            _TRANSFER, [BatchItem(one.SerializeToString()) for one in transfers], timeout=60
+            _TRANSFER,
+            [BatchItem(one.SerializeToString(), f"t{n}") for n, one in enumerate(transfers)],
+            timeout=60,
         )
         assert [result.ok for result in results] == [True, False, True]
         other = _items("q", 6)[5].request
@@ -175,7 +184,7 @@ async def test_batches_on_an_event_loop_and_on_the_next_leader() -> None:
     await second.start()
     try:
         targets = [first.address, second.address]
-        async with rifl.aio.connect(targets, follow_leaders=True) as channel:
+        async with rifl.aio.connect(targets, follow_leaders=True, session="s") as channel:
             batches = await asyncio.gather(
                 *(channel.batch(_DEPOSIT, _items(f"b{n}-", 20), timeout=60) for n in range(4))
             )
@@ -208,7 +217,7 @@ def test_a_leader_killed_in_the_middle_of_a_batch(tmp_path: Path, point: str, ti
 
     with start(0, die_at=[point, times]) as leader:
         until(lambda: leader.line(60) == "leader", "the first one leads", 60)
-        with start(1), rifl.connect(addresses, follow_leaders=True) as channel:
+        with start(1), rifl.connect(addresses, follow_leaders=True, session="s") as channel:
             entries = []
             for number in range(4):
                 results = channel.batch(_DEPOSIT, _items(f"b{number}-", 9), timeout=120)
@@ -239,7 +248,8 @@ def test_a_standby_names_the_leader_to_a_batch() -> None:
         leader.until_leading()
         standby = Running(log.engine(), "r2")
         try:
-            with rifl.connect([standby.address, leader.address], follow_leaders=True) as channel:
+            targets = [standby.address, leader.address]
+            with rifl.connect(targets, follow_leaders=True, session="s") as channel:
                 _receipts(channel.batch(_DEPOSIT, _items("p", 5), timeout=60))
         finally:
             standby.stop()
