@@ -18,7 +18,7 @@ from curp.core.entries import (
     SessionForgotten,
     SessionPut,
 )
-from curp.core.recovery import WitnessedCall, WitnessList
+from curp.core.recovery import AcceptedLoss, WitnessedCall, WitnessList
 from curp.core.state import ClientKept, KeptCall, StateHead
 from curp.log.errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
@@ -27,6 +27,8 @@ from rifl.wire import parse_call, record_from_message, record_to_bytes, record_t
 
 __all__ = [
     "SYNCED_KEY",
+    "accepted_loss_from_bytes",
+    "accepted_loss_to_bytes",
     "entry_from_bytes",
     "entry_to_bytes",
     "secrets_to_message",
@@ -70,6 +72,7 @@ def entry_to_bytes(entry: Entry) -> bytes:
         message.leader_started.configuration = entry.configuration
         message.leader_started.replica = entry.replica
         message.leader_started.replayed = entry.replayed
+        message.leader_started.accepted_loss = entry.accepted_loss
     return message.SerializeToString()
 
 
@@ -101,7 +104,9 @@ def entry_from_bytes(lsn: int, body: bytes) -> Entry:
         return SecretsPut(_secrets(message.secrets_put))
     if kind == "leader_started":
         started = message.leader_started
-        return LeaderStarted(started.configuration, started.replica, started.replayed)
+        return LeaderStarted(
+            started.configuration, started.replica, started.replayed, started.accepted_loss
+        )
     raise CorruptLog(f"LSN {lsn} holds nothing that this program knows")
 
 
@@ -124,6 +129,22 @@ def witness_list_from_bytes(data: bytes) -> WitnessList:
     return WitnessList(
         message.configuration, tuple(message.witnesses), message.serving, tuple(message.wanted)
     )
+
+
+def accepted_loss_to_bytes(accepted: AcceptedLoss, time_us: int) -> bytes:
+    """Serialise an operator's word for the engine's metadata."""
+    return pb.AcceptedLoss(
+        configuration=accepted.configuration, who=accepted.who, why=accepted.why, time_us=time_us
+    ).SerializeToString()
+
+
+def accepted_loss_from_bytes(data: bytes) -> AcceptedLoss:
+    """Read it; ``CorruptLog`` for bytes that are none."""
+    try:
+        message = pb.AcceptedLoss.FromString(data)
+    except DecodeError:
+        raise CorruptLog("the accepted loss in the engine's metadata is damaged") from None
+    return AcceptedLoss(message.configuration, message.who, message.why)
 
 
 def witnessed_call(message: pb.WitnessedCall) -> WitnessedCall | None:

@@ -1,4 +1,4 @@
-"""``curp``: serve, witness, status, transfer, log."""
+"""``curp``: serve, witness, status, transfer, recover, log."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import structlog
 from google.protobuf.json_format import MessageToDict
 
 from curp.cli.asking import Group, GroupError
+from curp.cli.recover import add_recover_command
 from curp.cli.serving import ServeOptions, serve
 from curp.log.commands import add_log_commands
 from curp.log.errors import LogError
@@ -131,6 +132,11 @@ def _parser() -> argparse.ArgumentParser:
     transfer.add_argument("--to", default="", metavar="NAME", help="the one that should")
     add_client_options(transfer)
     transfer.set_defaults(run=_transfer, parser=transfer)
+
+    recover = commands.add_parser(
+        "recover", help="what a group without a leader waits for; have it go on without"
+    )
+    add_recover_command(recover, _ENGINE)
 
     log = commands.add_parser("log", help="look into a log, or check it")
     add_log_commands(log)

@@ -19,6 +19,11 @@ __all__ = [
 ]
 
 
+# Of an operation, beside what has a length of its own; of one more field.
+_ENTRY_BYTES = 512
+_FIELD_BYTES = 12
+
+
 class Operation(NamedTuple):
     """A call that was executed, with its completion record.
 
@@ -47,6 +52,23 @@ class Operation(NamedTuple):
     def identity(self) -> int | bytes:
         """What is unique within the client id."""
         return self.seq if self.key is None else self.key  # type: ignore[return-value]
+
+    @property
+    def at_most_bytes(self) -> int:
+        """How long the entry is at most, as the log has it."""
+        answer = self.answer
+        metadata = (*answer.initial_metadata, *answer.trailing_metadata)
+        texts = len(self.method) + len(answer.details)
+        return (
+            _ENTRY_BYTES
+            + len(self.request)
+            + len(answer.response or b"")
+            + 4 * texts
+            + sum(len(key) + len(value) + _FIELD_BYTES for key, value in metadata)
+            + _FIELD_BYTES * (len(self.keys) + 2 * len(self.completed))
+            + len(self.fingerprint or b"")
+            + len(self.peer)
+        )
 
 
 class ClientRegistered(NamedTuple):
@@ -92,11 +114,15 @@ class SecretsPut(NamedTuple):
 
 
 class LeaderStarted(NamedTuple):
-    """The first entry of every leader: who it is, and how much it replayed from a witness."""
+    """The first entry of every leader: who it is, and how much it replayed from a witness.
+
+    ``accepted_loss``: which operator let it begin without a witness, and why; else empty.
+    """
 
     configuration: int
     replica: str
     replayed: int
+    accepted_loss: str = ""
 
 
 Entry: TypeAlias = (

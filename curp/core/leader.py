@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from curp.core.unsynced import Unsynced
+from curp.log.engine import EngineLimits
 from rifl.core.invariant import invariant
 
 __all__ = ["Batch", "Leader", "LeaderBounds", "Placed", "Speed", "Wish"]
@@ -57,19 +58,31 @@ class LeaderBounds:
     A batch is appended when ``batch_entries`` wait, when the oldest waited for
     ``batch_delay_s`` seconds, or when somebody waits for one of them. Beyond
     ``max_unsynced`` entries nothing is answered first, so that callers wait.
-    ``batch_bytes`` bounds one append, which holds at least one entry.
+    ``batch_bytes`` and ``append_entries`` bound one append, which holds at least one entry.
     """
 
     batch_entries: int = 64
     batch_bytes: int = 4 << 20
     batch_delay_s: float = 0.005
     max_unsynced: int = 1024
+    append_entries: int = 1024
 
     def __post_init__(self) -> None:
-        if self.batch_entries < 1 or self.batch_bytes < 1 or self.max_unsynced < 1:
-            raise ValueError("batch_entries, batch_bytes and max_unsynced are at least 1")
+        least = min(self.batch_entries, self.batch_bytes, self.max_unsynced, self.append_entries)
+        if least < 1:
+            raise ValueError(
+                "batch_entries, batch_bytes, max_unsynced and append_entries are at least 1"
+            )
         if self.batch_delay_s < 0:
             raise ValueError("batch_delay_s must not be negative")
+
+    def within(self, limits: EngineLimits) -> LeaderBounds:
+        """Return these bounds, no append being larger than what the engine takes."""
+        return replace(
+            self,
+            batch_bytes=min(self.batch_bytes, limits.append_bytes),
+            append_entries=min(self.append_entries, limits.entries),
+        )
 
 
 class Placed(NamedTuple):
@@ -186,7 +199,7 @@ class Leader:
         for placed in self._queue:
             size += placed.size
             if taken and (
-                size > self._bounds.batch_bytes or len(taken) >= self._bounds.max_unsynced
+                size > self._bounds.batch_bytes or len(taken) >= self._bounds.append_entries
             ):
                 break
             taken.append(placed)

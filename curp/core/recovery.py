@@ -11,14 +11,19 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from curp.core.entries import Entry, LeaderStarted, Operation, SecretsPut
+from curp.core.leader import LeaderBounds
 from curp.core.state import GroupState, Witnessed
 from rifl.core.call import Call
+from rifl.core.errors import NotExecuted, ResponseTooLarge
 from rifl.core.record import CompletionRecord
+from rifl.core.serving import refusal_record
 
 __all__ = [
+    "AcceptedLoss",
     "Append",
     "Freeze",
     "Publish",
+    "ReadAcceptedLoss",
     "ReadToEnd",
     "ReadWitnessList",
     "Recovered",
@@ -33,6 +38,8 @@ __all__ = [
 ]
 
 _ROUND_WAIT_S = 0.2
+# What a leader's own first entries have together, at most.
+_EVENTS_BYTES = 4096
 
 
 class WitnessList(NamedTuple):
@@ -47,6 +54,14 @@ class WitnessList(NamedTuple):
     witnesses: tuple[str, ...]
     serving: bool
     wanted: tuple[str, ...]
+
+
+class AcceptedLoss(NamedTuple):
+    """An operator's word: what only the witnesses of that number held is given up."""
+
+    configuration: int
+    who: str
+    why: str
 
 
 class WitnessedCall(NamedTuple):
@@ -84,6 +99,10 @@ class Freeze(NamedTuple):
     configuration: int
 
 
+class ReadAcceptedLoss(NamedTuple):
+    """Read from the engine what an operator accepted last; send back it, or None."""
+
+
 class Wait(NamedTuple):
     """Wait so long, and let the reason be seen."""
 
@@ -98,11 +117,12 @@ class Run(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append entries behind ``expected_tail`` with the witness list in one step."""
+    """Append entries behind ``expected_tail``, with the witness list (if any) in one step."""
 
     entries: tuple[Entry, ...]
     expected_tail: int
-    witnesses: WitnessList
+    configuration: int
+    witnesses: WitnessList | None
 
 
 class StartWitness(NamedTuple):
@@ -139,45 +159,63 @@ def recover(
     clock: Callable[[], float],
     *,
     secret: bytes,
+    bounds: LeaderBounds | None = None,
 ) -> Generator[Any, Any, Recovered]:
     """Take over, in the order of invariant 5; ends when serving may begin.
 
     ``wanted``: the witnesses of a group that never had a list. ``clock``: the state's.
     ``secret``: what client tokens are signed with in a group that has no secret yet.
+    ``bounds``: of one append; what a witness held is appended in pieces.
 
     A crash anywhere leaves a group that the next recovery takes over: the old list
-    stays in force until its requests are in the log, and the new one is marked as
-    serving only when its witnesses were started empty.
+    stays in force until all of its requests are in the log, with the last piece, and the
+    new one is marked as serving only when its witnesses were started empty.
     """
+    bounds = bounds or LeaderBounds()
     configuration: int = yield TakeNumber()
     # After the number was taken: from then on nobody can change the list (invariant 5).
     old: WitnessList | None = yield ReadWitnessList()
     tail: int = yield ReadToEnd()
-    frozen = ""
+    frozen = accepted = ""
     held: list[WitnessedCall] = []
     if old is not None and old.serving and old.witnesses:
-        frozen, held = yield from _freeze_one(old)
-    replayed: list[Entry] = []
-    dropped = 0
+        found = yield from _freeze_one(old)
+        if isinstance(found, AcceptedLoss):
+            accepted = f"{found.who}: {found.why}"
+        else:
+            frozen, held = found
+    piece: list[Entry] = []
+    size = replayed = dropped = 0
     for witnessed in sorted(held, key=_order):
         if state.witnessed(witnessed.call) is not Witnessed.FRESH:
             dropped += 1
             continue
-        record: CompletionRecord = yield Run(witnessed)
-        entry = operation_of(witnessed.call, witnessed.request, record, witnessed.keys)
+        entry = yield from _replay(witnessed, bounds.batch_bytes)
+        if piece and (
+            size + entry.at_most_bytes > bounds.batch_bytes or len(piece) >= bounds.append_entries
+        ):
+            tail = yield Append(tuple(piece), tail, configuration, None)
+            piece, size = [], 0
         # Registered at once (invariant 6): a witness may be asked for the same twice.
-        replayed.append(entry)
-        tail += 1
-        state.commit(tail, entry, clock())
-    asked_for = tuple(wanted) if old is None else old.wanted
-    entries: list[Entry] = [*replayed, LeaderStarted(configuration, replica, len(replayed))]
+        piece.append(entry)
+        size += entry.at_most_bytes
+        replayed += 1
+        state.commit(tail + len(piece), entry, clock())
+    events: list[Entry] = [LeaderStarted(configuration, replica, replayed, accepted)]
     if not state.secrets:
         # Witnesses check tokens from their start on.
-        entries.append(SecretsPut(((0, secret),)))
-    for lsn, event in enumerate(entries[len(replayed) :], tail + 1):
+        events.append(SecretsPut(((0, secret),)))
+    if piece and (
+        len(piece) + len(events) > bounds.append_entries
+        or size + _EVENTS_BYTES > bounds.batch_bytes
+    ):
+        tail = yield Append(tuple(piece), tail, configuration, None)
+        piece = []
+    for lsn, event in enumerate(events, tail + len(piece) + 1):
         state.commit(lsn, event, clock())
+    asked_for = tuple(wanted) if old is None else old.wanted
     listed = WitnessList(configuration, asked_for, False, asked_for)
-    tail = yield Append(tuple(entries), tail - len(replayed), listed)
+    tail = yield Append((*piece, *events), tail, configuration, listed)
     started = []
     for address in asked_for:
         if (yield StartWitness(address, configuration)):
@@ -186,7 +224,7 @@ def recover(
     # have restarted meanwhile, and would begin empty under a number that it served.
     serving = WitnessList(configuration, tuple(started), True, asked_for)
     yield Publish(serving)
-    return Recovered(serving, tail, frozen, len(held), len(replayed), dropped)
+    return Recovered(serving, tail, frozen, len(held), replayed, dropped)
 
 
 def operation_of(
@@ -221,14 +259,33 @@ def operation_of(
     )
 
 
+def _replay(witnessed: WitnessedCall, most_bytes: int) -> Generator[Any, Any, Operation]:
+    """Run a call; the entry, which fits one append."""
+    call, keys = witnessed.call, witnessed.keys
+    unanswered = operation_of(call, witnessed.request, CompletionRecord(), keys)
+    if unanswered.at_most_bytes > most_bytes:
+        # No leader took it (it refuses such a call before it runs), and none ever will.
+        error = NotExecuted(f"{call.rpc_id} has a request that does not fit the log")
+        return operation_of(call, b"", refusal_record(error), keys, refusal=True)
+    record: CompletionRecord = yield Run(witnessed)
+    entry = operation_of(call, witnessed.request, record, keys)
+    if entry.at_most_bytes > most_bytes:
+        too_large = ResponseTooLarge(f"the answer to {call.rpc_id} does not fit the log")
+        entry = entry._replace(answer=refusal_record(too_large))
+    return entry
+
+
 def _freeze_one(
     old: WitnessList,
-) -> Generator[Any, Any, tuple[str, list[WitnessedCall]]]:
+) -> Generator[Any, Any, tuple[str, list[WitnessedCall]] | AcceptedLoss]:
     while True:
         for address in old.witnesses:
             held = yield Freeze(address, old.configuration)
             if held is not None:
                 return address, list(held)
+        accepted: AcceptedLoss | None = yield ReadAcceptedLoss()
+        if accepted is not None and accepted.configuration == old.configuration:
+            return accepted
         # Never serve without (invariant 5): what they hold may have been acknowledged.
         yield Wait(
             f"a witness of configuration {old.configuration} that never restarted under it: "

@@ -8,6 +8,11 @@ __all__ = ["Sync"]
 
 
 class Sync(NamedTuple):
-    """Wait until the log has everything up to ``lsn``; None: all that has a place by now."""
+    """Wait until the log has everything up to ``lsn``; None: all that has a place by now.
+
+    ``timeout_s``: after that many seconds the shell raises; None: it waits as long as the
+    leadership lasts.
+    """
 
     lsn: int | None = None
+    timeout_s: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from curp.log.engine import MetadataCondition, NewEntry
+from curp.log.engine import EngineLimits, MetadataCondition, NewEntry
 from curp.log.errors import (
     ConditionFailed,
     CorruptLog,
@@ -16,6 +16,7 @@ from curp.log.errors import (
 
 __all__ = [
     "APPEND_ID_BYTES",
+    "LIMITS",
     "MAX_APPEND_BYTES",
     "MAX_APPEND_ENTRIES",
     "MAX_CHUNK_BYTES",
@@ -38,6 +39,7 @@ APPEND_ID_BYTES = 16
 MAX_APPEND_ENTRIES = 10_000
 # Of bodies and tags together.
 MAX_APPEND_BYTES = 64 << 20
+LIMITS = EngineLimits(MAX_APPEND_ENTRIES, MAX_APPEND_BYTES)
 MAX_TAGS = 64
 MAX_CHUNK_BYTES = 64 << 20
 _MAX_NAME_BYTES = 256

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Entry", "Leadership", "LogEngine", "MetadataCondition", "NewEntry", "Snapshot"]
+__all__ = [
+    "EngineLimits",
+    "Entry",
+    "Leadership",
+    "LogEngine",
+    "MetadataCondition",
+    "NewEntry",
+    "Snapshot",
+]
 
 
 class NewEntry(NamedTuple):
@@ -21,6 +29,13 @@ class Entry(NamedTuple):
     lsn: int
     body: bytes
     tags: tuple[str, ...] = ()
+
+
+class EngineLimits(NamedTuple):
+    """What one append may hold: so many entries, and bytes of their bodies and tags."""
+
+    entries: int
+    append_bytes: int
 
 
 class Leadership(NamedTuple):
@@ -74,6 +89,10 @@ class LogEngine(Protocol):
     @property
     def durability(self) -> str:
         """What the store's settings promise of an acknowledged append, in a sentence."""
+
+    @property
+    def limits(self) -> EngineLimits:
+        """What one append may hold; more is refused as an ``InvalidRequest``."""
 
     # Leadership.
 

@@ -91,6 +91,7 @@ class MemoryEngine:
     """One replica's way to a ``MemoryLog``; see ``LogEngine``."""
 
     durability = "kept while this process lives: for tests and simulation"
+    limits = checks.LIMITS
 
     def __init__(self, log: MemoryLog, fault: Fault | None = None) -> None:
         self._log = log

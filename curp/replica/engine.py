@@ -10,10 +10,15 @@ from typing import Any
 from curp.replica.group_store import Arrival, GroupStore, not_by_log
 from curp.replica.services import Services
 from rifl.core.call import Call
+from rifl.core.errors import RequestTooLarge
+from rifl.core.serving import DEFAULT_RECEIVE_LIMIT
 from rifl.server.engine import Engine
 from rifl.wire import find_header, parse_call
 
 __all__ = ["GroupEngine"]
+
+# Of an entry, beside request and response: names, keys, what the answer carries besides.
+_OVERHEAD_BYTES = 256 << 10
 
 
 class GroupEngine(Engine):
@@ -55,6 +60,17 @@ class GroupEngine(Engine):
         facts = self._services.facts(call.method)
         if facts is None:
             return
+        # Before anything is placed: what is in no append stops every leader in turn.
+        room = self._group.max_entry_bytes - _OVERHEAD_BYTES - len(request)
+        if room < 0:
+            raise not_by_log(
+                RequestTooLarge(
+                    f"the request has {len(request)} bytes, and the group's log takes "
+                    f"{self._group.max_entry_bytes - _OVERHEAD_BYTES}"
+                ),
+                call,
+            )
+        call.max_response_bytes = min(call.max_response_bytes or DEFAULT_RECEIVE_LIMIT, room)
         keys = facts.keys(request, read)
         call.extra = Arrival(
             request,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -63,6 +64,8 @@ class GroupStore(RoleStore):
         # Told of reads that waited.
         self.watcher: GroupObservers | None = None
         self.speeds: dict[Speed, int] = dict.fromkeys(Speed, 0)
+        # What one entry may have: what the engine takes in one append.
+        self.max_entry_bytes = sys.maxsize
 
     # -- what the serving rules ask (rifl.core.serving.Records) ------------------------
 
@@ -216,7 +219,10 @@ class GroupStore(RoleStore):
             completed=arrival.completed,
             refusal=arrival.turn is None,
         )
-        return LogWrite(entry, entry_to_bytes(entry), attempt, call.configuration)
+        body = entry_to_bytes(entry)
+        if len(body) > self.max_entry_bytes:
+            raise ValueError(f"its entry has {len(body)} bytes, which one append does not hold")
+        return LogWrite(entry, body, attempt, call.configuration)
 
     def _place(self, attempt: Attempt, write: LogWrite) -> tuple[Pending | None, list[Pending]]:
         """Give an operation its place, with the lock held.

@@ -8,7 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from curp.core.handover import CountRunning, EndLease, RefuseCalls, StepDown, hand_over
+from curp.core.handover import (
+    ChangesUnderWay,
+    CountRunning,
+    EndLease,
+    EndNumber,
+    RefuseCalls,
+    StepDown,
+    hand_over,
+)
 from curp.core.leader import Leader
 from curp.core.recovery import Wait, WitnessList
 from curp.core.state import GroupState
@@ -22,12 +30,13 @@ from curp.replica.driving import drive
 from curp.replica.group_store import GroupStore
 from curp.replica.keeper import LeaseKeeper
 from curp.replica.lease_storage import LogLeaseStorage
-from curp.replica.metadata import LIST_KEY, read_store_id
+from curp.replica.metadata import LIST_KEY, read_store_id, read_witness_list
 from curp.replica.relisting import Relisting
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings, StateHooks
 from curp.replica.snapshots import Snapshots
 from curp.replica.witnesses import Witnesses
+from curp.wire import witness_list_to_bytes
 from lease_server.authority import LeaseAuthority
 from lease_server.log import get_logger
 from rifl.core.errors import NotLeader, RiflError
@@ -178,6 +187,8 @@ class Leading:
     # -- handing over ---------------------------------------------------------------------
 
     def _step(self, step: Any) -> Any:
+        if isinstance(step, ChangesUnderWay):
+            return self._relisting is not None and self._relisting.stop()
         if isinstance(step, RefuseCalls):
             with self._store.work:
                 self._store.serving = False
@@ -187,9 +198,11 @@ class Leading:
         elif isinstance(step, Wait):
             self._stopping.wait(step.seconds)
         elif isinstance(step, Sync):
-            self._store.wait_synced(step.lsn)
+            self._store.wait_synced(step.lsn, step.timeout_s)
         elif isinstance(step, StepDown):
             self._store.step_down()
+        elif isinstance(step, EndNumber):
+            self._end_number()
         elif isinstance(step, EndLease):
             # Renewed once more, it would not have ended.
             self._keeper.stop()
@@ -197,3 +210,14 @@ class Leading:
         else:
             raise RuntimeError(f"no such step: {step!r}")
         return None
+
+    def _end_number(self) -> None:
+        with self._keeper.renewing:
+            number = self._leader.configuration
+            # As the engine has it: a change that was begun may not have ended.
+            wanted = (read_witness_list(self._engine) or self.listed).wanted
+            ended = WitnessList(number + 1, wanted, False, wanted)
+            self._keeper.configuration = self._engine.next_configuration(
+                number, {LIST_KEY: witness_list_to_bytes(ended)}, term_s=self._settings.term_s
+            )
+        _log.info("number_ended", replica=self._settings.name, configuration=number)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from curp.core.recovery import WitnessList
+from curp.core.recovery import AcceptedLoss, WitnessList
 from curp.log.engine import LogEngine, MetadataCondition
-from curp.wire import witness_list_from_bytes
+from curp.wire import accepted_loss_from_bytes, witness_list_from_bytes
 
-__all__ = ["LIST_KEY", "TRANSFER_KEY", "read_asked_for", "read_store_id", "read_witness_list"]
+__all__ = [
+    "LIST_KEY",
+    "LOSS_KEY",
+    "TRANSFER_KEY",
+    "read_accepted_loss",
+    "read_asked_for",
+    "read_store_id",
+    "read_witness_list",
+]
 
-# The witness list, and the replica that a transfer asked for.
+# The witness list, the replica that a transfer asked for, the loss that was accepted last.
 LIST_KEY = "curp-witnesses"
 TRANSFER_KEY = "curp-transfer"
+LOSS_KEY = "curp-accepted-loss"
 # What clients know the log's records by.
 _STORE_KEY = "curp-store"
 _STORE_BYTES = 8
@@ -28,6 +37,12 @@ def read_witness_list(engine: LogEngine) -> WitnessList | None:
 def read_asked_for(engine: LogEngine) -> str:
     """Return whom a transfer named, empty for nobody. Raises ``LogError``."""
     return (engine.metadata(TRANSFER_KEY) or b"").decode()
+
+
+def read_accepted_loss(engine: LogEngine) -> AcceptedLoss | None:
+    """Return what an operator accepted last; None if nobody ever did. Raises ``LogError``."""
+    data = engine.metadata(LOSS_KEY)
+    return None if data is None else accepted_loss_from_bytes(data)
 
 
 def read_store_id(

@@ -10,6 +10,7 @@ from curp.core.recovery import (
     Append,
     Freeze,
     Publish,
+    ReadAcceptedLoss,
     ReadToEnd,
     ReadWitnessList,
     Recovered,
@@ -23,7 +24,12 @@ from curp.log.engine import LogEngine, NewEntry
 from curp.log.errors import LogError, may_pass
 from curp.replica.driving import drive
 from curp.replica.follower import Follower
-from curp.replica.metadata import LIST_KEY, TRANSFER_KEY, read_witness_list
+from curp.replica.metadata import (
+    LIST_KEY,
+    TRANSFER_KEY,
+    read_accepted_loss,
+    read_witness_list,
+)
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings
 from curp.replica.waiting import Waiting
@@ -68,6 +74,7 @@ class Recovering:
             settings.witnesses,
             clock,
             secret=os.urandom(_SECRET_BYTES),
+            bounds=settings.bounds.within(self._engine.limits),
         )
         return drive(rule, do)
 
@@ -79,6 +86,8 @@ class Recovering:
         if isinstance(step, Freeze):
             self._waiting.reason = f"witness {step.address}"
             return self._witnesses.freeze(step.address, step.configuration)
+        if isinstance(step, ReadAcceptedLoss):
+            return read_accepted_loss(self._engine)
         if isinstance(step, Wait):
             self._waiting.wait(step.reason, step.seconds)
             return None
@@ -100,14 +109,16 @@ class Recovering:
     def _append(self, step: Append) -> int:
         entries = [NewEntry(entry_to_bytes(entry)) for entry in step.entries]
         append_id = os.urandom(16)
+        listed = step.witnesses
+        metadata = None if listed is None else {LIST_KEY: witness_list_to_bytes(listed)}
         while True:
             try:
                 return self._engine.append(
                     entries,
-                    configuration=step.witnesses.configuration,
+                    configuration=step.configuration,
                     expected_tail=step.expected_tail,
                     append_id=append_id,
-                    metadata={LIST_KEY: witness_list_to_bytes(step.witnesses)},
+                    metadata=metadata,
                 )
             except LogError as error:
                 if not may_pass(error):

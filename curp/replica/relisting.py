@@ -68,9 +68,10 @@ class Relisting:
         self._stopped = False
         self._upkeep = Upkeep(listed, state.secrets, time.monotonic())
 
-    def stop(self) -> None:
-        """Begin no change any more."""
+    def stop(self) -> bool:
+        """Begin no change any more; whether one is under way, which ends at its next step."""
         self._stopped = True
+        return self._changing.locked()
 
     def change(self, wanted: Sequence[str], configuration: int) -> WitnessList:
         """Put another list in force, under the next number.

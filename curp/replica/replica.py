@@ -182,6 +182,7 @@ class Replica:
         self._log_engine: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
         self._owns_engine = isinstance(engine, str)
         self._store = GroupStore()
+        self._store.max_entry_bytes = self._log_engine.limits.append_bytes
         self._authority = GroupAuthority(client_term_s, self._store.takes_calls)
         self._store.fault = fault
         self._observer = watcher = _watching(observer)

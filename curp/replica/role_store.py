@@ -19,7 +19,7 @@ from curp.replica.places import Places
 from curp.replica.reads import Reads
 from lease_server.storage import LeaseStorage
 from rifl.core.client_table import Attempt, Leases
-from rifl.core.errors import Deposed, NotLeader
+from rifl.core.errors import Deposed, NotLeader, StoreUnavailable
 from rifl.core.policy import KeyBounds, MethodPolicies
 from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
@@ -226,13 +226,16 @@ class RoleStore(EmbeddedStore):
             self.work.notify_all()
         return pending
 
-    def wait_synced(self, lsn: int | None = None) -> None:
+    def wait_synced(self, lsn: int | None = None, timeout_s: float | None = None) -> None:
         """Block until the log has everything placed so far; with ``lsn``, up to that one.
 
-        Raises ``Deposed``.
+        Raises ``Deposed``; ``StoreUnavailable`` if ``timeout_s`` seconds were not enough.
         """
-        if (pending := self.synced(lsn)) is not None:
-            pending.wait()
+        if (pending := self.synced(lsn)) is None:
+            return
+        if timeout_s is not None and not pending.wait_for(timeout_s):
+            raise StoreUnavailable(f"the log did not come so far in {timeout_s} seconds")
+        pending.wait()
 
     def committed_batch(self, batch: Batch, tail: int) -> None:
         """Take that a batch is in the log: settle its attempts, and answer who waits.

@@ -216,7 +216,7 @@ class Runner:
                 found.witnesses.configuration,
                 found.tail,
                 witnessed=bool(found.witnesses.witnesses),
-                bounds=settings.bounds,
+                bounds=settings.bounds.within(self._engine.limits),
             )
             leading = self._make_leading(self._follower.state, leader, keeper, found.witnesses)
             self.leading = leading

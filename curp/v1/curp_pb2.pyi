@@ -118,14 +118,28 @@ class SecretsPut(_message.Message):
     def __init__(self, secrets: _Optional[_Iterable[_Union[SecretsPut.Secret, _Mapping]]] = ...) -> None: ...
 
 class LeaderStarted(_message.Message):
-    __slots__ = ("configuration", "replica", "replayed")
+    __slots__ = ("configuration", "replica", "replayed", "accepted_loss")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_LOSS_FIELD_NUMBER: _ClassVar[int]
     configuration: int
     replica: str
     replayed: int
-    def __init__(self, configuration: _Optional[int] = ..., replica: _Optional[str] = ..., replayed: _Optional[int] = ...) -> None: ...
+    accepted_loss: str
+    def __init__(self, configuration: _Optional[int] = ..., replica: _Optional[str] = ..., replayed: _Optional[int] = ..., accepted_loss: _Optional[str] = ...) -> None: ...
+
+class AcceptedLoss(_message.Message):
+    __slots__ = ("configuration", "who", "why", "time_us")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    configuration: int
+    who: str
+    why: str
+    time_us: int
+    def __init__(self, configuration: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time_us: _Optional[int] = ...) -> None: ...
 
 class WitnessList(_message.Message):
     __slots__ = ("configuration", "witnesses", "serving", "wanted")

@@ -45,6 +45,7 @@ __all__ = [
     "OutcomeUnknownError",
     "PayloadMismatchError",
     "RecordPendingError",
+    "RequestTooLargeError",
     "ResponseTooLargeError",
     "SessionClosedError",
     "StaleRpcError",
@@ -272,6 +273,10 @@ class RecordPendingError(CallError, core.RecordPending):  # type: ignore[misc]
 
 class ResponseTooLargeError(CallError, core.ResponseTooLarge):  # type: ignore[misc]
     """See ``rifl.core.ResponseTooLarge``."""
+
+
+class RequestTooLargeError(CallError, core.RequestTooLarge):  # type: ignore[misc]
+    """See ``rifl.core.RequestTooLarge``."""
 
 
 class BatchTooLargeError(CallError, core.BatchTooLarge):  # type: ignore[misc]

@@ -8,7 +8,7 @@
      ├─ OutcomeUnknown     NotExecuted        NotLeader         Draining
      ├─ StoreUnavailable   Deposed            RecordPending     ResponseTooLarge
      ├─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
-     └─ NotWrapped         StoreMismatch
+     └─ NotWrapped         StoreMismatch      RequestTooLarge
 
 Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC
 status ``code`` and the ``outcome``: whether the call can have run. Instances
@@ -38,6 +38,7 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadMismatch",
     "RecordPending",
+    "RequestTooLarge",
     "ResponseTooLarge",
     "RiflError",
     "SessionClosed",
@@ -213,6 +214,14 @@ class ResponseTooLarge(RiflError):
     reason = "RESPONSE_TOO_LARGE"
     code = "RESOURCE_EXHAUSTED"
     outcome = Outcome.EXECUTED
+
+
+class RequestTooLarge(RiflError):
+    """The request is longer than what the group's log holds; nothing ran."""
+
+    reason = "REQUEST_TOO_LARGE"
+    code = "RESOURCE_EXHAUSTED"
+    outcome = Outcome.NOT_EXECUTED
 
 
 class BatchTooLarge(RiflError):

@@ -39,6 +39,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 
 __all__ = [
+    "DEFAULT_RECEIVE_LIMIT",
     "Admission",
     "Answer",
     "Fetch",
@@ -62,7 +63,8 @@ __all__ = [
 
 # Each decision more means that a record went, or an attempt ended without one.
 _MAX_DECISIONS = 100
-_DEFAULT_RECEIVE_LIMIT = 4 << 20
+# gRPC's own, in bytes.
+DEFAULT_RECEIVE_LIMIT = 4 << 20
 _ATOMIC, _NEW = Kind.ATOMIC, Verdict.NEW
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
 
@@ -451,7 +453,7 @@ def bounded(record: CompletionRecord, attempt: Attempt) -> CompletionRecord:
     response = record.response
     if response is None:
         return record
-    limit = attempt.call.max_response_bytes or _DEFAULT_RECEIVE_LIMIT
+    limit = attempt.call.max_response_bytes or DEFAULT_RECEIVE_LIMIT
     if attempt.policy.max_response_bytes < limit:
         limit = attempt.policy.max_response_bytes
     if len(response) <= limit:

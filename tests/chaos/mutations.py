@@ -901,6 +901,12 @@ MUTATIONS = (
         "curp",
         _rule_without(relisting, "change_witnesses", Sync=None),
     ),
+    Mutation(
+        "number ended before its answers are logged",
+        "§7.5: ended",
+        "curp",
+        _rule_without(leadership, "hand_over", Sync=None),
+    ),
     Mutation("list changed under the same number", "§7.11: number", "curp", _unnumbered_list),
     Mutation("batch answered before it is logged", "§7.1: a batch", "curp", _batch_answered_first),
     Mutation(
@@ -957,6 +963,7 @@ _SEEDS = {
     "witness accepts conflicts": 2,
     "witness not frozen": 24,
     "late start believed": 32,
+    "number ended before its answers are logged": 10,
     "restarted witness believed": 32,
     "answered before a conflict is logged": 58,
     "answered before its client is logged": 2,

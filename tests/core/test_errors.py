@@ -30,6 +30,7 @@ TABLE = {
     "Deposed": ("DEPOSED", "ABORTED", U),
     "RecordPending": ("RECORD_PENDING", "ABORTED", U),
     "ResponseTooLarge": ("RESPONSE_TOO_LARGE", "RESOURCE_EXHAUSTED", E),
+    "RequestTooLarge": ("REQUEST_TOO_LARGE", "RESOURCE_EXHAUSTED", N),
     "BatchTooLarge": ("BATCH_TOO_LARGE", "RESOURCE_EXHAUSTED", N),
     # ---
     "NotExecuted": ("NOT_EXECUTED", "ABORTED", N),

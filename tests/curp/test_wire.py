@@ -55,6 +55,7 @@ _ENTRIES: list[Any] = [
     IdsReserved(1024),
     SecretsPut(((1, b"s" * 32), (0, b"t" * 32))),
     LeaderStarted(4, "r1", 3),
+    LeaderStarted(5, "r2", 0, "alice: both burnt"),
 ]
 
 

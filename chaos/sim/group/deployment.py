@@ -62,6 +62,12 @@ class GroupDeployment:
         replica = self._replicas[index] = Replica(process, index, self._setting, self)
         return replica
 
+    def number_ended(self) -> None:
+        """Stop all witnesses, which forget everything: as an operator may, from here on."""
+        if self.random.random() < 0.5:
+            for witness in self._witnesses.values():
+                witness.restart(0.02 + 0.5 * self.random.random(), keeps_journal=False)
+
     def strike(self, planned: PlannedFault, server: Server) -> None:
         """Take a fault of the log engine, or of a witness."""
         fault, until = planned.fault, self.world.loop.now + planned.seconds

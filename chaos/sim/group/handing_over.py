@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chaos.sim.group.steps import Drive, Shell, Steps
-from curp.core.handover import CountRunning, EndLease, RefuseCalls, StepDown
+from curp.core.handover import (
+    ChangesUnderWay,
+    CountRunning,
+    EndLease,
+    EndNumber,
+    RefuseCalls,
+    StepDown,
+)
 
 __all__ = ["HandingOver"]
 
@@ -14,10 +21,17 @@ class HandingOver(Steps):
     """What ``hand_over`` asks for, as events of one leadership."""
 
     def __init__(
-        self, replica: Shell, over: Callable[[], bool], end_lease: Callable[[], None]
+        self,
+        replica: Shell,
+        over: Callable[[], bool],
+        stop_changes: Callable[[], bool],
+        end_number: Callable[[], None],
+        end_lease: Callable[[], None],
     ) -> None:
         super().__init__(replica, over)
         self._end_lease = end_lease
+        self.table[ChangesUnderWay] = lambda step, drive: stop_changes()
+        self.table[EndNumber] = lambda step, drive: end_number()
         self.table[RefuseCalls] = self._refuse_calls
         self.table[CountRunning] = self._count_running
         self.table[StepDown] = self._step_down

@@ -28,7 +28,8 @@ from curp.replica.authority import GroupAuthority
 from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
 from curp.replica.lease_storage import LogLeaseStorage
-from curp.replica.metadata import read_store_id
+from curp.replica.metadata import LIST_KEY, read_store_id
+from curp.wire import witness_list_to_bytes
 from lease_server.authority import LeaseAuthority
 from lease_server.errors import StorageUnavailable
 from rifl.core.errors import Deposed, RiflError
@@ -63,6 +64,9 @@ class Led(Protocol):
     @property
     def state(self) -> GroupState:
         """What it knows."""
+
+    def number_ended(self) -> None:
+        """Take that nothing is unsynced, and that the engine knows it."""
 
     def step_down(self, error: Exception, *, end_lease: bool = False) -> None:
         """End the leadership, and with ``end_lease`` let nobody wait for its lease."""
@@ -99,6 +103,8 @@ class Leadership:
             replica.witness_names,
             replica.store.now,
             secret=replica.random.randbytes(32),
+            # What a witness holds is mostly more than one append.
+            bounds=LeaderBounds(append_entries=2),
         )
         steps = Recovering(replica, self._is_over, self.configuration)
         # It failed here: nobody need wait for the lease.
@@ -133,12 +139,26 @@ class Leadership:
 
     def hand_over(self) -> None:
         """Let the leadership go, as an operator asks for."""
-        steps = HandingOver(self._replica, self._is_over, self.end_lease)
+        steps = HandingOver(
+            self._replica, self._is_over, self._stop_changes, self._end_number, self.end_lease
+        )
         steps.carry_out(
             hand_over(self._process.clock),
             lambda _: self._replica.step_down(Deposed("the leadership was given up")),
             lambda error: self._replica.step_down(error, end_lease=True),
         )
+
+    def _stop_changes(self) -> bool:
+        return self._relisting is not None and self._relisting.stop()
+
+    def _end_number(self) -> None:
+        """Say that nothing is unsynced, by the next number."""
+        wanted = () if self.listed is None else self.listed.wanted
+        ended = WitnessList(self.configuration + 1, wanted, False, wanted)
+        self.configuration = self._replica.log.next_configuration(
+            self.configuration, {LIST_KEY: witness_list_to_bytes(ended)}, term_s=TERM_S
+        )
+        self._replica.number_ended()
 
     def end_lease(self) -> None:
         """Renew no more, and let nobody wait for the lease."""

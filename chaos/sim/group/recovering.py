@@ -11,6 +11,7 @@ from curp.core.recovery import (
     Append,
     Freeze,
     Publish,
+    ReadAcceptedLoss,
     ReadToEnd,
     ReadWitnessList,
     Run,
@@ -37,6 +38,7 @@ class Recovering(Steps):
         self.table |= {
             TakeNumber: lambda step, drive: self._number,
             ReadWitnessList: self._read_list,
+            ReadAcceptedLoss: lambda step, drive: None,
             ReadToEnd: self._read_to_end,
             Freeze: self._freeze,
             Run: self._run,
@@ -57,7 +59,9 @@ class Recovering(Steps):
             if messages is None:
                 drive.go_on(None)
                 return
-            self.pass_by("frozen")
+            if replica.random.random() < 0.5:
+                # Else what is aimed here strikes between two pieces.
+                self.pass_by("frozen")
             drive.go_on(read_held(messages, replica.machine))  # type: ignore[arg-type]  # services
 
         replica.witness(step.address).freeze(replica.process, GROUP, step.configuration, frozen)
@@ -67,14 +71,22 @@ class Recovering(Steps):
         return self.replica.machine.run(step.witnessed.call, step.witnessed.request)
 
     def _append(self, step: Append, drive: Drive) -> Any:
+        tail = self._try_to_append(step, drive)
+        if tail is not LATER and step.witnesses is None:
+            self.pass_by("frozen")
+        return tail
+
+    def _try_to_append(self, step: Append, drive: Drive) -> Any:
         try:
             return self.replica.log.append(
                 [NewEntry(entry_to_bytes(entry)) for entry in step.entries],
-                configuration=step.witnesses.configuration,
+                configuration=step.configuration,
                 expected_tail=step.expected_tail,
                 # Named by what it is, so that it is recognised when it is asked again.
-                append_id=b"recovery%08d" % step.witnesses.configuration,
-                metadata={LIST_KEY: witness_list_to_bytes(step.witnesses)},
+                append_id=b"rec%05d%08d" % (step.configuration, step.expected_tail),
+                metadata=None
+                if step.witnesses is None
+                else {LIST_KEY: witness_list_to_bytes(step.witnesses)},
             )
         except LogError as error:
             if not may_pass(error):

@@ -44,6 +44,7 @@ class Relisting(Steps):
         self._leadership = leadership
         self._term_s = term_s
         self._changing = False
+        self._stopped = False
         self._upkeep = Upkeep(listed, replica.state.secrets, replica.process.clock())
         self.table |= {
             HoldBack: self._hold_back,
@@ -59,7 +60,8 @@ class Relisting(Steps):
         Whether it is begun; ``done`` is called when the list is in force.
         """
         leadership = self._leadership
-        if self._changing or configuration != leadership.configuration or self.over():
+        stopped = self._stopped or self.over()
+        if self._changing or configuration != leadership.configuration or stopped:
             return False
         self._changing = True
         replica = self.replica
@@ -71,6 +73,11 @@ class Relisting(Steps):
 
         self.carry_out(change_witnesses(configuration, wanted), changed, leadership.give_up)
         return True
+
+    def stop(self) -> bool:
+        """Begin no change any more; whether one is under way, which ends at its next step."""
+        self._stopped = True
+        return self._changing
 
     def relist(self, configuration: int) -> None:
         """Begin a new number with the wanted list: a witness forgot, or is back."""

@@ -59,6 +59,9 @@ class Group(Protocol):
     def witness(self, address: str) -> Witness:
         """Return the witness at an address."""
 
+    def number_ended(self) -> None:
+        """Take that a leader let its number end: nothing is unsynced."""
+
 
 class Replica:
     """One life of one replica."""
@@ -234,6 +237,10 @@ class Replica:
         self.world.trace(self.process.name, f"hands over to {wanted or 'anybody'}")
         self._succession.handed_over(self.process.clock())
         leadership.hand_over()
+
+    def number_ended(self) -> None:
+        """Tell the group, all of whose witnesses may be stopped now."""
+        self._group.number_ended()
 
     def step_down(self, error: Exception, *, end_lease: bool = False) -> None:
         """End the leadership, and begin over."""

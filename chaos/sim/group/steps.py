@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from random import Random
 from typing import Any, Protocol
 
 from chaos.sim.loop import Process
@@ -33,6 +34,7 @@ class Shell(Protocol):
 
     world: World
     process: Process
+    random: Random
     log: LogEngine
     store: GroupStore
     follower: Follower

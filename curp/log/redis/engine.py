@@ -55,6 +55,8 @@ class RedisEngine:
         self._known = (0, b"")
         belongs_here(self, "log engine")
 
+    limits = checks.LIMITS
+
     @property
     def durability(self) -> str:
         """See ``LogEngine``."""

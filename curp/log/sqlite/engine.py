@@ -54,6 +54,7 @@ class SqliteEngine:
     its processes share.
     """
 
+    limits = checks.LIMITS
     durability = (
         "SQLite, WAL, synchronous=FULL: an append is on this machine's disk before it is "
         "acknowledged, and is lost only with the disk"

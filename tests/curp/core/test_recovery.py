@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from curp.core.entries import LeaderStarted, Operation, SecretsPut
+from curp.core.leader import LeaderBounds
 from curp.core.recovery import (
+    AcceptedLoss,
     Append,
     Freeze,
     Publish,
+    ReadAcceptedLoss,
     ReadToEnd,
     ReadWitnessList,
     Recovered,
@@ -38,9 +41,18 @@ class _Shell:
         self.startable = {"w1", "w2"}
         self.steps: list[Any] = []
         self.max_waits = 3
+        self.accepted: AcceptedLoss | None = None
+        self.response = b"run again"
 
-    def run(self, wanted: tuple[str, ...] = ("w1", "w2")) -> Recovered | None:
-        rule = recover("r1", self.state, wanted, lambda: 0.0, secret=b"s" * 32)
+    def run(self, wanted: tuple[str, ...] = ("w1", "w2"), **bounds: Any) -> Recovered | None:
+        rule = recover(
+            "r1",
+            self.state,
+            wanted,
+            lambda: 0.0,
+            secret=b"s" * 32,
+            bounds=LeaderBounds(**bounds),
+        )
         answer: Any = None
         try:
             while True:
@@ -63,10 +75,12 @@ class _Shell:
             return self.state.applied
         if isinstance(step, Freeze):
             return self.held[step.address]
+        if isinstance(step, ReadAcceptedLoss):
+            return self.accepted
         if isinstance(step, Run):
-            return CompletionRecord(response=b"run again")
+            return CompletionRecord(response=self.response)
         if isinstance(step, Append):
-            self.old = step.witnesses
+            self.old = step.witnesses or self.old
             return step.expected_tail + len(step.entries)
         if isinstance(step, StartWitness):
             return step.address in self.startable
@@ -170,8 +184,24 @@ def test_with_no_such_witness_it_waits_and_never_serves() -> None:
     shell = _Shell(committed(operation(1, 1)))
     shell.held = {"w1": None, "w2": None}
     assert shell.run() is None
-    assert set(shell.kinds()[3:]) == {"Freeze", "Wait"}
+    assert set(shell.kinds()[3:]) == {"Freeze", "ReadAcceptedLoss", "Wait"}
     assert "w1, w2" in shell.steps[-1].reason
+
+
+def test_an_operator_accepts_the_loss_of_one_number_only() -> None:
+    """Whoever said it about another list did not speak of this one; the log has who (5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held = {"w1": None, "w2": None}
+    shell.accepted = AcceptedLoss(2, "alice", "an older trouble")
+    assert shell.run() is None
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held = {"w1": None, "w2": None}
+    shell.accepted = AcceptedLoss(3, "alice", "both burnt")
+    found = shell.run()
+    assert found is not None
+    assert (found.frozen, found.held) == ("", 0)
+    append = next(step for step in shell.steps if isinstance(step, Append))
+    assert append.entries[0] == LeaderStarted(4, "r1", 0, "alice: both burnt")
 
 
 def test_the_first_leader_of_a_group_has_nobody_to_freeze() -> None:
@@ -208,7 +238,7 @@ def test_a_crash_at_any_step_is_taken_over_by_the_next_recovery() -> None:
                 break
             answer = shell._do(step)
             if isinstance(step, Append):
-                log = list(step.entries)
+                log += step.entries
             if isinstance(step, StartWitness):
                 # From now on it holds nothing, and cannot be frozen under the old number.
                 started = True
@@ -219,6 +249,69 @@ def test_a_crash_at_any_step_is_taken_over_by_the_next_recovery() -> None:
         found = again.run()
         assert found is not None
         assert again.state.witnessed(call(1, 2)) is Witnessed.KNOWN
+
+
+def test_what_a_witness_held_is_appended_in_bounded_pieces() -> None:
+    """No append holds more than its bounds, and the list changes with the last (invariant 5)."""
+    for bounds in ({"append_entries": 3}, {"batch_bytes": 10_000}):
+        shell = _Shell(committed(operation(1, 1)))
+        shell.held["w1"] = [_held(1, seq) for seq in range(2, 12)]
+        shell.response = b"r" * 2000
+        found = shell.run(**bounds)
+        assert found is not None
+        assert (found.replayed, found.tail) == (10, 14)
+        appends = [step for step in shell.steps if isinstance(step, Append)]
+        assert [append.witnesses is None for append in appends] == [True] * 3 + [False]
+        tail = 2
+        for append in appends:
+            assert append.expected_tail == tail
+            assert len(append.entries) <= 4
+            tail += len(append.entries)
+        assert [type(entry) for entry in appends[-1].entries[-2:]] == [LeaderStarted, SecretsPut]
+        assert shell.state.applied == tail == found.tail
+
+
+def test_a_crash_between_two_pieces_loses_and_repeats_nothing() -> None:
+    """The old list is in force until the last piece, and what is logged is filtered (5, 6)."""
+    shell = _Shell(committed(operation(1, 1)))
+    held = [_held(1, seq) for seq in range(2, 8)]
+    shell.held["w1"] = held
+    rule = recover(
+        "r1", shell.state, (), lambda: 0.0, secret=b"s" * 32, bounds=LeaderBounds(append_entries=2)
+    )
+    answer: Any = None
+    log: list[Any] = []
+    while len(log) < 4:
+        step = rule.send(answer)
+        answer = shell._do(step)
+        if isinstance(step, Append):
+            log += step.entries
+    assert shell.old == _OLD
+    again = _Shell(committed(operation(1, 1), *log), old=shell.old, number=5)
+    again.held["w1"] = held
+    found = again.run()
+    assert found is not None
+    assert (found.held, found.replayed, found.dropped) == (6, 2, 4)
+
+
+def test_what_does_not_fit_the_log_stops_no_recovery() -> None:
+    """An answer is replaced by its refusal; a request that no leader took is not run (5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    huge = _held(1, 3)._replace(request=b"q" * 5000)
+    shell.held["w1"] = [_held(1, 2), huge]
+    shell.response = b"r" * 5000
+    found = shell.run(batch_bytes=5000)
+    assert found is not None
+    runs = [step for step in shell.steps if isinstance(step, Run)]
+    assert [run.witnessed.call.seq for run in runs] == [2]
+    answers = {
+        entry.seq: (entry.answer.reason, entry.refusal)
+        for step in shell.steps
+        if isinstance(step, Append)
+        for entry in step.entries
+        if isinstance(entry, Operation)
+    }
+    assert answers == {2: ("RESPONSE_TOO_LARGE", False), 3: ("NOT_EXECUTED", True)}
 
 
 def test_a_witness_whose_start_was_not_acknowledged_is_left_out() -> None:

@@ -1,0 +1,130 @@
+"""A group of ``curp serve`` processes at addresses they keep, operated as a person would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+import rifl
+from curp.cli.asking import Group
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.helpers.ports import free_port
+from tests.helpers.processes import Process
+from tests.helpers.waiting import until
+
+__all__ = ["DEADLINE_S", "Operated", "operated"]
+
+DEADLINE_S = 60.0
+
+
+class Operated:
+    """Replicas and witnesses by name: ``r1``, ``r2``, ..., ``w1``, ...; none runs at first."""
+
+    def __init__(
+        self, directory: Path, url: str, *, replicas: int, witnesses: int, more: tuple[str, ...]
+    ) -> None:
+        self._directory = directory
+        self._url = url
+        self._more = more
+        self.replicas = {f"r{at}": _free() for at in range(1, replicas + 1)}
+        self.witnesses = {f"w{at}": _free() for at in range(1, witnesses + 1)}
+        self._running: dict[str, Process] = {}
+
+    def start(self, *names: str) -> None:
+        """Start processes, all where none is named; wait until each listens."""
+        names = names or (*self.witnesses, *self.replicas)
+        for name in names:
+            self._running[name] = Process(
+                "curp", *self._arguments(name), log=self._directory / f"{name}.err"
+            )
+        for name in names:
+            self._running[name].line(DEADLINE_S)
+
+    def stop(self, *names: str, how: signal.Signals = signal.SIGTERM) -> list[int]:
+        """Signal processes, all that run where none is named, all at once; their exit codes."""
+        stopped = [self._running.pop(name) for name in names or tuple(self._running)]
+        for process in stopped:
+            os.kill(process.pid, how)
+        codes = [process.wait() for process in stopped]
+        for process in stopped:
+            process.close()
+        return codes
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """What each replica that runs says of itself, by its name."""
+        found = Group(
+            [self.replicas[name] for name in self._running if name in self.replicas], timeout_s=3.0
+        ).statuses()
+        return {status.replica: MessageToDict(status) for _, status in found if status is not None}
+
+    def leader(self) -> str:
+        """Wait for one that leads; its name."""
+
+        def leads() -> str:
+            found = self.statuses().items()
+            return next((name for name, status in found if status["role"] == "leader"), "")
+
+        name: str = until(leads, f"one leads: {self.errors()}", DEADLINE_S)
+        return name
+
+    def errors(self) -> str:
+        """The ends of what the replicas said."""
+        return "\n".join(f"{name}: {self._running[name].errors()}" for name in self._running)
+
+    def deposit(self, *references: str) -> None:
+        """Pay one cent for each reference into an account of its own."""
+        with rifl.connect(list(self.replicas.values())) as channel:
+            stub = bank_pb2_grpc.BankStub(channel)
+            for name in references:
+                request = bank_pb2.DepositRequest(reference=name, account=name, cents=1)
+                stub.Deposit(request, timeout=DEADLINE_S)
+
+    def balances(self, *accounts: str) -> list[int]:
+        """What accounts hold."""
+        with rifl.connect(list(self.replicas.values())) as channel:
+            stub = bank_pb2_grpc.BankStub(channel)
+            return [
+                stub.Balance(
+                    bank_pb2.BalanceRequest(account=account), timeout=DEADLINE_S
+                ).balance_cents
+                for account in accounts
+            ]
+
+    def _arguments(self, name: str) -> tuple[str, ...]:
+        if name in self.witnesses:
+            return ("witness", "--listen", self.witnesses[name])
+        others = (part for address in self.replicas.values() for part in ("--replica", address))
+        listed = (part for address in self.witnesses.values() for part in ("--witness", address))
+        return (
+            "serve",
+            "examples.replicated_bank.bank:MemoryBank",
+            *("--engine", self._url, "--name", name, "--listen", self.replicas[name]),
+            *others,
+            *listed,
+            *("--conflict-key", "/bank.v1.Bank/Deposit=account"),
+            *("--conflict-key", "/bank.v1.Bank/Balance=account"),
+            *("--read-only", "/bank.v1.Bank/Balance"),
+            *self._more,
+        )
+
+
+@contextlib.contextmanager
+def operated(
+    directory: Path, url: str, *more: str, replicas: int = 2, witnesses: int = 1
+) -> Iterator[Operated]:
+    """Make a group whose processes are gone afterwards; ``more``: for ``curp serve``."""
+    group = Operated(directory, url, replicas=replicas, witnesses=witnesses, more=more)
+    try:
+        yield group
+    finally:
+        group.stop(how=signal.SIGKILL)
+
+
+def _free() -> str:
+    return f"127.0.0.1:{free_port()}"

@@ -1,0 +1,168 @@
+"""A group over an engine that takes less in one append than it was given (DESIGN §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curp.log.engine import EngineLimits, NewEntry
+from curp.log.errors import EngineUnavailable, InvalidRequest
+from curp.log.memory import Fault, MemoryEngine, MemoryLog, Moment
+from examples.bank.v1 import bank_pb2
+from tests.curp.replica.by_hand import ByHand
+from tests.curp.replica.ledger import Bank
+from tests.curp.replica.running import replica
+from tests.helpers.processes import started
+from tests.helpers.waiting import until
+
+_DEADLINE_S = 60.0
+_KIB = 1 << 10
+
+
+class _Small(MemoryEngine):
+    """An engine of a store that takes eight entries, and half a mebibyte, at once."""
+
+    limits = EngineLimits(8, 512 * _KIB)
+
+    def append(self, entries: Sequence[NewEntry], **more: Any) -> int:
+        size = sum(len(entry.body) for entry in entries)
+        if len(entries) > self.limits.entries or size > self.limits.append_bytes:
+            raise InvalidRequest(f"{len(entries)} entries of {size} bytes")
+        return super().append(entries, **more)
+
+
+class _Wordy(Bank):
+    """Answers with many bytes."""
+
+    def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
+        context.set_trailing_metadata((("note", "n" * 4000),))
+        return super().Deposit(request, context)
+
+
+class _Path:
+    """The way to the engine, which a test cuts off."""
+
+    def __init__(self) -> None:
+        self.cut = False
+
+    def __call__(self, operation: str, moment: Moment) -> None:
+        if self.cut and moment is Moment.BEFORE:
+            raise EngineUnavailable("the engine is cut off")
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[str]:
+    """One witness, in memory."""
+    with started("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w.err") as process:
+        yield process.line()
+
+
+def _answered_first(
+    log: MemoryLog, witness: str, calls: int, engine: Callable[[MemoryLog, Fault], Any], **more: Any
+) -> ByHand:
+    """Have so many calls answered that no log has, by a leader that is gone then."""
+    path = _Path()
+    with replica(
+        engine(log, path),
+        witnesses=[witness],
+        max_unsynced=1000,
+        batch_entries=1000,
+        batch_delay_s=60.0,
+        **more,
+    ) as leader:
+        leader.until_leading()
+        client = ByHand(leader.address)
+        number = client.configuration().configuration
+        assert client.deposit("first", "opening", 1, configuration=number).ok
+        until(lambda: leader.replica.status().unsynced == 0, "it is registered", _DEADLINE_S)
+        path.cut = True
+        for seq in range(2, calls + 2):
+            name = f"a{seq}"
+            assert client.record(witness, name, name, seq, configuration=number) == "ACCEPTED"
+            answer = client.deposit(name, name, seq, configuration=number)
+            assert (answer.ok, client.mark(answer)) == (True, "")
+    return client
+
+
+def test_a_recovery_of_more_than_one_append_loses_nothing(witness: str) -> None:
+    """What was answered first is appended in pieces that the engine takes (invariant 5)."""
+    log = MemoryLog()
+    client = _answered_first(log, witness, 40, _Small, factory=_Wordy)
+    with replica(_Small(log), "r2", factory=_Wordy, witnesses=[witness]) as second:
+        second.until_leading()
+        client.move(second.address)
+        for seq in range(2, 42):
+            again = client.deposit(f"a{seq}", f"a{seq}", seq, attempt=2)
+            assert (again.ok, again.outcome) == (True, "replayed")
+        assert all(second.bank.paid[f"a{seq}"] == 1 for seq in range(2, 42))
+
+
+def test_a_request_that_fits_no_append_is_refused_before_it_is_placed(witness: str) -> None:
+    """One call stops no leader: it is told, and others go on (invariant 1; DESIGN §9)."""
+    log = MemoryLog()
+    with replica(_Small(log), witnesses=[witness]) as leader:
+        leader.until_leading()
+        client = ByHand(leader.address)
+        number = client.configuration().configuration
+        refused = client.deposit("r", "a" * 600 * _KIB, 1, configuration=number)
+        assert (refused.reason, refused.outcome) == ("REQUEST_TOO_LARGE", "unknown")
+        plain = client.deposit("r", "a" * 600 * _KIB, 1)
+        assert (plain.reason, plain.outcome) == ("REQUEST_TOO_LARGE", "not-executed")
+        assert leader.bank.paid == {}
+        assert client.deposit("r", "a", 2, configuration=number).ok
+        assert leader.replica.role == "leader"
+
+
+class _Huge(Bank):
+    """Tells more than any append holds."""
+
+    def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
+        receipt = super().Deposit(request, context)
+        # A field that this message does not have.
+        more = bank_pb2.DepositRequest(reference="s" * 600 * _KIB)
+        receipt.MergeFromString(more.SerializeToString())
+        return receipt
+
+
+def test_an_answer_that_fits_no_append_is_recorded_as_such(witness: str) -> None:
+    """It ran, and this is its answer for ever, at every leader (DESIGN §3, §7)."""
+    log = MemoryLog()
+    with replica(_Small(log), factory=_Huge, witnesses=[witness]) as leader:
+        leader.until_leading()
+        client = ByHand(leader.address)
+        answer = client.deposit("r", "a", 1)
+        assert (answer.reason, answer.outcome) == ("RESPONSE_TOO_LARGE", "executed")
+    with replica(_Small(log), "r2", factory=_Huge, witnesses=[witness]) as second:
+        second.until_leading()
+        client.move(second.address)
+        again = client.deposit("r", "a", 1, attempt=2)
+        assert again.reason == "RESPONSE_TOO_LARGE"
+        assert second.bank.paid == {"r": 1}
+
+
+def test_more_unsynced_entries_than_one_append_holds_stop_nobody(witness: str) -> None:
+    """``max_unsynced`` is of the leader; an append is bounded by the engine, too (invariant 3)."""
+    log = MemoryLog()
+    path = _Path()
+    with replica(
+        _Small(log, path),
+        witnesses=[witness],
+        max_unsynced=1000,
+        batch_entries=1000,
+        batch_delay_s=0.001,
+        lease_term_s=20.0,
+    ) as leader:
+        leader.until_leading()
+        client = ByHand(leader.address)
+        number = client.configuration().configuration
+        assert client.deposit("first", "opening", 1, configuration=number).ok
+        path.cut = True
+        for seq in range(2, 42):
+            assert client.deposit("r", f"a{seq}", seq, configuration=number).ok
+        path.cut = False
+        assert client.deposit("last", "b", 42).ok
+        assert leader.replica.role == "leader"
+        assert leader.replica.status().unsynced == 0
