@@ -1,8 +1,8 @@
 """A service on SQLAlchemy whose effects and answers are one transaction.
 
-The handler has one line more than before: ``rifl.record``. The connection breaks
-right after the commit, and the retry is answered from the record. Needs SQLAlchemy
-(extra ``rifl[examples]``). Run it: ``python -m examples.sqlalchemy_service``.
+The handler has ``rifl.transaction`` in place of ``session.begin()``, and ``rifl.record``. The
+connection breaks right after the commit, and the retry is answered from the record. Needs
+SQLAlchemy (extra ``rifl[examples]``). Run it: ``python -m examples.sqlalchemy_service``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Bank(bank_pb2_grpc.BankServicer):
     ) -> bank_pb2.Receipt:
         """Pay in, exactly once through any crash."""
         self.runs[request.reference] += 1
-        with Session(self._engine) as session, session.begin():
+        with Session(self._engine) as session, rifl.transaction(context, session):
             # The first statement writes: SQLite's transactions begin with a write.
             entry = Entry(account=request.account, reference=request.reference, cents=request.cents)
             session.add(entry)

@@ -493,6 +493,8 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
                 behaviour = "abort"
             elif fate < 0.1 and method == "Add" and kind != "curp":
                 behaviour = "raise"
+            elif fate < 0.1 and method == "AddAtomic":
+                behaviour = "forget"
         slow = random.random()
         work_s = random.expovariate(1 / 0.003)
         if slow < 0.1:

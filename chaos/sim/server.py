@@ -537,6 +537,13 @@ class Server:
             go_on(HandlerResult(_ABORTED))
         elif behaviour == "later":
             go_on(HandlerResult(_UNRECORDED))
+        elif behaviour == "forget":
+            # Committed without the record; half of these handlers raise then.
+            world.accounts.apply_once(operation, world.loop.now)
+            result = HandlerResult(CompletionRecord(response=b""))
+            if operation.call % 2:
+                result = HandlerResult(_RAISED, raised=True)
+            go_on(result)
         elif attempt.policy.kind is Kind.ATOMIC:
             self._commit(attempt, operation, go_on)
         elif operation.behaviour == "read":
@@ -567,7 +574,7 @@ class Server:
             if was_written(error):
                 # The effect is where the record is: in the same transaction.
                 world.accounts.apply(operation, world.loop.now)
-            go_on(HandlerResult(_RAISED, raised=True))
+            go_on(HandlerResult(_RAISED, raised=True, undone=True))
             return
         world.accounts.apply(operation, world.loop.now)
         if world.loop.tracing:

@@ -67,6 +67,7 @@ class Accounts:
     def __init__(self, history: History) -> None:
         self._history = history
         self._accounts: dict[str, tuple[int, int]] = {}
+        self._once: set[int] = set()
 
     def apply(self, operation: Operation, at: float) -> bytes:
         """Carry an operation out, for good; the answer."""
@@ -75,6 +76,12 @@ class Accounts:
         self._accounts[operation.account] = version, total
         self._history.effect(at, operation.call, operation.account, version, operation.amount)
         return b"%d %d" % (version, total)
+
+    def apply_once(self, operation: Operation, at: float) -> None:
+        """Carry an operation out unless that was done before: the application's own care."""
+        if operation.call not in self._once:
+            self._once.add(operation.call)
+            self.apply(operation, at)
 
     def preview(self, operation: Operation) -> bytes:
         """Return what ``apply`` would answer now."""

@@ -221,6 +221,9 @@ class Services:
         CURRENT.set(context)
         try:
             response = await handler.unary_unary(_message(handler, request), context)
+        except asyncio.CancelledError:
+            # Not an answer, that would differ from the log's.
+            raise
         except BaseException as error:  # noqa: BLE001 - it is the handler's answer
             return raised_result(context, error, aio=True).record
         result = returned_result(context, response, handler.response_serializer, aio=True)

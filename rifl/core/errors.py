@@ -233,15 +233,15 @@ class BatchTooLarge(RiflError):
 
 
 class NotRecorded(RiflError):
-    """An atomic method's handler returned without a committed record.
+    """An atomic method's handler returned without a committed record; final.
 
-    A bug in the handler: its transaction did not commit, so nothing of it
-    stands, and the call stays new.
+    A bug in the handler: it did not call ``rifl.record``, or undid that in a savepoint. What
+    else it committed, nobody knows.
     """
 
     reason = "NOT_RECORDED"
     code = "INTERNAL"
-    outcome = Outcome.NOT_EXECUTED
+    outcome = Outcome.UNKNOWN
 
 
 class NotDeduplicated(RiflError):

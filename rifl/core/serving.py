@@ -66,7 +66,7 @@ _MAX_DECISIONS = 100
 # gRPC's own, in bytes.
 DEFAULT_RECEIVE_LIMIT = 4 << 20
 _ATOMIC, _NEW = Kind.ATOMIC, Verdict.NEW
-_CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10}
+_CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10, "INTERNAL": 13}
 
 
 class Wait(NamedTuple):
@@ -84,12 +84,15 @@ class Fetch(NamedTuple):
 class HandlerResult(NamedTuple):
     """What the handler did: its answer, and whether it raised instead of deciding.
 
-    ``broken``: it raised after its request stream had broken off.
+    ``broken``: it did not get to its end, and why: its request stream broke off, or it was
+    cancelled. ``undone``: the transaction of an atomic handler is known not to have been
+    committed, unless its record stands.
     """
 
     record: CompletionRecord
     raised: bool = False
-    broken: bool = False
+    broken: str = ""
+    undone: bool = False
 
 
 class Answer(NamedTuple):
@@ -268,9 +271,8 @@ def execute(store: Records, attempt: Attempt) -> Steps:
 
     Never to be cancelled: the effect may be there. Raises ``StoreUnavailable``,
     or whatever else the store refuses with, if nothing ran, ``RecordPending`` if
-    the handler ran but its record is not durable yet (the store goes on trying),
-    ``NotRecorded`` for a broken handler. If another replica took the call over
-    meanwhile, what it answers is the answer.
+    the handler ran but its record is not durable yet (the store goes on trying).
+    If another replica took the call over meanwhile, what it answers is the answer.
     """
     started = start(store, attempt)
     if isinstance(started, Attempt):
@@ -332,7 +334,7 @@ def _run(store: Records, attempt: Attempt) -> Steps:
 
 def _ended(ended: CompletionRecord | Steps) -> Steps:
     if isinstance(ended, CompletionRecord):
-        return Answer(ended, Outcome.EXECUTED)
+        return Answer(ended, ended.outcome)
     return (yield from ended)
 
 
@@ -340,50 +342,78 @@ def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> S
     """End what an atomic handler, or one that raised or answered "nothing happened", ran."""
     policy, record = attempt.policy, result.record
     if policy.kind is Kind.ATOMIC:
-        # What the handler committed stands, whatever it did afterwards.
+        # A turn in a shared transaction that left no record was rolled back.
+        undone = result.undone or attempt.shared is not None
         try:
-            standing = store.committed(attempt)
-            if isinstance(standing, Later):
-                standing = yield standing
-        except (RecordPending, StoreUnavailable, NotRecorded):
-            # Nothing happened, or nobody can tell now. A later attempt that runs meets
-            # the record, if there is one, in its own transaction, and that stands.
-            store.abandon(attempt)
-            raise
+            standing = yield from _left_by_the_handler(store, attempt)
+        except NotRecorded as error:
+            return (yield from _given_up(store, attempt, refusal_record(error), ran=False))
         if standing is not None:
             if (pending := store.adopt(attempt, standing)) is not None:
                 yield pending
             return Answer(standing, standing.outcome)
         if result.raised:
-            if (pending := store.abandon(attempt)) is not None:
-                yield pending
-            return Answer(record, Outcome.NOT_EXECUTED)
+            # As after a crash it runs again: what it did without its record, if anything,
+            # it did not do in a transaction of the call's.
+            return (yield from _given_up(store, attempt, record, ran=not undone))
         if record.code == 0:
-            if (pending := store.abandon(attempt)) is not None:
-                yield pending
-            raise NotRecorded(
-                f"{attempt.call.method} is atomic, and its handler returned without a committed "
-                "record: call rifl.record in its transaction"
-            )
-    if result.raised and result.broken:
-        if policy.kind is Kind.IDEMPOTENT:
-            attempt.ran = True
-            pending = store.abandon(attempt)
-        else:
-            record = refusal_record(
-                OutcomeUnknown(
-                    "the request stream broke off; what the handler did by then is not known"
+            missing = refusal_record(
+                NotRecorded(
+                    f"{attempt.call.method} is atomic, and its handler returned without a "
+                    "committed record: call rifl.record in its transaction"
                 )
             )
-            pending = store.finish(attempt, record)
-        if pending is not None:
-            yield pending
-        return Answer(record, Outcome.UNKNOWN)
+            if undone:
+                return (yield from _given_up(store, attempt, missing, ran=False))
+            # For good: it would do again whatever it did.
+            return (yield from _ended(_record(store, attempt, missing)))
+    if result.raised and result.broken:
+        if policy.kind is Kind.IDEMPOTENT:
+            return (yield from _given_up(store, attempt, record, ran=True))
+        lost = OutcomeUnknown(f"{result.broken}; what the handler did by then is not known")
+        return (yield from _ended(_record(store, attempt, refusal_record(lost))))
     if record.code and record.code in policy.unrecorded and not result.raised:
+        return (yield from _given_up(store, attempt, record, ran=False))
+    return (yield from _ended(_record(store, attempt, record)))
+
+
+def _left_by_the_handler(
+    store: Records, attempt: Attempt
+) -> Generator[Any, Any, CompletionRecord | None]:
+    """Return the record that an atomic handler committed, which stands whatever it did then."""
+    try:
+        standing = store.committed(attempt)
+        return (yield standing) if isinstance(standing, Later) else standing
+    except (InProgress, NotRecorded):
+        raise
+    except OutcomeUnknown as error:
+        # It stands, and cannot be read now: settled, it is there for who asks later.
+        if (pending := store.adopt(attempt, refusal_record(error))) is not None:
+            yield pending
+        raise
+    except (RecordPending, StoreUnavailable) as error:
+        # Nothing happened, or nobody can tell now. A later attempt that runs meets the
+        # record, if there is one, in its own transaction, and that stands.
+        attempt.ran = isinstance(error, RecordPending)
+        store.abandon(attempt)
+        raise
+    except Exception:
+        # A defect, ours or a driver's; kept running, the call would be waited for for ever.
+        attempt.ran = True
         if (pending := store.abandon(attempt)) is not None:
             yield pending
-        return Answer(record, Outcome.NOT_EXECUTED)
-    return (yield from _ended(_record(store, attempt, record)))
+        raise
+
+
+def _given_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran: bool) -> Steps:
+    """Make the call new again, and answer this arrival with what its handler said.
+
+    ``ran``: for all that is known it had an effect.
+    """
+    attempt.ran = attempt.ran or ran
+    if (pending := store.abandon(attempt)) is not None:
+        yield pending
+    return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)
 
 
 def _record(store: Records, attempt: Attempt, record: CompletionRecord) -> CompletionRecord | Steps:
@@ -407,7 +437,7 @@ def _recorded(store: Records, attempt: Attempt, record: CompletionRecord, pendin
         # A record stood already, or another replica took the call for lost
         # meanwhile: what stands is the answer.
         return Answer(standing, _replayed(standing))
-    return Answer(record, Outcome.EXECUTED)
+    return Answer(record, record.outcome)
 
 
 def _recorded_otherwise(store: Records, attempt: Attempt, error: Exception) -> Steps:

@@ -136,7 +136,9 @@ class RequestStream:
 
     def result(self, result: HandlerResult) -> HandlerResult:
         """Return what the handler did, and whether its stream broke off under it."""
-        return result._replace(broken=self.broken and result.raised)
+        if self.broken and result.raised:
+            return result._replace(broken="the request stream broke off")
+        return result
 
 
 class ResponseStream:

@@ -57,7 +57,7 @@ class AioShell:
 
         Without ``run`` it stops where a handler is to run, as ``SyncShell.drive``.
         """
-        error: RiflError | None = None
+        error: Exception | None = None
         try:
             while True:
                 step = steps.send(value) if error is None else steps.throw(error)
@@ -75,7 +75,7 @@ class AioShell:
                         )
                     else:
                         value = await step
-                except RiflError as refusal:
+                except Exception as refusal:  # noqa: BLE001 - the rules settle the call first
                     error = refusal
         except StopIteration as stop:
             return stop.value
@@ -170,6 +170,11 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
+        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+            inner.rifl_undone = True
+            raised.append(error)
+            return raised_result(inner, error, aio=True)
+        try:
             response = await behavior(message, inner)
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -87,7 +88,10 @@ def returned_result(
 
 
 def raised_result(context: Noted, error: BaseException, *, aio: bool) -> HandlerResult:
-    """Return the result of a handler that aborted, or raised, in the words of its server."""
+    """Return the result of a handler that aborted, or raised, in the words of its server.
+
+    One that was cancelled, as an event loop does when it ends, has not answered.
+    """
     code = _UNKNOWN if context.noted_code is None else _number(context.noted_code)
     details = context.noted_details
     if not context.aborted and (aio or details is None):
@@ -96,7 +100,9 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
         CompletionRecord(
             code or _UNKNOWN, details or "", None, context.noted_initial, context.noted_trailing
         ),
-        raised=not context.aborted,
+        not context.aborted,
+        "the handler was cancelled" if isinstance(error, asyncio.CancelledError) else "",
+        context.rifl_undone,
     )
 
 

@@ -44,6 +44,8 @@ class Noted:
     aborted = False
     # The rifl.transaction that is open, which keeps what is recorded until its end.
     rifl_held: Any = None
+    # Whether the handler's transaction is one of those: without a record it was rolled back.
+    rifl_undone = False
 
     def __init__(self, inner: Any, attempt: Attempt, serving: Serving) -> None:
         self._inner = inner

@@ -36,6 +36,9 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
         return
+    if not noted.rifl_attempt.sharing:
+        # The handler's own transaction: what becomes of it, nobody here sees.
+        noted.rifl_undone = False
     noted.rifl_serving.store.record_in(noted.rifl_attempt, completion, transaction)
 
 
@@ -51,6 +54,9 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
         return
+    if not noted.rifl_attempt.sharing:
+        # The handler's own transaction: what becomes of it, nobody here sees.
+        noted.rifl_undone = False
     await noted.rifl_serving.store.record_in_async(noted.rifl_attempt, completion, transaction)
 
 

@@ -57,7 +57,7 @@ class SyncShell:
         Without ``run`` it stops where a handler is to run and returns the attempt;
         called again with the handler's result as ``value`` it goes on from there.
         """
-        error: RiflError | None = None
+        error: Exception | None = None
         try:
             while True:
                 step = steps.send(value) if error is None else steps.throw(error)
@@ -73,7 +73,7 @@ class SyncShell:
                         value = self.engine.store.fetch(step.call)
                     else:
                         value = step.wait()
-                except RiflError as refusal:
+                except Exception as refusal:  # noqa: BLE001 - the rules settle the call first
                     error = refusal
         except StopIteration as stop:
             return stop.value
@@ -124,6 +124,7 @@ def unary_behavior(
         try:
             message = request if deserialize is None else deserialize(request)
         except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+            inner.rifl_undone = True
             if aio:
                 raised.append(error)
             else:

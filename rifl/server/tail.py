@@ -14,10 +14,12 @@ from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.errors import RiflError
 from rifl.core.observer import Observers, ServedCall
+from rifl.core.outcome import Outcome
 from rifl.core.policy import CODE_NUMBERS
 from rifl.core.serving import Answer
 from rifl.server.answers import Status, answer_status, refusal_status
 from rifl.server.events import RefusalLog
+from rifl.wire import error_class
 
 __all__ = ["Tail"]
 
@@ -58,6 +60,8 @@ class Tail:
         """End an arrival that has an answer."""
         if raised:
             self.raised("handler_raised", method, call, raised[0])
+        if answer.record.reason:
+            self._note(method, call, answer)
         if self._observer is not None:
             self._observer.call_served(_served(method, call, answer, began))
         return answer_status(answer, call)
@@ -85,7 +89,10 @@ class Tail:
             call, error = raised[0]
             self.raised("batched_handlers_raised", method, call, error, raised=len(raised))
         for call, answer in zip(calls, answers, strict=True):
-            if type(answer) is not Answer and isinstance(answer, RiflError):
+            if type(answer) is Answer:
+                if answer.record.reason:
+                    self._note(method, call, answer)
+            elif isinstance(answer, RiflError):
                 self._refusals.refused(method, call, answer)
         if self._observer is not None:
             self._observer.batch_served(
@@ -95,6 +102,12 @@ class Tail:
                     if isinstance(answer, Answer | RiflError)
                 ]
             )
+
+    def _note(self, method: str, call: Call, answer: Answer) -> None:
+        """Log an answer that is an error of ours, where it is given for the first time."""
+        error = error_class(answer.record.reason)
+        if error is not None and answer.outcome is not Outcome.REPLAYED:
+            self._refusals.refused(method, call, error(answer.record.details))
 
     def raised(
         self, event: str, method: str, call: Call, error: BaseException, **more: int

@@ -65,6 +65,7 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     if connection is not None:
         return _transaction(context, connection)
     noted = _identified(context)
+    noted.rifl_undone = True
     return noted.rifl_serving.store.share(noted.rifl_attempt, noted.time_remaining())
 
 
@@ -77,6 +78,7 @@ def transaction_async(context: Any, connection: Any = None) -> AbstractAsyncCont
     if connection is not None:
         return _transaction_async(context, connection)
     noted = _identified(context)
+    noted.rifl_undone = True
     return noted.rifl_serving.store.share_async(noted.rifl_attempt, noted.time_remaining())
 
 
@@ -148,8 +150,10 @@ class Held:
     """
 
     def __init__(self, noted: Noted | None, connection: Any) -> None:
-        if noted is not None and noted.rifl_held is not None:
-            raise WrongDatabase("a rifl.transaction within another one")
+        if noted is not None:
+            if noted.rifl_held is not None:
+                raise WrongDatabase("a rifl.transaction within another one")
+            noted.rifl_undone = True
         self.store: Any = OwnTransactions() if noted is None else noted.rifl_serving.store
         self._noted = noted
         self._connection = connection

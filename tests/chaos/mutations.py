@@ -44,7 +44,7 @@ from rifl.core.batch_flow import BatchFlow
 from rifl.core.call_flow import CallFlow
 from rifl.core.client_session import ClientSession
 from rifl.core.client_table import ClientTable
-from rifl.core.errors import Deposed, LeaseExpired
+from rifl.core.errors import Deposed, LeaseExpired, NotRecorded
 from rifl.core.groups import Together
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds, Kind
@@ -378,6 +378,15 @@ def _broken_stream_repeated() -> AbstractContextManager[Any]:
         if result.broken:
             attempt.policy = replace(attempt.policy, kind=Kind.IDEMPOTENT)
         return original(store, attempt, result)
+
+    return unittest.mock.patch.object(serving, "_end_otherwise", end)
+
+
+def _raising_means_rolled_back() -> AbstractContextManager[Any]:
+    original = serving._end_otherwise
+
+    def end(store: Any, attempt: Any, result: Any) -> Any:
+        return original(store, attempt, result._replace(undone=True))
 
     return unittest.mock.patch.object(serving, "_end_otherwise", end)
 
@@ -755,6 +764,18 @@ MUTATIONS = (
         "replicas",
         _late_answer_sent,
     ),
+    Mutation(
+        "forgotten record means not executed",
+        "§4: known to be rolled back",
+        "sqlite",
+        _replaced(NotRecorded, "outcome", Outcome.NOT_EXECUTED),
+    ),
+    Mutation(
+        "raising means rolled back",
+        "§4: known to be rolled back",
+        "replicas",
+        _raising_means_rolled_back,
+    ),
     Mutation("broken stream run again as plain", "§1: plain", "memory", _broken_stream_repeated),
     Mutation(
         "half a stream believed", "§4.2: the whole payload", "memory", _half_a_stream_believed
@@ -994,6 +1015,8 @@ _SEEDS = {
     "another number's writer not refused": 1,
     "torn append recognised": 76,
     "broken stream run again as plain": 31,
+    "forgotten record means not executed": 1,
+    "raising means rolled back": 2,
     "half a stream believed": 3,
     "rest of a stream from the wrong place": 3,
     "stream recorded before its last message": 3,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rifl.core import (
     CompletionRecord,
     InProgress,
-    NotRecorded,
     Outcome,
     PayloadMismatch,
     RiflError,
@@ -276,16 +275,17 @@ def test_each_item_has_its_own_verdict(opened: Any) -> None:
 
 
 def test_a_handler_without_its_record_fails_its_item_alone(opened: Any) -> None:
-    """Of an atomic method, an item that committed nothing is refused, and new again (DESIGN §4)."""
+    """Of an atomic method, an item that recorded nothing is unknown, for good (DESIGN §4)."""
     client, handler = opened.client(), Handler()
     handler.says[b"bad"] = CompletionRecord(5, "not found")
     calls = [keyed(client, b"a"), keyed(client, b"b", b"bad")]
     group = group_of(opened.store)
     first, second = finish(begin(opened.store, group, calls, handler, policy=ATOMIC))
-    assert isinstance(first, NotRecorded)
+    assert (first.record.reason, first.outcome) == ("NOT_RECORDED", Outcome.UNKNOWN)
     assert (second.record.code, second.outcome) == (5, Outcome.EXECUTED)
-    finish(begin(opened.store, group, calls, handler, policy=ATOMIC))
-    assert handler.effects == {b"a": 2, b"b": 1}
+    again, _ = finish(begin(opened.store, group, calls, handler, policy=ATOMIC))
+    assert again == first
+    assert handler.effects == {b"a": 1, b"b": 1}
 
 
 @pytest.mark.parametrize("when", ["called", "waited"])

@@ -34,7 +34,7 @@ TABLE = {
     "BatchTooLarge": ("BATCH_TOO_LARGE", "RESOURCE_EXHAUSTED", N),
     # ---
     "NotExecuted": ("NOT_EXECUTED", "ABORTED", N),
-    "NotRecorded": ("NOT_RECORDED", "INTERNAL", N),
+    "NotRecorded": ("NOT_RECORDED", "INTERNAL", U),
     "NotDeduplicated": ("NOT_DEDUPLICATED", "FAILED_PRECONDITION", N),
     "ForkedProcess": ("FORKED_PROCESS", "FAILED_PRECONDITION", N),
     "NotWrapped": ("NOT_WRAPPED", "UNKNOWN", U),

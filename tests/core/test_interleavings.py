@@ -230,7 +230,9 @@ class World:
             self.crash()
             return
         result = CompletionRecord(2, f"raised {self.runs}") if raised else record
-        self.advance(arrival, HandlerResult(result, raised))
+        # Of a transaction that is not ours nobody knows that it was rolled back.
+        undone = raised and not committed and how < 0.3
+        self.advance(arrival, HandlerResult(result, raised, undone=undone))
 
     def crash(self) -> None:
         """The server dies: only the disk is left."""
@@ -283,11 +285,11 @@ class World:
         record, outcome = answer
         if record.code == NOTHING_HAPPENED or (
             self.policy.kind is Kind.ATOMIC
-            and outcome is Outcome.NOT_EXECUTED
+            and outcome in (Outcome.NOT_EXECUTED, Outcome.UNKNOWN)
             and not record.reason
         ):
             # Told to the one that ran: not recorded, and the next may run.
-            assert outcome is Outcome.NOT_EXECUTED
+            assert outcome is Outcome.NOT_EXECUTED or record.code != NOTHING_HAPPENED
             return
         if outcome is Outcome.NOT_EXECUTED:
             self.refused_for_good.add(arrival.seq)

@@ -15,6 +15,7 @@ from rifl.core import (
     NotLeader,
     NotRecorded,
     Outcome,
+    OutcomeUnknown,
     PayloadMismatch,
     RecordPending,
     RiflError,
@@ -152,6 +153,8 @@ RETURNED = HandlerResult(CompletionRecord(0, "", b"answer"))
 REJECTED = HandlerResult(CompletionRecord(FAILED_PRECONDITION, "no funds"))
 BUSY = HandlerResult(CompletionRecord(UNAVAILABLE, "try later"))
 RAISED = HandlerResult(CompletionRecord(UNKNOWN, "Exception calling application"), raised=True)
+UNDONE = RAISED._replace(undone=True)
+CANCELLED = RAISED._replace(broken="the handler was cancelled")
 HUGE = HandlerResult(CompletionRecord(0, "", b"x" * 101))
 COMMITTED = CompletionRecord(0, "", b"committed")
 
@@ -193,7 +196,9 @@ ATOMIC = [
     (COMMITTED, REJECTED, ["committed", "adopt"], Answer(COMMITTED, Outcome.EXECUTED)),
     (COMMITTED, RAISED, ["committed", "adopt"], Answer(COMMITTED, Outcome.EXECUTED)),
     (COMMITTED, BUSY, ["committed", "adopt"], Answer(COMMITTED, Outcome.EXECUTED)),
-    (None, RAISED, ["committed", "abandon"], Answer(RAISED.record, Outcome.NOT_EXECUTED)),
+    (None, UNDONE, ["committed", "abandon"], Answer(RAISED.record, Outcome.NOT_EXECUTED)),
+    (None, RAISED, ["committed", "abandon"], Answer(RAISED.record, Outcome.UNKNOWN)),
+    (None, CANCELLED, ["committed", "abandon"], Answer(RAISED.record, Outcome.UNKNOWN)),
     (None, BUSY, ["committed", "abandon"], Answer(BUSY.record, Outcome.NOT_EXECUTED)),
     (None, REJECTED, ["committed", "finish"], Answer(REJECTED.record, Outcome.EXECUTED)),
 ]
@@ -209,7 +214,7 @@ def test_atomic_answers_what_its_transaction_committed(
     answer: Answer,
 ) -> None:
     """A committed record stands whatever the handler did afterwards; raising without one is
-    not executed (DESIGN §4, "atomic without a committed record")."""
+    not executed where the transaction is known to be undone, else unknown (DESIGN §4)."""
     store = Script(standing=standing, pending=pending)
     steps = execute(store, attempt_of(policy_of(Kind.ATOMIC, UNAVAILABLE)))
     assert drive(store, steps, result) == answer
@@ -229,12 +234,56 @@ def test_a_standing_record_keeps_its_outcome(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("pending", [frozenset(), frozenset(PENDING_METHODS)])
 def test_atomic_success_without_a_record_is_the_handlers_bug(pending: frozenset[str]) -> None:
-    """Its transaction did not commit: not executed, an error, and new again (DESIGN §4)."""
+    """What it committed without one nobody knows: unknown, for good (DESIGN §4)."""
     store = Script(pending=pending)
-    with pytest.raises(NotRecorded, match=r"rifl\.record"):
-        drive(store, execute(store, attempt_of(policy_of(Kind.ATOMIC))), RETURNED)
+    answer = drive(store, execute(store, attempt_of(policy_of(Kind.ATOMIC))), RETURNED)
+    assert [name for name in store.asked if name[0] != "("][-2:] == ["committed", "finish"]
+    assert (answer.record.reason, answer.outcome) == ("NOT_RECORDED", Outcome.UNKNOWN)
+    assert "rifl.record" in answer.record.details
+    assert store.kept == [answer.record]
+    assert NotRecorded.outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize("pending", [frozenset(), frozenset(PENDING_METHODS)])
+def test_a_block_of_ours_that_left_no_record_was_rolled_back(pending: frozenset[str]) -> None:
+    """Of a shared transaction we know: not executed, and new again (DESIGN §4)."""
+    store, attempt = Script(pending=pending), attempt_of(policy_of(Kind.ATOMIC))
+    attempt.shared = Due("committed")
+    answer = drive(store, execute(store, attempt), RETURNED)
     assert [name for name in store.asked if name[0] != "("][-2:] == ["committed", "abandon"]
-    assert NotRecorded.outcome is Outcome.NOT_EXECUTED
+    assert (answer.record.reason, answer.outcome) == ("NOT_RECORDED", Outcome.NOT_EXECUTED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "told"),
+    [
+        (Kind.PLAIN, "finish", "OUTCOME_UNKNOWN"),
+        (Kind.IDEMPOTENT, "abandon", ""),
+        (Kind.ATOMIC, "abandon", ""),
+    ],
+)
+def test_a_cancelled_handler_has_not_answered(kind: Kind, after: str, told: str) -> None:
+    """Plain: what it did is not known, for good; the others run again (DESIGN §4)."""
+    store, attempt = Script(), attempt_of(policy_of(kind))
+    answer = drive(store, execute(store, attempt), CANCELLED)
+    assert (answer.outcome, answer.record.reason) == (Outcome.UNKNOWN, told)
+    assert store.asked[-1] == after
+    assert attempt.ran is (after == "abandon")
+
+
+@pytest.mark.parametrize("pending", [frozenset(), frozenset(["committed"])])
+@pytest.mark.parametrize("error", [OutcomeUnknown("sealed"), KeyError("bug")], ids=type)
+def test_no_failing_read_after_a_commit_leaves_the_call_running(
+    error: Exception, pending: frozenset[str]
+) -> None:
+    """Kept running it would be waited for for ever, and its client never dropped (DESIGN §4)."""
+    store = Script(pending=pending, failing={"committed": error})
+    attempt = attempt_of(policy_of(Kind.ATOMIC))
+    with pytest.raises(type(error)):
+        drive(store, execute(store, attempt), RETURNED)
+    # One that cannot be unsealed now stands all the same.
+    ended = "adopt" if isinstance(error, OutcomeUnknown) else "abandon"
+    assert [name for name in store.asked if name[0] != "("][-2:] == ["committed", ended]
 
 
 @pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.IDEMPOTENT])
@@ -302,7 +351,7 @@ def test_a_record_that_cannot_be_made_durable_is_pending(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "result"), [(Kind.PLAIN, BUSY), (Kind.ATOMIC, RAISED), (Kind.ATOMIC, RETURNED)]
+    ("kind", "result"), [(Kind.PLAIN, BUSY), (Kind.ATOMIC, RAISED), (Kind.ATOMIC, UNDONE)]
 )
 def test_an_answer_waits_until_the_call_is_new_durably(kind: Kind, result: HandlerResult) -> None:
     """ "Not executed" is said only once the intent is gone; until then the outcome is pending

@@ -254,7 +254,7 @@ def test_a_record_in_a_handlers_transaction(tmp_path, kind, wrapped_again, block
 
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_an_atomic_handler_that_does_not_record_is_told(tmp_path, kind):
-    """An atomic handler without a committed record is NOT_RECORDED, and stays new (§4)."""
+    """An atomic handler without a committed record is NOT_RECORDED: unknown, for good (§4)."""
     runs = []
     if kind == "aio":
 
@@ -274,5 +274,5 @@ def test_an_atomic_handler_that_does_not_record_is_told(tmp_path, kind):
     ):
         for attempt in (1, 2):
             reply = client.call("/s.S/M", b"x", 1, attempt=attempt)
-            assert reply.refusal == ("INTERNAL", "NOT_RECORDED", "not-executed")
-    assert runs == [b"x", b"x"]
+            assert reply.refusal == ("INTERNAL", "NOT_RECORDED", "unknown")
+    assert runs == [b"x"]

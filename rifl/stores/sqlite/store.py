@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -498,17 +497,27 @@ class SqliteStore(GroupCommits):
     def _recorded(self, attempt: Attempt, record: CompletionRecord, pending: Pending) -> None:
         # Only these can meet a record: one that a transaction of the handler's left,
         # and that could not be read when the handler returned.
+        doubt: RiflError | None = None
         if attempt.policy.kind is Kind.ATOMIC or attempt.call.fingerprint is None:
-            with contextlib.suppress(RecordPending):
+            try:
                 standing = self.fetch(attempt.call)
+            except RiflError as error:
+                # What stands will be read by who asks again: the call has ended.
+                doubt = error
+            else:
                 if standing is not None and standing != record:
                     record = pending.result = standing
         now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
             attempt.entry.registered.add(self._database(attempt).name)
             waiters = self._settle_one(attempt, record, now)
+            if doubt is not None:
+                # Who waited for it reads what stands.
+                attempt.record = None
         for wake in waiters:
             wake()
+        if doubt is not None and not pending.done:
+            pending.fail(record_pending(doubt))
 
     # ------------------------------------------------------------------------------
 

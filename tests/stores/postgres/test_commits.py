@@ -217,7 +217,7 @@ def test_a_connection_dropped_at_the_commit_is_read_back(
                 one.store.commit_in(attempt, record, connection)
         if reached:
             until(lambda: effects() == 1, "it is committed")
-        return HandlerResult(CompletionRecord(2, "lost"), raised=True)
+        return HandlerResult(CompletionRecord(2, "lost"), raised=True, undone=True)
 
     answer = drive(serve(one.store, arriving, ATOMIC), one.store, run)
     assert attempts[0].committed is None

@@ -1,0 +1,45 @@
+"""A server on an event loop that Ctrl-C ends: its handlers hang, or answer, as they are told.
+
+``python -m tests.server.interrupted_server URL ADDRESS KIND hang|answer``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import grpc
+import grpc.aio
+
+import rifl
+from tests.helpers.servers import generic
+
+_URL, _ADDRESS, _KIND, _MODE = sys.argv[1:] if __name__ == "__main__" else [""] * 4
+
+
+async def act(request: bytes, context: Any) -> bytes:
+    """Say that it runs, and hang or answer; the first call is answered always."""
+    if request == b"first":
+        return b"done"
+    print("runs", flush=True)
+    if _MODE == "hang":
+        await asyncio.Event().wait()
+    return b"done"
+
+
+async def main() -> None:
+    """Serve until interrupted."""
+    # Not closed: what Ctrl-C cancels has its store until the process ends.
+    dedup = rifl.Deduplicator(_URL, default=_KIND)
+    server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
+    server.add_generic_rpc_handlers((generic("test.Cut", {"Act": act}),))
+    dedup.add_to_server(server)
+    server.add_insecure_port(_ADDRESS)
+    await server.start()
+    print("serves", flush=True)
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

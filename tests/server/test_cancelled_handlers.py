@@ -1,0 +1,119 @@
+"""A handler that was cancelled half-way has not answered (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import rifl
+from rifl.envelope import encode_batch, parse_reply
+from tests.helpers.ports import free_port
+from tests.helpers.processes import started
+from tests.helpers.raw import RawClient, read
+from tests.helpers.servers import generic, serve
+from tests.helpers.waiting import DEADLINE_S, until
+
+KINDS = {"/test.Cut/Plain": "plain", "/test.Cut/Idempotent": "idempotent"}
+
+
+class Cut:
+    """Coroutine handlers that wait to be cancelled in their first run."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.runs: list[bytes] = []
+
+    async def act(self, request: bytes, context: Any) -> bytes:
+        """Hang the first time, answer after that."""
+        self.runs.append(request)
+        if self.runs.count(request) == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            self.tasks.append(task)
+            await asyncio.Event().wait()
+        return b"done"
+
+    def cancel(self, loop: Any, count: int) -> None:
+        """Cancel the handlers that wait, as an event loop that ends does."""
+        until(lambda: len(self.tasks) >= count, "the handlers run")
+        for task in self.tasks:
+            loop.loop.call_soon_threadsafe(task.cancel)
+
+
+@pytest.fixture
+def cut(tmp_path: Path):
+    """A server on an event loop with such handlers, and its caller."""
+    cut = Cut()
+    handlers = [generic("test.Cut", {"Plain": cut.act, "Idempotent": cut.act})]
+    with (
+        rifl.Deduplicator(f"sqlite:///{tmp_path}/s.db", methods=KINDS) as dedup,
+        serve("aio", handlers, dedup=dedup) as served,
+        RawClient(served.address) as client,
+    ):
+        yield cut, served, client
+
+
+def test_a_cancelled_handler_is_no_final_answer(cut: Any) -> None:
+    """Plain: a lasting unknown; idempotent: it runs again (§4)."""
+    handler, served, client = cut
+    calls = [client.future(method, method.encode(), seq) for seq, method in enumerate(KINDS, 1)]
+    handler.cancel(served.loop, 2)
+    for call in calls:
+        with contextlib.suppress(grpc.RpcError):
+            call.result()
+        assert call.code() is not grpc.StatusCode.OK
+    plain = client.call("/test.Cut/Plain", b"/test.Cut/Plain", 1, attempt=2)
+    assert plain.refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
+    idempotent = client.call("/test.Cut/Idempotent", b"/test.Cut/Idempotent", 2, attempt=2)
+    assert (idempotent.response, idempotent.outcome) == (b"done", "executed")
+    assert sorted(handler.runs) == [b"/test.Cut/Idempotent"] * 2 + [b"/test.Cut/Plain"]
+
+
+def test_nor_is_a_cancelled_item_of_a_batch(cut: Any) -> None:
+    """The same for the handlers of a batch (§4)."""
+    handler, served, client = cut
+    metadata = (("rifl-bin", client.header(None)), ("rifl-batch", "1"))
+    call = client.channel.unary_unary("/test.Cut/Plain").future(
+        encode_batch([b"a"], [], [7]), DEADLINE_S, metadata
+    )
+    handler.cancel(served.loop, 1)
+    (item,) = parse_reply(call.result(), 1).items()
+    assert item.record.reason == "OUTCOME_UNKNOWN"
+    again = client.call("/test.Cut/Plain", b"a", 7, attempt=2)
+    assert again.refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
+
+
+@pytest.mark.parametrize("declared", ["plain", "idempotent"])
+def test_ctrl_c_answers_no_call(tmp_path: Path, declared: str) -> None:
+    """What Ctrl-C broke off in a real process is unknown, or runs again, in the next (§4)."""
+    address = f"127.0.0.1:{free_port()}"
+    arguments = (f"sqlite:///{tmp_path}/s.db", address, declared)
+    log = tmp_path / "log"
+    with started("tests.server.interrupted_server", *arguments, "hang", log=log) as process:
+        assert process.line() == "serves"
+        with RawClient(address) as client:
+            assert client.call("/test.Cut/Act", b"first", 1).ok
+            call = client.future("/test.Cut/Act", b"a", 2)
+            assert process.line() == "runs"
+            os.kill(process.pid, signal.SIGINT)
+            process.wait()
+            assert not read(call).ok
+            again = (client.client_id, client.token)
+    with (
+        started("tests.server.interrupted_server", *arguments, "answer", log=log) as process,
+        RawClient(address, grant=False) as client,
+    ):
+        assert process.line() == "serves"
+        client.client_id, client.token = again
+        reply = client.call("/test.Cut/Act", b"a", 2, attempt=2)
+        if declared == "plain":
+            assert reply.refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
+        else:
+            assert reply.response == b"done"
