@@ -123,6 +123,13 @@ class StoreBackend:
         self.reach()
         return self._data.expire_keys(lost, limit)
 
+    def look_again(self) -> str:
+        """Nothing: it keeps what it says."""
+        return ""
+
+    def seal(self) -> None:
+        """Nothing to do: it never goes backwards."""
+
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
     ) -> None:

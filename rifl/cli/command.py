@@ -36,6 +36,10 @@ _WARNING = """\
 Forgetting a call is final. The server will not know it any more: a retry of it RUNS AGAIN,
 and whether the first one had its effect is for you to find out. Stop the clients that may
 retry it, or be sure that running it again is what you want."""
+_LOSS = """\
+What the store acknowledged and does not know any more RUNS AGAIN when it is asked for again:
+find out which calls these may be before you go on. All its clients are over; those that know
+their outcome unknown are told so. Every server that runs has to be started anew."""
 _NAMESPACE = re.compile(r"-\d+(/|$)")
 
 
@@ -120,6 +124,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "rotate-secret", parents=[url], help="make a new secret for client tokens"
     )
     rotate.set_defaults(run=_rotate_secret)
+
+    accept = commands.add_parser(
+        "accept-loss", parents=[url], help="serve again from a store that lost what it had"
+    )
+    accept.add_argument("--who", required=True, help="who decided so; kept with the store")
+    accept.add_argument("--why", required=True, help="and why")
+    accept.add_argument("--yes", action="store_true", help="really")
+    accept.set_defaults(run=_accept_loss)
     given = sys.argv[1:] if argv is None else argv
     # A namespace's id begins as an option does.
     return parser.parse_args([f" {text}" if _NAMESPACE.match(text) else text for text in given])
@@ -173,6 +185,14 @@ def _export(store: Inspection, arguments: argparse.Namespace) -> None:
 
 def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
     print_value(Report(as_json=arguments.json), "key_id", store.rotate_secret())
+
+
+def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:
+    if not arguments.yes:
+        sys.stderr.write(_LOSS + "\n")
+        raise _Refused("nothing was done; to serve from what is there say --yes", ExitCode.USAGE)
+    new = store.accept_loss(arguments.who, arguments.why)
+    print_value(Report(as_json=arguments.json), "store", new)
 
 
 def _candidates(text: str) -> int | list[RpcId]:

@@ -137,6 +137,16 @@ class Inspection(Protocol):
         Allowed while a server owns the store: it looks for one four times a term.
         """
 
+    def accept_loss(self, who: str, why: str) -> str:
+        """Serve again from what is there; the store's new id.
+
+        For a store that stopped, since it has lost what it had acknowledged, or that was
+        failed over or restored on purpose. Clients of before are over: what they ask is
+        refused, but for calls whose records are there. Processes that run have to be
+        started anew. Kept with the store: who, why, and when. Raises
+        ``UnsupportedStore`` where ``rifl restored`` does that.
+        """
+
     def close(self) -> None:
         """Let the store go."""
 

@@ -78,6 +78,17 @@ BEGIN
     RETURN EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store);
 END $$;
 
+-- Have this transaction's commit wait for the disk, whatever the session has set: one that
+-- a pooler lends may be anybody's. Ours say so where they were opened with durability=warn.
+CREATE OR REPLACE FUNCTION rifl.durable_1() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off'
+       AND current_setting('rifl.durability', true) IS DISTINCT FROM 'warn' THEN
+        RETURN set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION rifl.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -186,6 +197,8 @@ BEGIN
         -- another's is a run whose record can no longer be written: that of an atomic call
         -- is in a transaction which comes after this one, and an idempotent one runs again.
         ignored := set_config('synchronous_commit', 'off', true);
+    ELSE
+        ignored := rifl.durable_1();
     END IF;
     <<usual>>
     BEGIN
@@ -445,6 +458,7 @@ DECLARE
     ignored text;
 BEGIN
     IF p_what = 'finish' THEN
+        ignored := rifl.durable_1();
         UPDATE rifl.calls
         SET record = p_record, recorded_at = clock_timestamp(),
             expires_at = clock_timestamp() + retention,
@@ -582,6 +596,7 @@ BEGIN
         DELETE FROM rifl.replicas AS replicas WHERE replicas.owner = p_owner;
         RETURN;
     END IF;
+    PERFORM rifl.durable_1();
     INSERT INTO rifl.replicas AS replicas (owner, beats) VALUES (p_owner, p_known + 1)
     ON CONFLICT (owner) DO UPDATE SET beats = replicas.beats + 1, beaten_at = clock_timestamp()
     RETURNING beats INTO mine;
@@ -888,6 +903,7 @@ DECLARE
     expired bigint := 0;
 BEGIN
     IF NOT rifl.same_store_1(p_store) THEN RETURN -1; END IF;
+    PERFORM rifl.durable_1();
     -- One replica at a time: they would only wait for each other.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('rifl expire', 0)) THEN
         RETURN 0;
@@ -936,6 +952,74 @@ BEGIN
     RETURN expired;
 END $$;
 
+-- The server that is written, and on which of its histories: a promotion and a recovery to a
+-- point in time begin a new one. Empty where the server does not tell.
+CREATE OR REPLACE FUNCTION rifl.history_1() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT system_identifier FROM pg_control_system()) || '/'
+        || ltrim(substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8), '0');
+EXCEPTION WHEN OTHERS THEN
+    RETURN '';
+END $$;
+
+-- Whether a commit of ours waits until a standby has it.
+CREATE OR REPLACE FUNCTION rifl.copied_1() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT current_setting('synchronous_standby_names') <> ''
+        AND (current_setting('synchronous_commit') IN ('on', 'remote_apply')
+             OR current_setting('synchronous_commit') = 'off'
+                AND current_setting('rifl.durability', true) IS DISTINCT FROM 'warn')
+$$;
+
+-- Have everyone refused from now on: without its id the store is nobody's. Also after every
+-- restart, until somebody accepts the loss.
+CREATE OR REPLACE FUNCTION rifl.stop_1(p_store text, p_why text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM rifl.durable_1();
+    UPDATE rifl.meta SET name = 'stopped_store' WHERE name = 'store' AND value = p_store;
+    IF FOUND THEN
+        INSERT INTO rifl.meta VALUES ('stopped', p_why)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+    END IF;
+END $$;
+
+CREATE TABLE IF NOT EXISTS rifl.losses (
+    accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who text NOT NULL,
+    why text NOT NULL,
+    stopped text NOT NULL,
+    store_before text NOT NULL,
+    history_before text NOT NULL,
+    history text NOT NULL
+);
+
+-- Serve again from what is there; the store's new id. Processes that know more stay away,
+-- since they know the old one. Clients of before are over: what of theirs is gone would run
+-- again. Ids that may have been granted and lost are never granted again.
+CREATE OR REPLACE FUNCTION rifl.accept_loss_1(p_who text, p_why text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    fresh text := gen_random_uuid()::text;
+BEGIN
+    PERFORM rifl.durable_1();
+    LOCK TABLE rifl.meta IN SHARE ROW EXCLUSIVE MODE;
+    INSERT INTO rifl.losses (who, why, stopped, store_before, history_before, history)
+    SELECT p_who, p_why,
+        coalesce(max(value) FILTER (WHERE name = 'stopped'), ''),
+        coalesce(max(value) FILTER (WHERE name IN ('store', 'stopped_store')), ''),
+        coalesce(max(value) FILTER (WHERE name = 'history'), ''),
+        rifl.history_1()
+    FROM rifl.meta;
+    DELETE FROM rifl.meta
+    WHERE name IN ('store', 'stopped_store', 'stopped', 'history', 'copied');
+    INSERT INTO rifl.meta VALUES ('store', fresh), ('history', rifl.history_1()),
+        ('copied', rifl.copied_1()::text);
+    UPDATE rifl.meta SET value = (value::int8 + (1::int8 << 32))::text WHERE name = 'ids';
+    UPDATE rifl.clients SET state = 'over', due = '-infinity' WHERE state = 'open';
+    DELETE FROM rifl.replicas;
+    RETURN fresh;
+END $$;
+
 
 INSERT INTO rifl.meta VALUES ('functions', '11')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
@@ -944,29 +1028,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'e6e83ddb-1df6-4e97-acf7-ef08ce707bcf');
+VALUES ('store', '7c733447-9a00-4ca2-948b-4093b6197f6a');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '11');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
+VALUES ('history', '7710980210188214816/1');
+INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
+INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
+VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 12:44:38.381026+00');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:01:26.80916+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 12:45:53.372653+00');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:02:41.799556+00');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '8d32b3b5af6f74fe73d028ced6794b51', '87d68bec4af560c8', '{}', NULL, '2026-11-22 12:44:38.407453+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '560b1f0a7b5892a24de02d1937d55f0a', 'd18e45964c373389', '{}', NULL, '2026-11-22 13:01:26.853319+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a9c0301a8a8dd9f4b1d992bc0f81ccbc', '87d68bec4af560c8', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 12:44:38.415256+00', '2026-11-22 12:44:38.418994+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '817cd08d2632e903022f64bd3a40ea73', 'd18e45964c373389', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:01:26.862622+00', '2026-11-22 13:01:26.866486+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '2a06ce9e81ed09c110c420de4bfdbf75', '87d68bec4af560c8', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 12:44:38.422894+00', '2026-11-22 12:44:38.423284+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '9a83e2b82173047dee31e267084a450b', 'd18e45964c373389', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:01:26.870925+00', '2026-11-22 13:01:26.871411+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '92f841fe00d8135ea159b8371f743784', '87d68bec4af560c8', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 12:44:38.427085+00', '2026-11-22 12:44:38.43215+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '5bbd50954e58da674336a465277a21f3', 'd18e45964c373389', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:01:26.875677+00', '2026-11-22 13:01:26.882727+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6e60cbe9a1ec887e377217fdb1b1a737', '87d68bec4af560c8', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 12:44:38.434078+00', '2026-11-22 12:44:38.443456+00', '876000:00:00', '2126-10-29 12:44:38.443456+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'd745a7842b681915c2b043a7f435c831', 'd18e45964c373389', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:01:26.886981+00', '2026-11-22 13:01:26.890599+00', '876000:00:00', '2126-10-29 13:01:26.890599+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -978,4 +1066,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x0b4e06bd20abaae1e40dc62a5628b4cdb77a8f97a2a7b4bfef2c537c76976a03');
+VALUES ('1', '0', E'\\x07e83db31c606d68ca54b2d18ad4ee22e91805a1536cb95d6bafbe637ae59c2d');

@@ -16,6 +16,7 @@ from rifl.core.identity import MAX_SEQ
 from rifl.core.policy import Kind
 from rifl.stores.postgres.address import Durability, PostgresAddress
 from rifl.stores.postgres.connections import Greeting, NoAnswer, Pools
+from rifl.stores.postgres.history import breaks, stop
 from rifl.stores.postgres.statements import Statement
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import (
@@ -41,6 +42,10 @@ _LAST_RETRY_S = 1.0
 _POLL_S = 0.5
 # Each round has to be answered within the time of one statement.
 _IN_PIPELINE = 100
+_LOST = (
+    "the database is another than it was, or has lost what it acknowledged (it was restored, "
+    "or a stale standby was promoted)"
+)
 _Packed = tuple[bytes | Statement, tuple[Any, ...]]
 
 
@@ -49,12 +54,18 @@ class PostgresBackend:
 
     Every request names the store's id, and a beat what this replica knows to be
     durable; a database that is another, or has lost that, is not served from: all
-    requests raise ``WentBackwards`` from then on. Beats are compared on every new
-    connection, too, before it is used: a server that was promoted is reached by those.
+    requests raise ``WentBackwards`` from then on. Beats, and the history that the server
+    writes, are compared on every new connection, too, before it is used: a server that
+    was promoted is reached by those.
     """
 
-    def __init__(self, address: PostgresAddress, pools: Pools, store_id: str) -> None:
+    def __init__(self, address: PostgresAddress, pools: Pools, store_id: str, history: str) -> None:
         self.store_id = store_id
+        self._address = address
+        self._history = history
+        # Whether commits wait for a standby; None as long as nobody looked.
+        self._copied: bool | None = None
+        self._noted_copied: bool | None = None
         self.schema = address.schema
         self.pools = pools
         self.place = str(address)
@@ -68,11 +79,14 @@ class PostgresBackend:
         self._finish = Statement(address.schema, "finish_1", _FINISH_TYPES, "text bytea")
         self._expire = _statement(address.schema, "expire_1", "text bytea int8")
         self._take_back = _statement(address.schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
-        self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES, f"*, {_NOW}")
+        looked = f"{_NOW}, {address.schema}.copied_1()"
+        self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES, f"*, {looked}")
         # With what is known before it is asked: the beats go on meanwhile.
         behind = f"SELECT beats < %s::int8 FROM {address.schema}.replicas WHERE owner = %s"
         pools.greeting = Greeting(
-            behind.encode(), lambda: (self._beats, self._owner), self._greeted
+            f"SELECT ({behind}), {address.schema}.history_1()".encode(),
+            lambda: (self._beats, self._owner),
+            self._greeted,
         )
 
     # -- Backend ------------------------------------------------------------------------
@@ -266,11 +280,13 @@ class PostgresBackend:
 
     def _read(self, request: Any, rows: list[Any]) -> Any:
         if isinstance(request, Beat):
-            beats = {owner: count for owner, count, _ in rows}
+            beats = {owner: count for owner, count, *_ in rows}
             if "" in beats:
                 self._went_backwards()
             # Beats are carried out one after the other.
             self._beats = beats.get(request.owner, self._beats)
+            if rows:
+                self._copied = rows[0][3]
             return Beats(beats, rows[0][2] if rows else 0.0)
         status, *rest = rows[0]
         if status == "backwards":
@@ -289,21 +305,51 @@ class PostgresBackend:
         ending = Ending(status)
         return Finished(ending, rest[0] if ending is Ending.STANDS else b"")
 
-    def _greeted(self, rows: list[Any]) -> None:
+    def _greeted(self, connection: Any, rows: list[Any]) -> None:
+        behind, history = rows[0]
         # Without a row, others took this replica for dead: that says nothing.
-        if rows and rows[0][0] and not self._stopped:
-            self._note_lost()
+        if behind:
+            self._note_lost(_LOST)
+        elif broken := breaks(self._history, history, copied=bool(self._copied)):
+            if self.durable:
+                self._note_lost(broken)
+            else:
+                _log.critical("store_may_have_lost", store=self.place, reason=broken)
+                self._history = history
+        elif history and history != self._history:
+            _log.warning("store_failed_over", store=self.place, was=self._history, now=history)
+            self._history = history
 
     def _went_backwards(self) -> None:
-        self._note_lost()
+        self._note_lost(_LOST)
         raise WentBackwards(self._stopped)
 
-    def _note_lost(self) -> None:
-        self._stopped = (
-            "the database is another than it was, or has lost what it acknowledged (it was "
-            "restored, or a stale standby was promoted): calls may not be run again"
-        )
-        _log.critical("store_went_backwards", error=self._stopped)
+    def _note_lost(self, reason: str) -> None:
+        if not self._stopped:
+            self._stopped = f"{reason}: calls may not be run again"
+            _log.critical("store_went_backwards", error=self._stopped)
+
+    def look_again(self) -> str:
+        """Keep what the store says of its copies true; see ``Backend``."""
+        if self._copied is not None and self._copied != self._noted_copied:
+            self.rows(
+                f"UPDATE {self.schema}.meta SET value = %s WHERE name = 'copied' "
+                "RETURNING name".encode(),
+                (str(self._copied).lower(),),
+            )
+            self._noted_copied = self._copied
+        return ""
+
+    def seal(self) -> None:
+        """Have the store refuse everyone, however often that has to be tried."""
+        while not self._closing.is_set():
+            try:
+                with self.pools.listener() as connection:
+                    stop(connection, self._address, self.store_id, self._stopped)
+                return
+            except (psycopg.Error, OSError) as error:
+                _log.debug("store_not_sealed", error=str(error))
+                self._closing.wait(_LAST_RETRY_S)
 
     # -- messages -----------------------------------------------------------------------
 

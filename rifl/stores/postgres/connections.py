@@ -97,7 +97,7 @@ class Greeting(NamedTuple):
 
     statement: bytes
     arguments: Callable[[], tuple[Any, ...]]
-    judge: Callable[[list[Any]], None]
+    judge: Callable[[Any, list[Any]], None]
 
 
 class Pools:
@@ -172,7 +172,7 @@ class Pools:
         if self.greeting is not None:
             with contextlib.suppress(psycopg.ProgrammingError):
                 found = connection.execute(self.greeting.statement, self.greeting.arguments())
-                self.greeting.judge(found.fetchall())
+                self.greeting.judge(connection, found.fetchall())
 
     async def _configure_async(self, connection: Any) -> None:
         connection.limit_s, connection.prepared = self._address.timeout_s + _GRACE_S, set()
@@ -180,7 +180,7 @@ class Pools:
         if self.greeting is not None:
             with contextlib.suppress(psycopg.ProgrammingError):
                 found = await connection.execute(self.greeting.statement, self.greeting.arguments())
-                self.greeting.judge(await found.fetchall())
+                self.greeting.judge(connection, await found.fetchall())
 
 
 def _close(opening: asyncio.Task[Any]) -> None:

@@ -20,7 +20,7 @@ from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.backend import PostgresBackend
 from rifl.stores.postgres.connections import Pools
 from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
-from rifl.stores.postgres.schema import read_meta
+from rifl.stores.postgres.schema import migrate, read_meta
 from rifl.stores.shared.living import Living
 
 __all__ = ["PostgresInspection"]
@@ -72,7 +72,8 @@ class PostgresInspection:
                 self._connection.execute(
                     f"SET statement_timeout = {_STATEMENT_MS}; SET lock_timeout = {_LOCK_MS}"
                 )
-                self._store_id, self._layout = read_meta(self._connection, self._address)
+                self._store_id, self._layout, stopped = read_meta(self._connection, self._address)
+                self._stopped = bool(stopped)
         except BaseException:
             self._connection.close()
             raise
@@ -103,7 +104,15 @@ class PostgresInspection:
             records=records,
             record_bytes=record_bytes,
             oldest_unix_s=oldest,
+            stopped=self._stopped,
         )
+
+    def accept_loss(self, who: str, why: str) -> str:
+        """See ``Inspection``."""
+        with self._errors():
+            # An older release's has no such function yet.
+            migrate(self._connection, self._address)
+        return str(self._rows("SELECT @.accept_loss_1(%s, %s)", who, why)[0][0])
 
     def clients(self, limit: int | None = None) -> list[ClientRow]:
         """See ``Inspection``."""
@@ -176,7 +185,7 @@ class PostgresInspection:
 
     def rotate_secret(self) -> int:
         """See ``Inspection``."""
-        backend = PostgresBackend(self._address, self._pools, self._store_id)
+        backend = PostgresBackend(self._address, self._pools, self._store_id, history="")
         try:
             with self._errors():
                 self._pools.blocking.open()

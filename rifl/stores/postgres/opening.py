@@ -22,11 +22,13 @@ def open_backend(address: PostgresAddress) -> PostgresBackend:
         with pools.listener() as connection:
             check_pooler(connection, pools.listener, address)
             check_settings(connection, address)
-            store_id = prepare(connection, address)
+            prepared = prepare(connection, address)
+        backend = PostgresBackend(address, pools, *prepared)
+        # From now on, every connection is looked at.
         pools.blocking.open()
     except (psycopg.Error, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be used: {failed(error)}") from error
-    return PostgresBackend(address, pools, store_id)
+    return backend
 
 
 def store_id_at(address: PostgresAddress) -> str:

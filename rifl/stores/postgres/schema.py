@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -15,8 +15,20 @@ from rifl.stores.errors import (
     WrongDatabase,
 )
 from rifl.stores.postgres.address import PostgresAddress
+from rifl.stores.postgres.history import continue_history, stop, stopped
 
-__all__ = ["FUNCTIONS", "LAYOUT", "functions", "prepare", "read_meta", "read_store_id", "script"]
+__all__ = [
+    "FUNCTIONS",
+    "LAYOUT",
+    "Met",
+    "Prepared",
+    "functions",
+    "migrate",
+    "prepare",
+    "read_meta",
+    "read_store_id",
+    "script",
+]
 
 # What this release reads and writes. Functions carry it in their names, so that a newer
 # release can add its own beside those that its older neighbours still call.
@@ -40,7 +52,7 @@ def script(schema: str) -> str:
 
 def functions(schema: str) -> str:
     """Return the statements that bring the functions of a schema up to date."""
-    parts = [_read(part) for part in ("claim", "finish", "leases")]
+    parts = [_read(part) for part in ("claim", "finish", "leases", "history")]
     text = "\n".join([*parts, _NOTE])
     return text.replace("@schema@", schema).replace("@functions@", str(FUNCTIONS))
 
@@ -49,8 +61,15 @@ def _read(part: str) -> str:
     return (_DIRECTORY / f"{part}.sql").read_text("utf-8")
 
 
-def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:
-    """Make the schema if it is not there; return the store's id.
+class Prepared(NamedTuple):
+    """The store's id, and the history of the server that it is written on (``history_1``)."""
+
+    store_id: str
+    history: str
+
+
+def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> Prepared:
+    """Make the schema if it is not there, and see that its history goes on.
 
     Of several replicas that start at once, one makes it. Raises a ``StoreError``.
     """
@@ -69,29 +88,55 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> st
                 connection.execute(script(address.schema).encode())
                 meta = _meta(connection, address) or {}
             store_id, _ = _checked(meta, address)
-            if int(meta.get("functions", "1")) < FUNCTIONS:
-                connection.execute(functions(address.schema).encode())
+            migrate(connection, address)
+            broken, history = continue_history(connection, address, meta)
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreUnreachable(
             f"{address}: the role may not make or read the schema ({_text(error)}); have an "
             "administrator run rifl.stores.postgres.schema.script, or functions for a schema "
             "that is there, and grant the use of it"
         ) from error
-    return store_id
+    if broken:
+        # For everyone, and after this process, too.
+        stop(connection, address, store_id, broken)
+        raise StoreCorrupt(stopped(address, broken))
+    return Prepared(store_id, history)
 
 
-def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> tuple[str, int]:
-    """Return id and layout of the store that is there; makes nothing.
+def migrate(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    """Bring the functions of the schema up to date."""
+    meta = _meta(connection, address) or {}
+    if int(meta.get("functions", "1")) < FUNCTIONS:
+        with connection.transaction():
+            connection.execute(functions(address.schema).encode())
 
-    Raises ``WrongDatabase`` if there is none, ``StoreCorrupt``, ``StoreSchemaTooNew``.
+
+class Met(NamedTuple):
+    """Id and layout of a store that is there, and why it stopped, if it did."""
+
+    store_id: str
+    layout: int
+    stopped: str
+
+
+def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> Met:
+    """Look at the store that is there; makes nothing.
+
+    Also of one that has stopped. Raises ``WrongDatabase`` if there is none,
+    ``StoreCorrupt``, ``StoreSchemaTooNew``.
     """
     meta = _meta(connection, address)
     if meta is None:
         raise WrongDatabase(f"{address} holds no rifl store")
-    return _checked(meta, address)
+    why = meta.pop("stopped", "")
+    if "stopped_store" in meta:
+        meta["store"] = meta["stopped_store"]
+    return Met(*_checked(meta, address), why)
 
 
 def _checked(meta: dict[str, str], address: PostgresAddress) -> tuple[str, int]:
+    if "stopped" in meta:
+        raise StoreCorrupt(stopped(address, meta["stopped"]))
     try:
         layout, store_id = int(meta["layout"]), meta["store"]
     except (KeyError, ValueError) as error:

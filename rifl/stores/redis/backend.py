@@ -223,6 +223,13 @@ class RedisBackend:
         """Let go of keyed calls whose retention is over; see ``Backend``."""
         return sweep_keys(self, lost, limit)
 
+    def look_again(self) -> str:
+        """See ``Backend``."""
+        return ""
+
+    def seal(self) -> None:
+        """Nothing to do: the script that found it out has done so."""
+
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
     ) -> None:

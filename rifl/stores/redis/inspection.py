@@ -17,8 +17,8 @@ from rifl.stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
 from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.lease_storage import RedisLeaseStorage, read_session
-from rifl.stores.redis.opening import find_backend
-from rifl.stores.redis.scripts import LOOK, RELEASE, Script
+from rifl.stores.redis.opening import find_backend, fresh_id
+from rifl.stores.redis.scripts import ACCEPT, LOOK, RELEASE, Script
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.living import Living
 
@@ -155,6 +155,15 @@ class RedisInspection:
         except StorageUnavailable as error:
             raise StoreUnreachable(f"{self._address} cannot be written: {error}") from error
 
+    def accept_loss(self, who: str, why: str) -> str:
+        """See ``Inspection``."""
+        fresh = fresh_id()
+        # Rows first: done again, all of it is harmless.
+        for client_id in self._ids():
+            self._run(ACCEPT, client_id, [fresh, "row"])
+        self._run(ACCEPT, None, [fresh, "store", who, why])
+        return fresh
+
     def close(self) -> None:
         """See ``Inspection``."""
         self._backend.close()
@@ -219,7 +228,7 @@ class RedisInspection:
     def _look(self, client_id: int, *arguments: Any) -> list[Any]:
         return self._run(LOOK, client_id, list(arguments))
 
-    def _run(self, script: Script, client_id: int, arguments: list[Any]) -> list[Any]:
+    def _run(self, script: Script, client_id: int | None, arguments: list[Any]) -> list[Any]:
         try:
             return self._backend.run(script, client_id, arguments)
         except WentBackwards as error:

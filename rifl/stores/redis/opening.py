@@ -20,7 +20,7 @@ from rifl.stores.redis.rights import missing_in_scripts, missing_outside
 from rifl.stores.redis.scripts import OPEN, SERVING
 from rifl.stores.redis.settings import check_settings
 
-__all__ = ["LAYOUT", "find_backend", "open_backend"]
+__all__ = ["LAYOUT", "find_backend", "fresh_id", "open_backend"]
 
 # What this release writes, and up to which it reads:
 # 1  a record behind its fingerprint
@@ -37,7 +37,7 @@ def open_backend(address: RedisAddress) -> RedisBackend:
     try:
         check_settings(clients.blocking, address)
         _check_rights(clients.blocking, address)
-        fresh = randomness.token_hex(_ID_BYTES)
+        fresh = fresh_id()
         arguments = ("", f"{address.namespace}:{{store}}:", "", -1, fresh, LAYOUT)
         reply = clients.blocking.eval(OPEN.text, 1, _meta(address), *arguments)
         store_id, layout, stopped = reply
@@ -51,8 +51,7 @@ def open_backend(address: RedisAddress) -> RedisBackend:
         clients.close()
         raise StoreCorrupt(
             f"{address} has lost records that it had acknowledged, as a replica found: calls may "
-            f"have run of which it knows nothing. Once that is settled, delete its keys "
-            f"({address.namespace}:*) to begin anew; clients then get new ids"
+            "have run of which it knows nothing. Once that is settled: rifl accept-loss URL"
         )
     if int(layout) > LAYOUT:
         clients.close()
@@ -80,6 +79,11 @@ def find_backend(address: RedisAddress) -> tuple[RedisBackend, int]:
         clients.close()
         raise StoreSchemaTooNew(_too_new(address, found))
     return RedisBackend(address, clients, store_id), found
+
+
+def fresh_id() -> str:
+    """Return an id that no store has."""
+    return randomness.token_hex(_ID_BYTES)
 
 
 def _connect(address: RedisAddress) -> Clients:

@@ -6,6 +6,7 @@ import hashlib
 from importlib.resources import files
 
 __all__ = [
+    "ACCEPT",
     "BEAT",
     "CLAIM",
     "ENDS",
@@ -37,6 +38,7 @@ class Script:
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
+ACCEPT = Script("accept")
 CLAIM = Script("claim")
 FINISH = Script("finish")
 LEASE = Script("lease")

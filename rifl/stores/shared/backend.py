@@ -50,6 +50,15 @@ class Backend(Protocol):
         Blocks; raises ``BackendError``.
         """
 
+    def look_again(self) -> str:
+        """After a beat: why the store may forget what it acknowledges, empty if it may not.
+
+        Blocks; raises ``BackendError``.
+        """
+
+    def seal(self) -> None:
+        """Have a store that went backwards refuse everyone, also after this process. Blocks."""
+
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
     ) -> None:

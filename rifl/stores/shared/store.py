@@ -507,12 +507,14 @@ class SharedStore(OwnTransactions):
             self._refusing.stop(str(error))
             # What ran cannot be recorded, and nobody is to wait until it is.
             self._attempts.lose()
+            self._backend.seal()
         else:
             self._refusing.away("" if error is None else str(error))
 
     def _look_after(self) -> None:
         """After every beat: whoever waits for a dead replica decides again."""
         self._attempts.wake_for(self._pulse.is_dead)
+        self._refusing.weak(self._backend.look_again())
         # Not when it is asked for: a scrape must not wait for the store.
         if self.observer is not None and self._clock() >= self._count_at:
             self._count_at = self._clock() + _COUNT_EVERY_S

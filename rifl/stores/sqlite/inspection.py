@@ -17,6 +17,7 @@ from rifl.stores.errors import (
     StoreCorrupt,
     StoreSchemaTooNew,
     StoreUnreachable,
+    UnsupportedStore,
     WrongDatabase,
 )
 from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
@@ -178,6 +179,10 @@ class SqliteInspection:
             storage = SqliteLeaseStorage(self._path)
         with closing(storage):
             return storage.rotate_secret()[0].key_id
+
+    def accept_loss(self, who: str, why: str) -> str:
+        """See ``Inspection``."""
+        raise UnsupportedStore("a file that was restored is told so by: rifl restored URL")
 
     def close(self) -> None:
         """See ``Inspection``."""

@@ -6,12 +6,14 @@ import contextlib
 
 import pytest
 
-from rifl.core.errors import RecordPending, StoreUnavailable
+from rifl.cli import main
+from rifl.core.errors import LeaseExpired, RecordPending, StoreUnavailable
 from rifl.core.outcome import Outcome
 from rifl.core.verdict import Verdict
+from rifl.stores import StoreCorrupt, open_store
 from tests.helpers.waiting import until
 from tests.stores.postgres.servers import PostgresServer, PostgresStandby
-from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, PLAIN, Replica, call
+from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, PLAIN, Replica, call, keyed
 
 pytestmark = pytest.mark.slow
 OPTIONS = "beat_s=0.1&dead_after_s=30&timeout_s=2&max_connections=4"
@@ -66,7 +68,7 @@ def _answer(replica, arriving):
     try:
         return replica.claim(arriving, IDEMPOTENT)
     except StoreUnavailable as away:
-        return away if "lost what it acknowledged" in str(away) else None
+        return away if "may not be run again" in str(away) else None
 
 
 @pytest.mark.parametrize("pair", ["synchronous"], indirect=True)
@@ -130,3 +132,95 @@ def test_an_asynchronous_standby_that_is_behind_is_not_served_from(pair):
     told = until(lambda: _answer(one, call(client, 2)), "it is told what is lost", 60)
     assert isinstance(told, StoreUnavailable)
     one.close()
+
+
+def _key(number):
+    return keyed(-7, b"order-%d" % number)
+
+
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_processes_that_come_after_a_lossy_failover_are_refused_until_it_is_accepted(pair, capsys):
+    """The store knows the history it was written on: nobody runs twenty keys again (DESIGN §6)."""
+    one = Replica(pair.url)
+    client = one.client()
+    one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    pair.standby.cut_off()
+    for number in range(20):
+        one.finish(one.begin(_key(number), IDEMPOTENT))
+    # It dies with the primary, and with it all that anybody knew.
+    one.fall_silent()
+    pair.primary.crash()
+    pair.standby.promote()
+    one.close()
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="rifl accept-loss"):
+            open_store(pair.url)
+    assert main(["accept-loss", pair.url, "--who", "ann", "--why", "none mattered"]) == 2
+    with pytest.raises(StoreCorrupt):
+        open_store(pair.url)
+    assert main(["accept-loss", pair.url, "--who", "ann", "--why", "none mattered", "--yes"]) == 0
+    assert "store" in capsys.readouterr().out
+    two = Replica(pair.url)
+    # What is there is answered; a client whose calls may be lost gets nothing new.
+    assert two.claim(call(client, 1), IDEMPOTENT).record == FIRST
+    with pytest.raises(LeaseExpired):
+        two.claim(call(client, 2), IDEMPOTENT)
+    assert two.client() > client + 2**31
+    assert two.claim(_key(0), IDEMPOTENT).verdict is Verdict.NEW
+    with pair.standby.connect() as connection:
+        rows = connection.execute("SELECT who, why, history_before <> history FROM rifl.losses")
+        assert rows.fetchall() == [("ann", "none mattered", True)]
+    two.close()
+
+
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_one_replica_that_knows_of_a_loss_stops_the_store_for_all(pair):
+    """What one of them found out outlives it, and its neighbours stop, too (DESIGN §6)."""
+    one, two = Replica(pair.url), Replica(pair.url)
+    pair.fail_over()
+    for replica in (one, two):
+        refused = until(
+            lambda replica=replica: _answer(replica, call(1, 1)), "it is told what is lost", 60
+        )
+        assert isinstance(refused, StoreUnavailable)
+    one.close()
+    two.close()
+    with pytest.raises(StoreCorrupt, match="rifl accept-loss"):
+        open_store(pair.url)
+
+
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_who_has_said_that_losses_are_accepted_goes_on(pair):
+    """With durability=warn a failover is said, and served from (DESIGN §6)."""
+    url = f"{pair.url}&durability=warn"
+    one = Replica(url)
+    client = one.client()
+    one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    until(lambda: _caught_up(pair), "the standby has it")
+    pair.fail_over()
+    found = until(lambda: _answer(one, call(client, 1)), "the new primary answers", 60)
+    assert found.record == FIRST
+    one.close()
+    open_store(url).close()
+
+
+@pytest.mark.parametrize("pair", ["synchronous"], indirect=True)
+def test_a_synchronous_failover_is_no_loss_for_processes_that_come_after(pair):
+    """Every commit waited for the standby, as the store noted (DESIGN §6)."""
+    one = Replica(pair.url)
+    client = one.client()
+    one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    one.fall_silent()
+    pair.fail_over()
+    one.close()
+    two = Replica(pair.url)
+    assert two.claim(call(client, 1), IDEMPOTENT).record == FIRST
+    two.close()
+
+
+def _caught_up(pair):
+    with pair.primary.connect() as connection:
+        row = connection.execute(
+            "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication"
+        ).fetchone()
+        return bool(row and row[0])
