@@ -75,7 +75,7 @@ def test_there_is_a_fixture_of_what_this_release_writes() -> None:
         "postgres_1_1",
         "postgres_1_2",
     }
-    assert all(file.stat().st_size < 50_000 for file in FIXTURES)
+    assert all(file.stat().st_size < 100_000 for file in FIXTURES)
 
 
 class _Client:
