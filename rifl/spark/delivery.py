@@ -129,10 +129,7 @@ class Delivery:
     def _send(self, rows: pyarrow.RecordBatch) -> None:
         requests = self._messages.requests(rows)
         if self._keys.whole_row:
-            keys: list[Any] = [
-                None if isinstance(request, RowError) else self._keys.of_request(request)
-                for request in requests
-            ]
+            keys: list[Any] = list(self._keys.of_requests(rows, requests))
         else:
             keys = list(self._keys.keys(rows))
         slot = _Slice(rows, keys)

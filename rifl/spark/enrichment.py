@@ -53,7 +53,9 @@ def call(
 
     A row that fails for good fails the task; with ``errors``, the name of another
     column, it has a struct there instead (``code``, ``reason``, ``details``,
-    ``outcome``) and a null reply. Further ``options`` are the sinks', with
+    ``outcome``) and a null reply. What a reply says that Spark has no room for (an
+    instant past 9999, a number of too many digits) is null, and told there as BAD_REPLY.
+    Further ``options`` are the sinks', with
     underscores or in their own spelling. Checked at once, on the driver, which asks
     the server: raises ``PlanError``.
     """
@@ -124,10 +126,11 @@ class _Task:
             for end in ends:
                 if isinstance(end, RowError):
                     raise end
-        replies = [None if isinstance(end, RowError) else read.read(end) for end in ends]
-        columns = [pyarrow.array(replies, self._added[0][1])]
+        replies = [(None, "") if isinstance(end, RowError) else read.read(end) for end in ends]
+        columns = [pyarrow.array([value for value, _ in replies], self._added[0][1])]
         if len(self._added) == 2:
-            columns.append(pyarrow.array([_told(end) for end in ends], _ERROR))
+            told = [_told(end, why) for end, (_, why) in zip(ends, replies, strict=True)]
+            columns.append(pyarrow.array(told, _ERROR))
         names = [*rows.schema.names, *(name for name, _ in self._added)]
         return pyarrow.RecordBatch.from_arrays([*rows.columns, *columns], names=names)
 
@@ -149,9 +152,16 @@ def _taken(kept: list[Any], rows: int) -> Any:
     return first.slice(0, rows)
 
 
-def _told(end: Delivered) -> Any:
+def _told(end: Delivered, unreadable: str) -> Any:
     if not isinstance(end, RowError):
-        return None
+        if not unreadable:
+            return None
+        return {
+            "code": "OK",
+            "reason": "BAD_REPLY",
+            "details": unreadable,
+            "outcome": "executed",
+        }
     return {
         "code": getattr(end, "code", "INVALID_ARGUMENT"),
         "reason": end.reason,

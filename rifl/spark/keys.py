@@ -8,7 +8,6 @@ which ``rifl`` shows; a longer one is their SHA-256.
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import hashlib
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ from rifl.spark.errors import PlanError, RowError
 __all__ = ["WHOLE_ROW", "KeyPlan"]
 
 WHOLE_ROW = "*"
-_EPOCH_DATE = datetime.date(1970, 1, 1)
 _Encode = Callable[[Any], bytes]
 
 
@@ -31,12 +29,14 @@ class KeyPlan:
     """Makes keys in bulk. Immutable, picklable by its columns and types.
 
     ``columns`` are names of ``schema``, or ``*`` alone: then the key is the hash
-    of the whole request. Raises ``PlanError`` for no columns, an unknown one, and
-    types that cannot identify: floating point (a value may be recomputed a bit
-    differently, and NaN equals nothing), lists, maps, structs.
+    of the whole request and of the columns ``ignored`` there. Raises ``PlanError`` for no
+    columns, an unknown one, and types that cannot identify: floating point (a value may be
+    recomputed a bit differently, and NaN equals nothing), lists, maps, structs.
     """
 
-    def __init__(self, columns: Sequence[str], schema: pyarrow.Schema) -> None:
+    def __init__(
+        self, columns: Sequence[str], schema: pyarrow.Schema, ignored: Sequence[str] = ()
+    ) -> None:
         self.columns = tuple(columns)
         self.whole_row = self.columns == (WHOLE_ROW,)
         if not self.columns:
@@ -46,14 +46,15 @@ class KeyPlan:
             )
         if len(set(self.columns)) < len(self.columns):
             raise PlanError(f"a key column is named twice: {', '.join(self.columns)}")
-        if not self.whole_row:
-            for name in self.columns:
-                _check(name, schema)
+        # What is not sent still belongs to the row.
+        self._beside = tuple(ignored) if self.whole_row else ()
+        for name in self._beside or (() if self.whole_row else self.columns):
+            _check(name, schema)
 
     def keys(self, batch: pyarrow.RecordBatch) -> list[bytes | RowError]:
         """Return the key of each row; a ``RowError`` where a key column is null.
 
-        Not for ``*``: see ``of_request``.
+        Not for ``*``: see ``of_requests``.
         """
         encoded = [_encoded(batch.column(name)) for name in self.columns]
         made: list[bytes | RowError] = []
@@ -65,10 +66,28 @@ class KeyPlan:
                 made.append(_bounded(parts[0] if len(parts) == 1 else b"".join(parts)))
         return made
 
-    @staticmethod
-    def of_request(request: bytes) -> bytes:
-        """Return the key of a row that is identified by all it says."""
-        return b"*" + hashlib.sha256(request).digest()
+    def of_requests(
+        self, batch: pyarrow.RecordBatch, requests: Sequence[bytes | RowError]
+    ) -> list[bytes | None]:
+        """Return the key of each row that is identified by all it says.
+
+        None where there is no request.
+        """
+        beside = [_encoded(batch.column(name)) for name in self._beside]
+        made: list[bytes | None] = []
+        for at, request in enumerate(requests):
+            if isinstance(request, RowError):
+                made.append(None)
+                continue
+            hashed = hashlib.sha256(request)
+            for column in beside:
+                value = column[at]
+                # Behind a length, so that no request ends as these do.
+                hashed.update(b"\x00" if value is None else b"\x01" + _sized(b"", value))
+            if beside:
+                hashed.update(len(request).to_bytes(8, "big"))
+            made.append(b"*" + hashed.digest())
+        return made
 
 
 def _check(name: str, schema: pyarrow.Schema) -> None:
@@ -100,10 +119,18 @@ def _encoded(column: Any) -> list[bytes | None]:
     encode = _encoder(kind)
     if encode is None:  # the batch is not of the schema that was planned
         raise PlanError(f"a key column has the type {kind}, which cannot identify a row")
-    if pyarrow.types.is_timestamp(kind):
+    types = pyarrow.types
+    # By their bytes and numbers: Python has no dates past 9999, and no text that is not UTF-8.
+    if types.is_timestamp(kind):
         column = column.cast(pyarrow.timestamp("us", kind.tz)).cast(pyarrow.int64())
-        return [None if value is None else encode(value) for value in column.to_pylist()]
-    if pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind):
+        values = column.to_pylist()
+    elif types.is_date32(kind):
+        values = column.cast(pyarrow.int32()).to_pylist()
+    elif types.is_string(kind) or types.is_large_string(kind):
+        values = column.cast(
+            pyarrow.binary() if types.is_string(kind) else pyarrow.large_binary()
+        ).to_numpy(zero_copy_only=False)
+    elif types.is_binary(kind):
         values = column.to_numpy(zero_copy_only=False)
     else:
         values = column.to_pylist()
@@ -127,15 +154,15 @@ def _encoder(kind: Any) -> _Encode | None:
     if types.is_integer(kind):
         return lambda value: b"i" + int(value).to_bytes(8, "big", signed=True)
     if types.is_string(kind) or types.is_large_string(kind):
-        return lambda value: _sized(b"s", value.encode())
+        return lambda value: _sized(b"s", value)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return lambda value: _sized(b"b", bytes(value))
     if types.is_boolean(kind):
         return lambda value: b"t" if value else b"f"
     if types.is_decimal(kind):
         return _decimal
-    if types.is_date(kind):
-        return lambda value: b"d" + (value - _EPOCH_DATE).days.to_bytes(4, "big", signed=True)
+    if types.is_date32(kind):
+        return lambda value: b"d" + value.to_bytes(4, "big", signed=True)
     if types.is_timestamp(kind):
         # With a zone it is an instant, without one a reading of some clock.
         tag = b"n" if kind.tz is None else b"z"

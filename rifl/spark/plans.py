@@ -60,7 +60,7 @@ class WritePlan:
         ``driver`` is for a process that is not Spark's: it keeps no connection.
         """
         schema = pyarrow.schema([schema.field(name) for name in without_ours(schema.names)])
-        KeyPlan(options.key, schema)
+        KeyPlan(options.key, schema, options.ignored)
         check_metrics(options.metrics)
         token = None if options.dead_letter is None else prepare_directory(options.dead_letter)
         if stream and options.close_session:
@@ -97,7 +97,7 @@ class WritePlan:
 
     def delivery(self, worker: WorkerChannel, client_id: int) -> Delivery:
         """Return what sends a task's rows."""
-        keys = KeyPlan(self.options.key, self.schema)
+        keys = KeyPlan(self.options.key, self.schema, self.options.ignored)
         messages = _messages(self.options, self.schema, self.shape)
         return Delivery(worker, self.options, keys, messages, client_id)
 

@@ -1,7 +1,8 @@
 """Response messages become columns: the rows' mapping the other way round. Pure.
 
 Unset message fields and unset fields with presence are null; enums are their names,
-unknown numbers as text; unsigned 64-bit numbers are decimals, since Spark has none.
+unknown numbers as text; unsigned 64-bit numbers are decimals, since Spark has none. The
+call was made: a value that Spark has no room for is null, and said to be, never raised.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pyarrow
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
 
 from rifl.spark.errors import PlanError
 
@@ -38,23 +41,55 @@ _SCALARS: dict[int, Any] = {
     _F.TYPE_ENUM: pyarrow.string(),
 }
 _UNSIGNED_64 = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+# Spark's own choice where nobody says how many digits.
+_DECIMAL = pyarrow.decimal128(38, 18)
+# Of each side of the point.
+_WHOLE_DIGITS, _PLACES = 20, 18
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
+_LONGEST_S = 315_576_000_000
 _Read = Callable[[Any], Any]
 
 
 class ReplyPlan:
     """Reads messages of one class into Arrow values of ``type``, a struct.
 
-    Raises ``PlanError`` for a message that contains itself, or nothing.
+    Raises ``PlanError`` for a message that contains itself, or nothing. One thread.
     """
 
     def __init__(self, message_class: type[Any]) -> None:
         self._class = message_class
         self.type, self._read = _message(message_class.DESCRIPTOR, ())
 
-    def read(self, response: bytes) -> Any:
-        """Return one response as a dictionary."""
-        return self._read(self._class.FromString(response))
+    def read(self, response: bytes) -> tuple[Any, str]:
+        """Return one response as a dictionary, and what in it could not be read, or ``""``.
+
+        None, if none of it could be.
+        """
+        try:
+            message = self._class.FromString(response)
+        except DecodeError as error:
+            return None, f"the reply is no {self._class.DESCRIPTOR.full_name}: {error}"
+        trouble: list[str] = []
+        told = _trouble.set(trouble)
+        try:
+            return self._read(message), "; ".join(trouble)
+        finally:
+            _trouble.reset(told)
+
+
+# What the reading of one response could not make columns of.
+_trouble: ContextVar[list[str]] = ContextVar("trouble")
+
+
+def _or_null(read: _Read) -> _Read:
+    def read_or_null(message: Any) -> Any:
+        try:
+            return read(message)
+        except (ValueError, ArithmeticError) as error:
+            _trouble.get().append(f"{message.DESCRIPTOR.full_name}: {error}")
+            return None
+
+    return read_or_null
 
 
 def _message(descriptor: Any, above: tuple[str, ...]) -> tuple[Any, _Read]:
@@ -113,20 +148,44 @@ def _single(field: Any, above: tuple[str, ...]) -> tuple[Any, _Read]:
 def _well_known(descriptor: Any) -> tuple[Any, _Read] | None:
     name = descriptor.full_name
     if name == "google.protobuf.Timestamp":
-        return (
-            pyarrow.timestamp("us", "UTC"),
-            lambda message: (
-                _EPOCH
-                + datetime.timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
-            ),
-        )
+        return pyarrow.timestamp("us", "UTC"), _or_null(_instant)
     if name == "google.protobuf.Duration":
-        return pyarrow.duration("us"), lambda message: datetime.timedelta(
-            seconds=message.seconds, microseconds=message.nanos / 1000
+        return pyarrow.duration("us"), _or_null(_span)
+    if name == "google.type.Date":
+        return pyarrow.date32(), _or_null(
+            lambda message: datetime.date(message.year, message.month, message.day)
         )
+    if name == "google.type.Decimal":
+        return _DECIMAL, _or_null(_exact)
     if name.startswith("google.protobuf.") and name.endswith("Value"):
         value = descriptor.fields_by_name.get("value")
         if value is not None and value.message_type is None and len(descriptor.fields) == 1:
             kind, read = _single(value, ())
             return kind, lambda message: read(message.value)
     return None
+
+
+def _instant(message: Any) -> int:
+    if not _FIRST_S <= message.seconds <= _LAST_S:
+        raise ValueError("the instant is not within the years 1 to 9999")
+    return int(message.seconds * 1_000_000 + message.nanos // 1000)
+
+
+def _span(message: Any) -> int:
+    if abs(message.seconds) > _LONGEST_S:
+        raise ValueError("the span is longer than 10,000 years")
+    # Towards zero: seconds and nanos have one sign.
+    return int(message.seconds * 1_000_000 + int(message.nanos / 1000))
+
+
+def _exact(message: Any) -> decimal.Decimal:
+    value = decimal.Decimal(message.value or "0")
+    if not value.is_finite():
+        raise ValueError(f"{message.value!r} is no number")
+    _, digits, exponent = value.as_tuple()
+    # Not by normalize(), which rounds to 28 digits.
+    kept = "".join(map(str, digits)).rstrip("0")
+    places = -int(exponent) - (len(digits) - len(kept))
+    if value and (value.adjusted() >= _WHOLE_DIGITS or places > _PLACES):
+        raise ValueError(f"{message.value!r} does not fit a decimal(38,18) without rounding")
+    return value

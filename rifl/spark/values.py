@@ -36,6 +36,11 @@ _WRAPPERS = {
     )
 }
 _LARGEST_EXACT_DIGITS = 18
+# UnicodeDecodeError is a ValueError, and so are Arrow's own.
+_UNREADABLE = (ValueError, OverflowError, pyarrow.ArrowException)
+# What google.protobuf.Timestamp (years 1 to 9999) and Duration may hold, in seconds.
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
+_LONGEST_S = 315_576_000_000
 
 
 class Unfit(ValueError):
@@ -114,10 +119,29 @@ def bulk(column: Any, convert: Convert | None) -> list[Any]:
     values = _values(column)
     if convert is None:
         return values
-    return [None if value is None else convert(value) for value in values]
+    return [
+        value if value is None or isinstance(value, BadValue) else convert(value)
+        for value in values
+    ]
 
 
 def _values(column: Any) -> list[Any]:
+    """Return a column's values as Python's; a ``BadValue`` where there is no such."""
+    try:
+        return _all_values(column)
+    except _UNREADABLE:
+        # One of them is a date past 9999, or text that is not UTF-8.
+        return [_one_value(each) for each in column]
+
+
+def _one_value(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except _UNREADABLE as error:
+        return BadValue(f"not a value that can be sent: {error}")
+
+
+def _all_values(column: Any) -> list[Any]:
     # Arrow's own to_pylist makes an object for each value first; most columns
     # can do without.
     kind = column.type
@@ -138,12 +162,14 @@ def _values(column: Any) -> list[Any]:
 def _timestamps(column: Any) -> list[Any]:
     # Without a datetime for each.
     whole = column.cast(pyarrow.timestamp("us", column.type.tz)).cast(pyarrow.int64())
-    return [
-        None
-        if value is None
-        else {"seconds": value // 1_000_000, "nanos": value % 1_000_000 * 1000}
-        for value in _values(whole)
-    ]
+    return [None if value is None else _instant(value) for value in _values(whole)]
+
+
+def _instant(micros: int) -> Any:
+    seconds, rest = divmod(micros, 1_000_000)
+    if not _FIRST_S <= seconds <= _LAST_S:
+        return BadValue("a google.protobuf.Timestamp is within the years 1 to 9999")
+    return {"seconds": seconds, "nanos": rest * 1000}
 
 
 def _is_bytes(kind: Any) -> bool:
@@ -157,13 +183,14 @@ def _plain_decimal(value: decimal.Decimal) -> str:
 
 
 def _timestamp(value: datetime.datetime) -> Any:
-    seconds, micros = divmod((value - _EPOCH) // _MICRO, 1_000_000)
-    return {"seconds": seconds, "nanos": micros * 1000}
+    return _instant((value - _EPOCH) // _MICRO)
 
 
 def _duration(value: datetime.timedelta) -> Any:
     # Seconds and nanos have one sign.
     whole = value // _MICRO
     seconds, micros = divmod(abs(whole), 1_000_000)
+    if seconds > _LONGEST_S:
+        return BadValue("a google.protobuf.Duration is within 10,000 years")
     sign = -1 if whole < 0 else 1
     return {"seconds": sign * seconds, "nanos": sign * micros * 1000}

@@ -14,7 +14,7 @@ from google.protobuf import (
 
 from rifl.spark.descriptors import MethodShape, from_pool
 
-__all__ = ["DATE_FILE", "FILE", "METHOD", "pool", "shape"]
+__all__ = ["DATE_FILE", "DECIMAL_FILE", "FILE", "METHOD", "pool", "shape"]
 
 METHOD = "/shapes.Shapes/Put"
 
@@ -52,6 +52,7 @@ def _file() -> Any:
             "google/protobuf/duration.proto",
             "google/protobuf/wrappers.proto",
             "google/type/date.proto",
+            "google/type/decimal.proto",
         ],
     )
     colours = file.enum_type.add(name="Colour")
@@ -77,6 +78,7 @@ def _file() -> Any:
     _field(one, "by_card", "string", 31, oneof_index=0)
     _field(one, "by_cash", "int64", 32, oneof_index=0)
     one.oneof_decl.add(name="paid")
+    _field(one, "price", ".google.type.Decimal", 34)
     _field(one, "note", "string", 33, oneof_index=1, proto3_optional=True)
     one.oneof_decl.add(name="_note")
     service = file.service.add(name="Shapes")
@@ -100,8 +102,17 @@ def _date_file() -> Any:
     return file
 
 
+def _decimal_file() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="google/type/decimal.proto", package="google.type", syntax="proto3"
+    )
+    _field(file.message_type.add(name="Decimal"), "value", "string", 1)
+    return file
+
+
 FILE = _file()
 DATE_FILE = _date_file()
+DECIMAL_FILE = _decimal_file()
 
 
 def pool() -> descriptor_pool.DescriptorPool:
@@ -110,6 +121,7 @@ def pool() -> descriptor_pool.DescriptorPool:
     for known in (timestamp_pb2, duration_pb2, wrappers_pb2):
         made.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
     made.Add(DATE_FILE)
+    made.Add(DECIMAL_FILE)
     made.Add(FILE)
     return made
 

@@ -30,7 +30,7 @@ def test_a_plan_evaluated_twice_calls_once(spark: Any, bank: BankProcess) -> Non
         _frame(spark),
         target=bank.target,
         method=METHOD,
-        key=["reference"],
+        key="reference",
         request=["reference", "account", "cents"],
         errors="failure",
     )
@@ -70,6 +70,7 @@ def test_what_cannot_work_is_told_at_once(spark: Any, bank: BankProcess) -> None
         ({}, "'kind'"),
         ({"request": ["nope"]}, "'nope' is not a column"),
         ({"key": []}, "no key columns"),
+        ({"key": "ref", "request": "reference"}, "'ref' is not a column"),
         ({"reply": "cents"}, "there already"),
         ({"dead_letter": "/x"}, "sinks"),
     ):

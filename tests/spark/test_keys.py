@@ -123,4 +123,41 @@ def test_key_columns_are_checked_by_name() -> None:
         with pytest.raises(PlanError, match=says.replace("*", r"\*")):
             KeyPlan(columns, schema)
     assert KeyPlan(["*"], schema).whole_row
-    assert KeyPlan.of_request(b"r") != KeyPlan.of_request(b"s")
+
+
+def test_a_whole_row_is_also_what_is_not_sent() -> None:
+    """Rows that differ in a column that is ignored are two; one that cannot identify is
+    refused, not left out (DESIGN §8)."""
+    names = ["a", "b", "x"]
+    kinds = [pyarrow.string(), pyarrow.int64(), pyarrow.float64()]
+    schema = pyarrow.schema(list(zip(names, kinds, strict=True)))
+    batch = pyarrow.RecordBatch.from_arrays(
+        [
+            pyarrow.array(["p", "p", "q", None, ""]),
+            pyarrow.array([1, 2, 1, 1, 1], pyarrow.int64()),
+            pyarrow.array([0.0] * 5),
+        ],
+        schema=schema,
+    )
+    keys = KeyPlan(["*"], schema, ["a", "b"]).of_requests(batch, [b"r"] * 5)
+    assert len(set(keys)) == 5
+    assert (
+        KeyPlan(["*"], schema).of_requests(batch, [b"r", b"s"] * 2 + [b"r"])[::4]
+        == [b"*" + hashlib.sha256(b"r").digest()] * 2
+    )
+    with pytest.raises(PlanError, match="'x' has the type"):
+        KeyPlan(["*"], schema, ["x"])
+
+
+def test_values_that_python_does_not_know_are_keys() -> None:
+    """A date past 9999, and text that is not UTF-8, name their rows (DESIGN §8)."""
+    days = pyarrow.array([3_000_000, -1_000_000], pyarrow.int32()).cast(pyarrow.date32())
+    text = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, pyarrow.array([b"\xff", b"\xfe"]).buffers()
+    )
+    schema = pyarrow.schema([("day", days.type), ("text", text.type)])
+    batch = pyarrow.RecordBatch.from_arrays([days, text], schema=schema)
+    for columns in (["day"], ["text"]):
+        keys = KeyPlan(columns, schema).keys(batch)
+        assert len(set(keys)) == 2
+        assert all(isinstance(key, bytes) for key in keys)

@@ -148,6 +148,40 @@ def test_a_value_that_breaks_a_rule_is_its_rows_error(
     assert good == THING()
 
 
+_PAST_9999 = pyarrow.array([3_000_000, 0], pyarrow.int32()).cast(pyarrow.date32())
+_NO_TEXT = pyarrow.Array.from_buffers(pyarrow.string(), 2, pyarrow.array([b"\xff", b"a"]).buffers())
+
+
+def _far(kind: Any) -> Any:
+    return pyarrow.array([2**62, 0], pyarrow.int64()).cast(kind)
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [
+        ("amount", _PAST_9999),
+        ("day", _PAST_9999),
+        ("string", _NO_TEXT),
+        ("at", _far(pyarrow.timestamp("us", "UTC"))),
+        ("took", _far(pyarrow.duration("us"))),
+        ("tags", pyarrow.ListArray.from_arrays([0, 1, 2], _NO_TEXT)),
+        ("inner", pyarrow.StructArray.from_arrays([_NO_TEXT], ["label"])),
+    ],
+)
+def test_a_value_that_python_or_protobuf_does_not_know_is_its_rows_error(
+    field: str, column: Any
+) -> None:
+    """What Spark can hold and a message cannot never fails the rows beside it (DESIGN §8)."""
+    schema = pyarrow.schema([(field, column.type)])
+    bad, good = plan_message(schema, THING).requests(
+        pyarrow.RecordBatch.from_arrays([column], schema=schema)
+    )
+    assert isinstance(bad, RowError)
+    assert bad.reason == "BAD_VALUE"
+    assert repr(field) in bad.text
+    assert isinstance(good, bytes)
+
+
 @pytest.mark.parametrize(
     ("field", "kind"),
     [

@@ -390,6 +390,23 @@ def test_what_the_service_answered_is_one_rows_trouble(code: str, tmp_path: Path
             _send(_planned(_options(target), rows), rows)
 
 
+def test_poison_values_are_put_aside_like_any_other(tmp_path: Path) -> None:
+    """A row with text that is not UTF-8 has its key, is put aside as it is, and fails nobody
+    beside it (DESIGN §8)."""
+    raw = pyarrow.array([b"r0", b"\xff", b"r2"])
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 3, raw.buffers())
+    rows = _rows(range(3)).set_column(0, "reference", text)
+    with _bank() as (bank, target):
+        plan = _planned(_options(target, deadLetter=str(tmp_path / "dead")), rows)
+        commit_batch(plan, [_send(plan, rows)])
+        assert set(bank.effects) == {"r0", "r2"}
+    (file,) = (tmp_path / "dead").glob("*.parquet")
+    dead = pyarrow.parquet.read_table(file)
+    assert dead.column("reference").cast(pyarrow.binary()).to_pylist() == [b"\xff"]
+    assert dead.column("rifl_key").to_pylist() == [b"s\x01\xff"]
+    assert dead.column("rifl_reason").to_pylist() == ["BAD_VALUE"]
+
+
 def test_a_full_session_is_told_at_once() -> None:
     """No retry finds more room for keys, and the bound is named (DESIGN §4)."""
     rows = _rows(range(9))
