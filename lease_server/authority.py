@@ -111,6 +111,7 @@ class LeaseAuthority:
             clock=clock,
             wall_clock=wall_clock,
             new_id=lambda: self._blocks.take(self._table.take_id),
+            unused_s=term_s,
         )
         self.recover()
         refuse_in_children(self, leases_forked)
@@ -136,9 +137,9 @@ class LeaseAuthority:
         ids of ended ones that still have a row come out of the next ``expire``, so
         a crash between closing and dropping leaves nothing behind.
         """
-        ended = self._book.load()
         # Negative ids are the server's own (namespaces of keys): they have no lease.
         known = {client_id for client_id in self._storage.known_clients() if client_id > 0}
+        ended = self._book.load(known)
         with self._lock:
             now = self._clock()
             self._drops = sorted(known & ended)
@@ -230,7 +231,13 @@ class LeaseAuthority:
         Raises NotYours, LeaseExpired or SessionClosed.
         """
         self.check(client_id, token, peer)
-        if not self.renew(client_id):
+        with self._lock:
+            now = self._clock()
+            # It keeps a session that no call was made in for one more term, and no longer.
+            alive = self._table.renew(client_id, now) or self._book.renew(
+                client_id, now, used=False
+            )
+        if not alive:
             if self.is_session(client_id):
                 raise SessionClosed("the session is closed or past its retention")
             raise LeaseExpired("the lease is over; ask for a new client id")
@@ -267,7 +274,8 @@ class LeaseAuthority:
         """
         row, created = self._book.open(name, peer, retention_s, secret, adopting=adopting)
         token = self._signer.token(row.client_id, peer)
-        return OpenedSession(row.client_id, token, row.retention_s, created)
+        term_s = min(self.term_s, row.retention_s)
+        return OpenedSession(row.client_id, token, row.retention_s, created, term_s)
 
     def close_session(
         self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False

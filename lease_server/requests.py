@@ -131,6 +131,7 @@ class RequestDesk:
             client_id=opened.client_id,
             token=opened.token,
             retention_ms=_ms(opened.retention_s),
+            term_ms=_ms(opened.term_s),
             created=opened.created,
             heartbeat=self._terms.heartbeat,
             deduplicated=self._terms.deduplicated,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,12 +20,16 @@ _log = get_logger("lease_server")
 
 
 class OpenedSession(NamedTuple):
-    """An open session; ``created`` is False if the name was open already."""
+    """An open session; ``created`` is False if the name was open already.
+
+    ``term_s``: within which it is to be renewed, or used.
+    """
 
     client_id: int
     token: bytes
     retention_s: float
     created: bool
+    term_s: float
 
 
 class SessionBook:
@@ -44,15 +49,19 @@ class SessionBook:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         new_id: Callable[[], int],
+        unused_s: float = math.inf,
     ) -> None:
-        """An empty book. ``new_id`` gives ids never granted; it may block."""
+        """An empty book. ``new_id`` gives ids never granted; it may block.
+
+        ``unused_s``: how long a session is kept that no call was made in.
+        """
         self._storage = storage
         self._policy = policy
         self._lock = lock
         self._clock = clock
         self._wall_clock = wall_clock
         self._new_id = new_id
-        self._table = SessionTable(policy)
+        self._table = SessionTable(policy, unused_s)
         # One writer at a time: two openers of a name must not both insert it.
         self._writing = threading.Lock()
         self._unwritten: list[SessionRow] = []
@@ -63,11 +72,14 @@ class SessionBook:
         """Names held, open and refused."""
         return len(self._table)
 
-    def load(self) -> set[int]:
-        """Take over the storage's sessions; the ids of those that ended."""
+    def load(self, used: Container[int] | None = None) -> set[int]:
+        """Take over the storage's sessions; the ids of those that ended.
+
+        ``used``: the ids in which calls were made, None for all.
+        """
         rows = self._storage.load_sessions()
         with self._lock:
-            self._table.load(rows, self._clock(), self._wall_clock())
+            self._table.load(rows, self._clock(), self._wall_clock(), used)
         return {row.client_id for row in rows if row.state is not SessionState.OPEN}
 
     def holds(self, client_id: int) -> bool:
@@ -78,9 +90,9 @@ class SessionBook:
         """Whether the session is open and within its retention."""
         return self._table.alive(client_id, now)
 
-    def renew(self, client_id: int, now: float) -> bool:
+    def renew(self, client_id: int, now: float, *, used: bool = True) -> bool:
         """Restart a session's retention; False if it is not alive."""
-        return self._table.renew(client_id, now)
+        return self._table.renew(client_id, now, used=used)
 
     def open(
         self, name: str, peer: bytes, retention_s: float, secret: bytes, *, adopting: bool
@@ -112,7 +124,7 @@ class SessionBook:
                     secret=row.secret or secret,
                 )
             if wanted != row:
-                row = self._install(wanted)
+                row = self._install(wanted, used=not fresh)
         # Where another server opened the name first, it is that one's.
         require_owner(row.secret, secret, adopting=adopting)
         if row.state is not SessionState.OPEN:
@@ -185,8 +197,8 @@ class SessionBook:
         ended, self._ended = self._ended, []
         return ended
 
-    def _install(self, row: SessionRow) -> SessionRow:
+    def _install(self, row: SessionRow, *, used: bool = True) -> SessionRow:
         standing = self._storage.put_session(row)
         with self._lock:
-            self._table.put(standing, self._clock())
+            self._table.put(standing, self._clock(), used=used)
         return standing

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import heapq
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
 from lease_server.errors import BadRequest, SessionClosed, TooManySessions
@@ -99,7 +100,9 @@ class SessionPolicy:
 class SessionTable:
     """All sessions of one server. No I/O, no clock, not thread-safe.
 
-    ``now`` is seconds on the caller's monotonic clock. Retention counts from the
+    ``now`` is seconds on the caller's monotonic clock. A session that no call was made in
+    is kept for ``unused_s`` from its last opening or renewal, and then forgotten, name and
+    all: nothing was recorded under it. Else retention counts from the
     last opening or renewal, and in full again from a server restart (late is
     safe, early is not). A closed or expired name is refused for ``refuse_for_s``
     after that, across restarts, by the wall clock: it is the one time persisted,
@@ -121,9 +124,11 @@ class SessionTable:
     4. A numbered session at or below the highest ended one of its series is not alive.
     """
 
-    def __init__(self, policy: SessionPolicy) -> None:
+    def __init__(self, policy: SessionPolicy, unused_s: float = math.inf) -> None:
         """An empty table; give it what the storage holds with ``load``."""
         self._policy = policy
+        self._unused_s = unused_s
+        self._unused: set[int] = set()
         self._rows: dict[int, SessionRow] = {}
         self._ids: dict[tuple[bytes, str], int] = {}
         self._deadline: dict[int, float] = {}
@@ -142,11 +147,24 @@ class SessionTable:
         if not 1 <= len(name) <= MAX_NAME_CHARS or "\0" in name:
             raise BadRequest(f"a session name has 1 to {MAX_NAME_CHARS} characters, and no NUL")
 
-    def load(self, rows: Iterable[SessionRow], now: float, unix_s: float) -> None:
-        """Take over what the storage holds, at start; open sessions get full retention."""
+    def load(
+        self,
+        rows: Iterable[SessionRow],
+        now: float,
+        unix_s: float,
+        used: Container[int] | None = None,
+    ) -> None:
+        """Take over what the storage holds, at start; open sessions get full retention.
+
+        But for those that are not ``used`` (None: all are).
+        """
         for row in rows:
             gone_s = max(0.0, unix_s - row.changed_at_unix_s)
-            self.put(row, now if row.state is SessionState.OPEN else now - gone_s)
+            self.put(
+                row,
+                now if row.state is SessionState.OPEN else now - gone_s,
+                used=used is None or row.client_id in used,
+            )
 
     def require_owner(self, peer: bytes, name: str, secret: bytes, *, adopting: bool) -> None:
         """Raise NotYours unless ``secret`` opens the name, and the series that it is in.
@@ -167,7 +185,7 @@ class SessionTable:
         """
         row = self.get(peer, name)
         ended = self._series.closed(peer, name) is not None
-        if ended or (row is not None and not self.renew(row.client_id, now)):
+        if ended or (row is not None and not self.renew(row.client_id, now, used=False)):
             raise SessionClosed(f"session {name!r} is closed or past its retention")
         return row
 
@@ -196,10 +214,11 @@ class SessionTable:
         ):
             raise TooManySessions("too many named sessions; close some")
 
-    def put(self, row: SessionRow, now: float) -> None:
+    def put(self, row: SessionRow, now: float, *, used: bool = True) -> None:
         """Install a row that is durable, new or changed; its time starts at ``now``.
 
-        A row that would reopen a session is ignored (invariant 2).
+        ``used``: whether a call was made in it, as far as a new row is concerned. A row that
+        would reopen a session is ignored (invariant 2).
         """
         standing = self._rows.get(row.client_id)
         if standing is None:
@@ -210,6 +229,8 @@ class SessionTable:
             self._ids[(row.peer, row.name)] = row.client_id
             self._names_of[row.peer] += 1
             self._series.put(row.client_id, row.peer, row.name, row.secret)
+            if not used:
+                self._unused.add(row.client_id)
         elif standing.state is not SessionState.OPEN:
             return
         else:
@@ -219,8 +240,9 @@ class SessionTable:
         self._rows[row.client_id] = row
         if row.state is SessionState.OPEN:
             self._open_of[row.peer] += 1
-            deadline = now + row.retention_s
+            deadline = now + self._length_s(row)
         else:
+            self._unused.discard(row.client_id)
             deadline = now + self._policy.refuse_for_s
         self._deadline[row.client_id] = deadline
         if standing is None:
@@ -229,11 +251,16 @@ class SessionTable:
             for client_id in self._series.end(row.client_id):
                 self._hasten(client_id, now + SUPERSEDED_S)
 
-    def renew(self, client_id: int, now: float) -> bool:
-        """Restart an open session's retention; False if it is not open any more."""
+    def renew(self, client_id: int, now: float, *, used: bool = True) -> bool:
+        """Restart an open session's retention; False if it is not open any more.
+
+        ``used``: by a call, and not by an opening or a heartbeat.
+        """
         if not self.alive(client_id, now):
             return False
-        deadline = now + self._rows[client_id].retention_s
+        if used and self._unused:
+            self._unused.discard(client_id)
+        deadline = now + self._length_s(self._rows[client_id])
         self._deadline[client_id] = max(deadline, self._deadline[client_id])
         return True
 
@@ -252,9 +279,10 @@ class SessionTable:
     def expire(self, now: float, unix_s: float) -> tuple[list[SessionRow], list[int]]:
         """The sessions whose retention ended, now EXPIRED; and the ids of names forgotten.
 
-        Each is returned once. An EXPIRED row must be made durable before anything
-        recorded under its id is dropped: else, after a crash in between, the name
-        would be open again and its calls would look new.
+        Those of sessions that were never used are among the forgotten. Each is returned
+        once. An EXPIRED row must be made durable before anything recorded under its id is
+        dropped: else, after a crash in between, the name would be open again and its calls
+        would look new.
         """
         expired: list[SessionRow] = []
         forgotten: list[int] = []
@@ -264,6 +292,10 @@ class SessionTable:
             if row is None:
                 continue
             if self._deadline[client_id] <= now:
+                if client_id in self._unused:
+                    self._forget(row)
+                    forgotten.append(client_id)
+                    continue
                 if row.state is SessionState.OPEN:
                     row = replace(row, state=SessionState.EXPIRED, changed_at_unix_s=unix_s)
                     self.put(row, now)
@@ -276,6 +308,10 @@ class SessionTable:
                     continue
             heapq.heappush(self._heap, (self._deadline[client_id], client_id))
         return expired, forgotten
+
+    def _length_s(self, row: SessionRow) -> float:
+        unused = row.client_id in self._unused
+        return min(row.retention_s, self._unused_s) if unused else row.retention_s
 
     def _is_open(self, client_id: int) -> bool:
         return self._rows[client_id].state is SessionState.OPEN
@@ -293,6 +329,7 @@ class SessionTable:
 
     def _forget(self, row: SessionRow) -> None:
         self._series.forget(row.client_id)
+        self._unused.discard(row.client_id)
         del self._rows[row.client_id]
         del self._deadline[row.client_id]
         del self._ids[(row.peer, row.name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -66,9 +67,17 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
         """Have the lease end at the next sweep. Unknown ids are fine."""
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        *,
+        adopting: bool = False,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session and its client row, or return the row that stands.
+
+        Until a call is made in it, it has a lease of ``unused_s`` in place of its retention,
+        and is forgotten with its name when that ends.
 
         A longer retention extends the standing one's; ``adopting``: one without a secret
         takes the row's. Raises TooManySessions, and NotYours where the row's secret is not
@@ -221,7 +230,9 @@ class SharedAuthority:
             self._wall_clock(),
             secret,
         )
-        row = self._storage.open_session(wanted, self._policy, adopting=adopting)
+        row = self._storage.open_session(
+            wanted, self._policy, adopting=adopting, unused_s=self.term_s
+        )
         require_owner(row.secret, secret, adopting=adopting)
         if row.state is not SessionState.OPEN:
             raise SessionClosed(f"session {name!r} is closed or past its retention")
@@ -229,7 +240,8 @@ class SharedAuthority:
         if created:
             _log.info("session_opened", client_id=row.client_id, name=name)
         token = self._signer.token(row.client_id, peer)
-        return OpenedSession(row.client_id, token, row.retention_s, created)
+        term_s = min(self.term_s, row.retention_s)
+        return OpenedSession(row.client_id, token, row.retention_s, created, term_s)
 
     def close_session(
         self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False

@@ -58,6 +58,7 @@ class Client:
         "done",
         "due",
         "ends",
+        "full_s",
         "keys",
         "length_s",
         "running",
@@ -68,6 +69,8 @@ class Client:
         self.length_s = length_s
         self.due = due
         self.state = state
+        # A session's retention until a call is made in it, then 0.
+        self.full_s = 0.0
         self.acknowledged = CompletedSet(max_ranges=1024)
         self.running: dict[int | bytes, Attempted] = {}
         # Fingerprint and record.
@@ -180,6 +183,9 @@ class SharedData:
         if not client.alive:
             return Claimed(_refused(client))
         if call.key is not None:
+            if client.full_s:
+                # The first call made in a session: kept for its retention from now on.
+                client.length_s, client.full_s = client.full_s, 0.0
             self.renew(client)
             if claim.refusing:
                 return Claimed(Found.REFUSING)

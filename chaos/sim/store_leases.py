@@ -75,7 +75,12 @@ class StoreLeases:
             client.due = 0.0
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        *,
+        adopting: bool = False,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session, or the row that stands."""
         data = self._reach()
@@ -83,8 +88,10 @@ class StoreLeases:
         if standing is not None:
             require_owner(standing.secret, row.secret, adopting=adopting)
         if standing is None:
-            due = self._store.clock() + row.retention_s
-            data.clients[row.client_id] = Client(row.retention_s, due, "session")
+            length_s = min(unused_s, row.retention_s)
+            client = Client(length_s, self._store.clock() + length_s, "session")
+            client.full_s = row.retention_s
+            data.clients[row.client_id] = client
             self._store.sessions[row.peer, row.name] = row
             return row
         if standing.state is not SessionState.OPEN:
@@ -95,8 +102,12 @@ class StoreLeases:
         if row.retention_s > standing.retention_s:
             standing = replace(standing, retention_s=row.retention_s)
             self._store.sessions[row.peer, row.name] = standing
-            data.clients[standing.client_id].length_s = row.retention_s
-            data.renew(data.clients[standing.client_id])
+            client = data.clients[standing.client_id]
+            if client.full_s:
+                client.full_s = row.retention_s
+            else:
+                client.length_s = row.retention_s
+            data.renew(client)
         return standing
 
     def close_session(
@@ -114,7 +125,7 @@ class StoreLeases:
         self._store.sessions[peer, name] = row
         client = data.clients.get(row.client_id)
         if client is not None:
-            client.state, client.due = "closed", 0.0
+            client.state, client.due, client.full_s = "closed", 0.0, 0.0
         return row, True
 
     def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
@@ -130,6 +141,12 @@ class StoreLeases:
         for client_id, client in list(data.clients.items()):
             if client.due > limit:
                 continue
+            if client.full_s:
+                # No call was made in it: its name goes, too.
+                data.drop(client_id)
+                self._forget_session(client_id)
+                dropped += 1
+                continue
             session = client.state in ("session", "closed")
             client.state = "closed" if session else "over"
             if any(attempt.owner in data.beats for attempt in client.running.values()):
@@ -140,6 +157,11 @@ class StoreLeases:
                 self._end_session(client_id, client.length_s, unix_s)
             dropped += 1
         return dropped
+
+    def _forget_session(self, client_id: int) -> None:
+        for place, row in list(self._store.sessions.items()):
+            if row.client_id == client_id:
+                del self._store.sessions[place]
 
     def _end_session(self, client_id: int, length_s: float, unix_s: float) -> None:
         """Keep a session that ended as what its calls are refused by."""

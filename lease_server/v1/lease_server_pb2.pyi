@@ -91,7 +91,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
-    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "end_marker")
+    __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "term_ms", "end_marker")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class OpenSessionReply(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    TERM_MS_FIELD_NUMBER: _ClassVar[int]
     END_MARKER_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
@@ -113,8 +114,9 @@ class OpenSessionReply(_message.Message):
     window: int
     path: str
     store: int
+    term_ms: int
     end_marker: bool
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: bool = ...) -> None: ...
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ..., end_marker: bool = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("name", "secret")

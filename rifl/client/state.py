@@ -188,7 +188,8 @@ class ClientState:
         grant = Grant(
             client_id=reply.client_id,
             token=reply.token,
-            term_s=(reply.retention_ms if session else reply.term_ms) / 1000,
+            # An earlier release says a session's retention only.
+            term_s=(reply.term_ms or (reply.retention_ms if session else 0)) / 1000,
             deduplicated=tuple(reply.deduplicated),
             not_deduplicated=tuple(reply.not_deduplicated),
             window=reply.window,

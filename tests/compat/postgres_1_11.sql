@@ -318,6 +318,12 @@ BEGIN
             applied := rifl.acknowledge_1(p_client, p_first, p_acks, false);
         END IF;
         IF p_refusing THEN o_found := 'refusing'; RETURN; END IF;
+        IF client.full_term IS NOT NULL THEN
+            -- The first call made in a session: it is kept for its retention from now on.
+            UPDATE rifl.clients
+            SET term = full_term, due = clock_timestamp() + 1.25 * full_term, full_term = NULL
+            WHERE client_id = p_client AND full_term IS NOT NULL;
+        END IF;
         IF p_seq = 0 THEN
             SELECT coalesce(sum(keys), 0) AS keys, coalesce(sum(bytes), 0) AS bytes INTO held
             FROM rifl.key_counts WHERE client_id = p_client;
@@ -609,6 +615,9 @@ BEGIN
     RETURN QUERY SELECT owner, beats FROM rifl.replicas;
 END $$;
 
+-- A session in which no call was made yet: its retention, while term is that of a lease.
+ALTER TABLE rifl.clients ADD COLUMN IF NOT EXISTS full_term interval;
+
 -- Give a lease, or a session's retention, its full length again; how the id stands.
 CREATE OR REPLACE FUNCTION rifl.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -664,6 +673,11 @@ BEGIN
     END IF;
     PERFORM rifl.drop_1(p_client);
     IF client.state IN ('open', 'over') THEN RETURN 'dropped'; END IF;
+    IF client.full_term IS NOT NULL THEN
+        -- No call was made in it: its name goes, too.
+        DELETE FROM rifl.sessions WHERE client_id = p_client AND state = 'open';
+        RETURN 'dropped';
+    END IF;
     UPDATE rifl.sessions SET state = 'expired', changed_at_unix_s = p_unix_s
     WHERE client_id = p_client AND state = 'open';
     INSERT INTO rifl.clients (client_id, state, term)
@@ -732,7 +746,7 @@ BEGIN
                AND rifl.number_1(sessions.name) < rifl.number_1(p_name))
         RETURNING sessions.client_id
     ), refused AS (
-        UPDATE rifl.clients SET state = 'closed', due = '-infinity'
+        UPDATE rifl.clients SET state = 'closed', due = '-infinity', full_term = NULL
         WHERE client_id IN (SELECT client_id FROM closed)
     )
     SELECT client_id FROM closed;
@@ -773,7 +787,7 @@ CREATE OR REPLACE FUNCTION rifl.put_session_3(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
     p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea, p_adopting boolean,
-    OUT result text, OUT standing bigint
+    p_unused_s double precision, OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known rifl.sessions;
@@ -817,9 +831,12 @@ BEGIN
             (client_id, peer, name, state, retention_s, changed_at_unix_s, secret)
         VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_secret);
         IF p_opening THEN
-            INSERT INTO rifl.clients (client_id, state, term, due)
-            VALUES (p_client, 'session', make_interval(secs => p_retention_s),
-                    clock_timestamp() + 1.25 * make_interval(secs => p_retention_s));
+            INSERT INTO rifl.clients (client_id, state, term, due, full_term)
+            VALUES (p_client, 'session',
+                    make_interval(secs => least(p_unused_s, p_retention_s)),
+                    clock_timestamp()
+                    + 1.25 * make_interval(secs => least(p_unused_s, p_retention_s)),
+                    make_interval(secs => p_retention_s));
         END IF;
     ELSIF p_opening THEN
         IF known.secret = '' AND p_secret <> '' THEN
@@ -829,9 +846,14 @@ BEGIN
             UPDATE rifl.sessions SET retention_s = p_retention_s
             WHERE client_id = known.client_id;
             UPDATE rifl.clients
+            SET full_term = make_interval(secs => p_retention_s)
+            WHERE client_id = known.client_id AND clients.state = 'session'
+              AND full_term IS NOT NULL;
+            UPDATE rifl.clients
             SET term = make_interval(secs => p_retention_s),
                 due = clock_timestamp() + 1.25 * make_interval(secs => p_retention_s)
-            WHERE client_id = known.client_id AND clients.state = 'session';
+            WHERE client_id = known.client_id AND clients.state = 'session'
+              AND full_term IS NULL;
         END IF;
         IF known.state = 'open' AND rifl.renew_1(known.client_id) <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
@@ -855,7 +877,7 @@ CREATE OR REPLACE FUNCTION rifl.put_session_2(
                                 WHERE peer = p_peer AND name = p_name), p_client)
     FROM rifl.put_session_3(
         p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false) AS put
+        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s) AS put
 $$;
 
 CREATE OR REPLACE FUNCTION rifl.put_session_1(
@@ -1028,33 +1050,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '7c733447-9a00-4ca2-948b-4093b6197f6a');
+VALUES ('store', '40170237-ff52-4240-8114-d4e193f586ed');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '11');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7710980210188214816/1');
+VALUES ('history', '7710980587328295112/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:01:26.80916+00');
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:02:41.799556+00');
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL);
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:04:09.542832+00', NULL);
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:02:54.567912+00', NULL);
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
+VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '560b1f0a7b5892a24de02d1937d55f0a', 'd18e45964c373389', '{}', NULL, '2026-11-22 13:01:26.853319+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '41bc07bb8aabcebbd91a423f11dd5b20', '1c3f483a16de2d0f', '{}', NULL, '2026-11-22 13:02:54.559458+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '817cd08d2632e903022f64bd3a40ea73', 'd18e45964c373389', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:01:26.862622+00', '2026-11-22 13:01:26.866486+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '076ae8e212f072708929504137cb6db4', '1c3f483a16de2d0f', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:02:54.56289+00', '2026-11-22 13:02:54.564465+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '9a83e2b82173047dee31e267084a450b', 'd18e45964c373389', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:01:26.870925+00', '2026-11-22 13:01:26.871411+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '261f2a00cca4b20dc7adec6a5d1c8b43', '1c3f483a16de2d0f', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:02:54.565928+00', '2026-11-22 13:02:54.56654+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '5bbd50954e58da674336a465277a21f3', 'd18e45964c373389', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:01:26.875677+00', '2026-11-22 13:01:26.882727+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'c676255b653ced39c1d69e9a0428d6e3', '1c3f483a16de2d0f', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:02:54.568571+00', '2026-11-22 13:02:54.570211+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'd745a7842b681915c2b043a7f435c831', 'd18e45964c373389', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:01:26.886981+00', '2026-11-22 13:01:26.890599+00', '876000:00:00', '2126-10-29 13:01:26.890599+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a8915a6f699da3612d040c3ab74080d2', '1c3f483a16de2d0f', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:02:54.572063+00', '2026-11-22 13:02:54.572977+00', '876000:00:00', '2126-10-29 13:02:54.572977+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1066,4 +1088,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x07e83db31c606d68ca54b2d18ad4ee22e91805a1536cb95d6bafbe637ae59c2d');
+VALUES ('1', '0', E'\\xe54e5cfaaff97a9ce114baa50bf8c28c7fab462c11cc3707406efa579e540286');

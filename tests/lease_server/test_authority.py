@@ -272,6 +272,7 @@ def test_a_session_past_its_retention_ends_durably_before_its_records(restart, c
     """An expired session's id comes out only once its end is stored (invariant 3)."""
     storage, authority = restart()
     opened = authority.open_session("job", b"", 100.0)
+    assert authority.renew(opened.client_id)
     storage.record(opened.client_id)
     grant = authority.grant()
     clock.advance(100.0)

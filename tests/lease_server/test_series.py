@@ -77,11 +77,13 @@ def test_the_end_of_a_series_is_kept_while_it_is_in_use() -> None:
     authority = _authority(storage, clock)
     authority.open_session("q#0")
     for number in range(1, 40):
-        authority.open_session(f"q#{number}")
+        used = authority.open_session(f"q#{number}").client_id
+        assert authority.renew(used)
         authority.close_session(f"q#{number - 1}")
         _swept(authority, clock, 400.0)
         if number % 10 == 0:  # and across restarts
             authority = _authority(storage, clock)
+            assert authority.renew(used)
     assert len(storage.load_sessions()) <= 5
     with pytest.raises(SessionClosed):
         authority.open_session("q#3")

@@ -154,10 +154,15 @@ def test_a_series_out_of_use_is_forgotten(make: Callable[..., SharedAuthority]) 
     authority = make(refused_s)
     storage = authority._storage
     for number in (0, 1):
-        authority.open_session(f"q#{number}")
+        in_use = authority.open_session(f"q#{number}").client_id
     authority.close_session("q#0")
     long_after = time.monotonic() + 4 * refused_s
-    _sweeps_until(authority, lambda: time.monotonic() > long_after, "what a closed name is kept")
+
+    def kept_long_enough() -> bool:
+        assert authority.renew(in_use)
+        return time.monotonic() > long_after
+
+    _sweeps_until(authority, kept_long_enough, "what a closed name is kept")
     assert _refused(authority, "q#0")
     authority.close_session("q#1")
     _sweeps_until(authority, lambda: not storage.load_sessions(), "the end of the series")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets as randomness
 import time
 from dataclasses import replace
@@ -178,10 +179,15 @@ class PostgresLeaseStorage:
     # -- sessions -------------------------------------------------------------------------
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        *,
+        adopting: bool = False,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session with its client row, or return the row that stands."""
-        return self._put(row, policy, adopting=adopting)
+        return self._put(row, policy, adopting=adopting, unused_s=unused_s)
 
     def close_session(
         self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
@@ -230,11 +236,16 @@ class PostgresLeaseStorage:
         )
 
     def _put(
-        self, row: SessionRow, policy: SessionPolicy | None, *, adopting: bool = False
+        self,
+        row: SessionRow,
+        policy: SessionPolicy | None,
+        *,
+        adopting: bool = False,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         result, standing = self._rows(
             "SELECT * FROM @.put_session_3(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
-            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s)",
+            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s, %s)",
             row.client_id,
             row.peer,
             row.name,
@@ -248,6 +259,7 @@ class PostgresLeaseStorage:
             policy.max_names_per_peer if policy else 0,
             row.secret,
             adopting,
+            float(min(unused_s, row.retention_s)),
         )[0]
         if result == "not-yours":
             raise not_yours()

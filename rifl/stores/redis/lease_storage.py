@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import secrets as randomness
 import time
 from dataclasses import replace
@@ -73,7 +74,7 @@ class RedisLeaseStorage:
         length_ms = _ms(term_s)
         if self._leases("index", client_id, length_ms, max_clients)[0] == b"full":
             raise TooManyClients(f"the store holds {max_clients} leases already")
-        self._lease(client_id, "grant", length_ms, b"")
+        self._lease(client_id, "grant", length_ms, b"", b"")
 
     def renew(self, client_id: int) -> Standing:
         """Give the lease, or the session's retention, its full length again."""
@@ -161,15 +162,21 @@ class RedisLeaseStorage:
     # -- sessions -------------------------------------------------------------------------
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, adopting: bool = False
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        *,
+        adopting: bool = False,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session, or the row that stands; its client row comes first."""
         if self._leases("opens", _field(row), row.secret.hex(), int(adopting))[0] != b"ok":
             raise not_yours()
         standing = self._find(row.name, row.peer)
         if standing is None:
-            self._leases("index", row.client_id, _ms(row.retention_s), 2**53)
-            self._lease(row.client_id, "grant", _ms(row.retention_s), _field(row))
+            unused_ms = _ms(min(unused_s, row.retention_s))
+            self._leases("index", row.client_id, unused_ms, 2**53)
+            self._lease(row.client_id, "grant", _ms(row.retention_s), _field(row), unused_ms)
             try:
                 standing = self._put(row, policy, adopting=adopting)
             except (TooManySessions, SessionClosed, NotYours):
@@ -192,7 +199,8 @@ class RedisLeaseStorage:
             standing = self._put(
                 replace(standing, retention_s=row.retention_s), policy, adopting=adopting
             )
-            self._lease(standing.client_id, "grant", _ms(standing.retention_s), _field(standing))
+            length_ms = _ms(standing.retention_s)
+            self._lease(standing.client_id, "grant", length_ms, _field(standing), b"")
         return standing
 
     def close_session(
@@ -310,6 +318,8 @@ class RedisLeaseStorage:
         what = reply[0]
         if what == b"alive":
             self._leases("refile", client_id, reply[1])
+        elif what == b"unused":
+            self.forget_session(client_id)
         elif what == b"busy":
             self._leases("refile", client_id, now_ms + _BUSY_MS)
         elif what == b"tombstone":
@@ -337,7 +347,7 @@ class RedisLeaseStorage:
                 self._leases("refile", client_id, now_ms + _ms(min(left_s, refuse_for_s)))
         else:
             self._leases("unfile", client_id)
-        return int(what in (b"dropped", b"tombstone"))
+        return int(what in (b"dropped", b"tombstone", b"unused"))
 
     def _server_run(self) -> bytes:
         """Return what changes when the server restarts or another takes over."""

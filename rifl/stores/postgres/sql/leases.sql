@@ -1,3 +1,6 @@
+-- A session in which no call was made yet: its retention, while term is that of a lease.
+ALTER TABLE @schema@.clients ADD COLUMN IF NOT EXISTS full_term interval;
+
 -- Give a lease, or a session's retention, its full length again; how the id stands.
 CREATE OR REPLACE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -53,6 +56,11 @@ BEGIN
     END IF;
     PERFORM @schema@.drop_1(p_client);
     IF client.state IN ('open', 'over') THEN RETURN 'dropped'; END IF;
+    IF client.full_term IS NOT NULL THEN
+        -- No call was made in it: its name goes, too.
+        DELETE FROM @schema@.sessions WHERE client_id = p_client AND state = 'open';
+        RETURN 'dropped';
+    END IF;
     UPDATE @schema@.sessions SET state = 'expired', changed_at_unix_s = p_unix_s
     WHERE client_id = p_client AND state = 'open';
     INSERT INTO @schema@.clients (client_id, state, term)
@@ -121,7 +129,7 @@ BEGIN
                AND @schema@.number_1(sessions.name) < @schema@.number_1(p_name))
         RETURNING sessions.client_id
     ), refused AS (
-        UPDATE @schema@.clients SET state = 'closed', due = '-infinity'
+        UPDATE @schema@.clients SET state = 'closed', due = '-infinity', full_term = NULL
         WHERE client_id IN (SELECT client_id FROM closed)
     )
     SELECT client_id FROM closed;
@@ -162,7 +170,7 @@ CREATE OR REPLACE FUNCTION @schema@.put_session_3(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
     p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea, p_adopting boolean,
-    OUT result text, OUT standing bigint
+    p_unused_s double precision, OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known @schema@.sessions;
@@ -206,9 +214,12 @@ BEGIN
             (client_id, peer, name, state, retention_s, changed_at_unix_s, secret)
         VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_secret);
         IF p_opening THEN
-            INSERT INTO @schema@.clients (client_id, state, term, due)
-            VALUES (p_client, 'session', make_interval(secs => p_retention_s),
-                    clock_timestamp() + 1.25 * make_interval(secs => p_retention_s));
+            INSERT INTO @schema@.clients (client_id, state, term, due, full_term)
+            VALUES (p_client, 'session',
+                    make_interval(secs => least(p_unused_s, p_retention_s)),
+                    clock_timestamp()
+                    + 1.25 * make_interval(secs => least(p_unused_s, p_retention_s)),
+                    make_interval(secs => p_retention_s));
         END IF;
     ELSIF p_opening THEN
         IF known.secret = '' AND p_secret <> '' THEN
@@ -218,9 +229,14 @@ BEGIN
             UPDATE @schema@.sessions SET retention_s = p_retention_s
             WHERE client_id = known.client_id;
             UPDATE @schema@.clients
+            SET full_term = make_interval(secs => p_retention_s)
+            WHERE client_id = known.client_id AND clients.state = 'session'
+              AND full_term IS NOT NULL;
+            UPDATE @schema@.clients
             SET term = make_interval(secs => p_retention_s),
                 due = clock_timestamp() + 1.25 * make_interval(secs => p_retention_s)
-            WHERE client_id = known.client_id AND clients.state = 'session';
+            WHERE client_id = known.client_id AND clients.state = 'session'
+              AND full_term IS NULL;
         END IF;
         IF known.state = 'open' AND @schema@.renew_1(known.client_id) <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
@@ -244,7 +260,7 @@ CREATE OR REPLACE FUNCTION @schema@.put_session_2(
                                 WHERE peer = p_peer AND name = p_name), p_client)
     FROM @schema@.put_session_3(
         p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false) AS put
+        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s) AS put
 $$;
 
 CREATE OR REPLACE FUNCTION @schema@.put_session_1(

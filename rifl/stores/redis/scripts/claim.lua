@@ -14,7 +14,7 @@ if went_backwards() then return {'backwards', '0'} end
 if ARGV[21] ~= '' and now_ms() > tonumber(ARGV[21]) then return tell('late') end
 
 local row = redis.call('HMGET', ROW, 'store', 'first', 'acks', 'state', 'length', 'keys', 'bytes',
-  'look')
+  'look', 'full')
 local state, old_first, old_ranges = row[4], row[2], row[3] or ''
 -- A namespace is always known: nobody grants it, and no lease of it ends.
 local known_client = row[1] or namespace
@@ -140,6 +140,12 @@ end
 if state == 'closed' then return tell('closed') end
 if not known_client or state == 'over' then return tell('unknown-client') end
 if is_key(member) then
+  if row[9] then
+    -- The first call made in a session: it is kept for its retention from now on.
+    row[5] = row[9]
+    redis.call('HSET', ROW, 'length', row[9])
+    redis.call('HDEL', ROW, 'full')
+  end
   renew(row[5])
   if ARGV[12] == '1' then return reply('refusing') end
   if tonumber(row[6] or '0') >= tonumber(ARGV[14]) or tonumber(row[7] or '0') >= tonumber(ARGV[15])

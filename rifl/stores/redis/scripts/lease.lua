@@ -1,15 +1,19 @@
 -- The row of a client, which is its lease. ARGV: 5 what to do, 6.. as it says
 local what = ARGV[5]
 if went_backwards() then return {'backwards', '0'} end
-local row = redis.call('HMGET', ROW, 'store', 'state', 'length', 'due', 'name')
+local row = redis.call('HMGET', ROW, 'store', 'state', 'length', 'due', 'name', 'full')
 local state = row[2] or ''
 
 if what == 'grant' then
-  -- 6 length in ms, 7 name of the session's field, empty for a client. What ended stays so
+  -- 6 length in ms, 7 name of the session's field, empty for a client, 8 a session's length
+  -- until a call is made in it, empty for one that is there. What ended stays so
   if state == 'closed' or state == 'over' then return tell(state) end
-  redis.call('HSET', ROW, 'store', store, 'length', ARGV[6])
+  local unused = ARGV[8] ~= '' and ARGV[8] or row[6] and row[3]
+  local length = unused or ARGV[6]
+  if unused then redis.call('HSET', ROW, 'full', ARGV[6]) end
+  redis.call('HSET', ROW, 'store', store, 'length', length)
   if ARGV[7] ~= '' then redis.call('HSET', ROW, 'state', 'session', 'name', ARGV[7]) end
-  renew(ARGV[6])
+  renew(length)
   return reply(redis.call('HGET', ROW, 'due'))
 end
 
@@ -23,7 +27,11 @@ end
 if what == 'release' or what == 'close' then
   if not row[1] then return tell('gone') end
   redis.call('HSET', ROW, 'due', '0')
-  if what == 'close' then redis.call('HSET', ROW, 'state', 'closed') end
+  if what == 'close' then
+    redis.call('HSET', ROW, 'state', 'closed')
+    -- Closed by its name, which is then refused, used or not.
+    redis.call('HDEL', ROW, 'full')
+  end
   return reply('done')
 end
 
@@ -34,6 +42,11 @@ if not row[1] then return tell('gone') end
 if state == 'closed' and not row[4] then return reply('tombstone', row[5]) end
 if tonumber(row[4]) > (ARGV[6] == '1' and 0 or now_ms()) then return tell('alive', row[4]) end
 local session = state == 'session' or state == 'closed'
+if row[6] then
+  -- No call was made in it: its name is to be forgotten, too.
+  redis.call('HSET', ROW, 'state', 'closed')
+  return reply('unused')
+end
 redis.call('HSET', ROW, 'state', session and 'closed' or 'over')
 local attempts = redis.call('HGETALL', RUN)
 local living = {}

@@ -1,0 +1,119 @@
+"""Sessions that were opened and never used go after a term, over every store (DESIGN §5)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rifl
+from lease_server import SessionClosed, SessionPolicy, SessionRow, SessionState
+from lease_server.errors import LeaseExpired
+from lease_server.sessions import SessionTable
+from rifl.core.call import Call
+from rifl.core.later import Later
+from rifl.core.verdict import Verdict
+from tests.helpers.waiting import until
+from tests.stores.postgres.servers import PostgresServer
+from tests.stores.redis.servers import RedisServer
+
+_NUMBERS = itertools.count()
+_TERM_S = 0.4
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+def dedup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    name = f"unused{next(_NUMBERS)}"
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_server").url(namespace=name, beat_s=0.05)
+    elif request.param == "postgresql":
+        url = request.getfixturevalue("postgres_server").url(schema=name, beat_s=0.1)
+    else:
+        url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
+    with rifl.Deduplicator(url, term_s=_TERM_S) as made:
+        yield made
+
+
+def use(dedup: Any, client_id: int) -> Verdict:
+    """Have a call claimed in a session, and given up."""
+    call = Call(client_id, b"", None, b"a key", method="/p.S/M", fingerprint=b"f")
+    decision = dedup._store.claim(call, rifl.MethodPolicy())
+    if isinstance(decision, Later):
+        decision = decision.wait()
+    pending = dedup._store.abandon(decision.attempt)
+    if pending is not None:
+        pending.wait()
+    verdict: Verdict = decision.verdict
+    return verdict
+
+
+def names(dedup: Any) -> set[str]:
+    return {row.name for row in dedup._store.leases.load_sessions()}
+
+
+def test_a_session_that_was_never_used_goes_with_its_name(dedup: Any) -> None:
+    """After a term nothing of it is left; used, renewed and closed ones stay (§5)."""
+    leases = dedup._authority
+    unused = leases.open_session("unused")
+    assert unused.term_s == pytest.approx(_TERM_S)
+    used = leases.open_session("used").client_id
+    assert use(dedup, used) is Verdict.NEW
+    closed = leases.open_session("closed").client_id
+    assert leases.close_session("closed") == closed
+    renewed = leases.open_session("renewed")
+
+    def gone() -> bool:
+        leases.heartbeat(renewed.client_id, renewed.token)
+        return "unused" not in names(dedup)
+
+    until(gone, "the name that nobody used is free")
+    assert names(dedup) >= {"used", "closed", "renewed"}
+    with pytest.raises(LeaseExpired):
+        leases.heartbeat(unused.client_id, unused.token)
+    with pytest.raises(SessionClosed):
+        leases.open_session("closed")
+    assert leases.open_session("used").client_id == used
+    again = leases.open_session("unused")
+    assert again.created
+    assert again.client_id != unused.client_id
+    assert leases.open_session("used").client_id == used
+
+
+def test_sessions_nobody_uses_do_not_keep_others_out_for_long() -> None:
+    """What fills the bound is gone a term later, and after a restart as well (§5)."""
+    policy = SessionPolicy(
+        max_open_per_peer=2, max_open=2, max_names_per_peer=4, max_names=4, refuse_for_s=1000
+    )
+
+    def row(number: int) -> SessionRow:
+        return SessionRow(number, f"s{number}", b"", SessionState.OPEN, 1000.0, 0.0)
+
+    table = SessionTable(policy, unused_s=60.0)
+    table.put(row(1), 0.0, used=False)
+    table.put(row(2), 0.0, used=False)
+    assert table.renew(1, 50.0, used=False)
+    assert table.expire(60.0, 0.0) == ([], [2])
+    assert table.renew(1, 100.0)
+    assert table.expire(900.0, 0.0) == ([], [])
+    table.require_room(b"")
+    restarted = SessionTable(policy, unused_s=60.0)
+    restarted.load([row(1), row(2)], 0.0, 0.0, used={1})
+    assert restarted.expire(60.0, 0.0) == ([], [2])
+    assert restarted.alive(1, 900.0)
