@@ -14,9 +14,11 @@ from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.identity import MAX_SEQ
 from rifl.core.policy import Kind
-from rifl.stores.postgres.address import Durability, PostgresAddress
+from rifl.stores.postgres.address import Durability, Pooler, PostgresAddress
 from rifl.stores.postgres.connections import Greeting, NoAnswer, Pools
 from rifl.stores.postgres.history import breaks, stop
+from rifl.stores.postgres.poolers import is_pooled
+from rifl.stores.postgres.settings import weakness
 from rifl.stores.postgres.statements import Statement
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.requests import (
@@ -79,12 +81,13 @@ class PostgresBackend:
         self._finish = Statement(address.schema, "finish_1", _FINISH_TYPES, "text bytea")
         self._expire = _statement(address.schema, "expire_1", "text bytea int8")
         self._take_back = _statement(address.schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
-        looked = f"{_NOW}, {address.schema}.copied_1()"
+        self._weak = ""
+        looked = f"{_NOW}, {address.schema}.copied_1(), {_SETTINGS}"
         self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES, f"*, {looked}")
         # With what is known before it is asked: the beats go on meanwhile.
         behind = f"SELECT beats < %s::int8 FROM {address.schema}.replicas WHERE owner = %s"
         pools.greeting = Greeting(
-            f"SELECT ({behind}), {address.schema}.history_1()".encode(),
+            f"SELECT ({behind}), {address.schema}.history_1(), {_SETTINGS}".encode(),
             lambda: (self._beats, self._owner),
             self._greeted,
         )
@@ -124,12 +127,12 @@ class PostgresBackend:
             self._check()
             pool = self.pools.blocking
             try:
-                found = _fetch_all(pool, packed, self._check)
+                found = _fetch_all(pool, packed, self._admit)
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 pool.check()
-                found = _fetch_all(pool, packed, self._check)
+                found = _fetch_all(pool, packed, self._admit)
             return [self._read(*each) for each in zip(requests, found, strict=True)]
         except BackendError as error:
             return [error] * len(requests)
@@ -143,12 +146,12 @@ class PostgresBackend:
             self._check()
             pool = await self.pools.awaiting()
             try:
-                found = await _fetch_all_async(pool, packed, self._check)
+                found = await _fetch_all_async(pool, packed, self._admit)
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 await pool.check()
-                found = await _fetch_all_async(pool, packed, self._check)
+                found = await _fetch_all_async(pool, packed, self._admit)
             return [self._read(*each) for each in zip(requests, found, strict=True)]
         except BackendError as error:
             return [error] * len(requests)
@@ -217,7 +220,7 @@ class PostgresBackend:
         # As pool.connection() does, but for the end of a transaction: there is none.
         connection = pool.getconn()
         try:
-            self._check()
+            self._admit(statement, arguments)
             if isinstance(statement, Statement):
                 found: list[Any] = connection.wait(statement.asking(connection, arguments))
                 return found
@@ -236,7 +239,7 @@ class PostgresBackend:
     ) -> list[Any]:
         connection = await pool.getconn()
         try:
-            self._check()
+            self._admit(statement, arguments)
             if isinstance(statement, Statement):
                 found: list[Any] = await connection.wait(statement.asking(connection, arguments))
                 return found
@@ -287,6 +290,7 @@ class PostgresBackend:
             self._beats = beats.get(request.owner, self._beats)
             if rows:
                 self._copied = rows[0][3]
+                self._judge(rows[0][4:])
             return Beats(beats, rows[0][2] if rows else 0.0)
         status, *rest = rows[0]
         if status == "backwards":
@@ -306,7 +310,10 @@ class PostgresBackend:
         return Finished(ending, rest[0] if ending is Ending.STANDS else b"")
 
     def _greeted(self, connection: Any, rows: list[Any]) -> None:
-        behind, history = rows[0]
+        behind, history, *settings = rows[0]
+        self._judge(settings)
+        if self._address.pooler is Pooler.NONE and is_pooled(connection, settings[-1]):
+            self._weak = self._weak or "a pooler stands between, which may be in transaction mode"
         # Without a row, others took this replica for dead: that says nothing.
         if behind:
             self._note_lost(_LOST)
@@ -338,7 +345,24 @@ class PostgresBackend:
                 (str(self._copied).lower(),),
             )
             self._noted_copied = self._copied
-        return ""
+        return self._weak
+
+    def _judge(self, settings: Sequence[Any]) -> None:
+        if self.durable:
+            self._weak = weakness(dict(zip(("fsync", "full_page_writes"), settings, strict=False)))
+
+    def _admit(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> None:
+        """Raise for what is only of use if it is durable, where the server is not.
+
+        With the connection at hand: it was looked at, and may be to another server.
+        """
+        self._check()
+        if not self._weak:
+            return
+        if (statement is self._claim and not arguments[_REFUSING]) or (
+            statement is self._finish and arguments[_ENDING] == "finish"
+        ):
+            raise BackendError(f"the store is not durable: {self._weak}")
 
     def seal(self) -> None:
         """Have the store refuse everyone, however often that has to be tried."""
@@ -396,6 +420,10 @@ def _statement(schema: str, function: str, types: str, wanted: str = "*") -> byt
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 
+# Of the server, and of the session: by its process a pooler shows.
+_SETTINGS = "current_setting('fsync'), current_setting('full_page_writes'), pg_backend_pid()"
+# Where these are among the arguments.
+_REFUSING, _ENDING = 11, 6
 _CLAIM_TYPES = (
     "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
     "text bytea float8 float8"
@@ -435,11 +463,12 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
 def _fetch_all(
     pool: psycopg_pool.ConnectionPool[Any],
     packed: list[_Packed],
-    check: Callable[[], None],
+    admit: Callable[[bytes | Statement, tuple[Any, ...]], None],
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
     with pool.connection() as connection:
-        check()
+        for each in packed:
+            admit(*each)
         try:
             for at in range(0, len(packed), _IN_PIPELINE):
                 with connection.pipeline() as pipeline:
@@ -459,11 +488,12 @@ def _fetch_all(
 async def _fetch_all_async(
     pool: psycopg_pool.AsyncConnectionPool[Any],
     packed: list[_Packed],
-    check: Callable[[], None],
+    admit: Callable[[bytes | Statement, tuple[Any, ...]], None],
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
     async with pool.connection() as connection:
-        check()
+        for each in packed:
+            admit(*each)
         try:
             for at in range(0, len(packed), _IN_PIPELINE):
                 async with connection.pipeline() as pipeline:

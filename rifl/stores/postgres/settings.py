@@ -11,7 +11,7 @@ from lease_server.log import get_logger
 from rifl.stores.errors import StoreNotDurable
 from rifl.stores.postgres.address import Durability, PostgresAddress
 
-__all__ = ["check_settings", "weaknesses"]
+__all__ = ["check_settings", "weakness"]
 
 _log = get_logger("rifl.store")
 _WANTED = {
@@ -32,12 +32,17 @@ _WANTED = {
 }
 
 
-def weaknesses(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+def weakness(settings: Mapping[str, str]) -> str:
+    """Return what of these settings is weaker than the guarantees need, empty if nothing is."""
+    return "; ".join(f"{setting}: {cost}" for setting, cost in _weaknesses(settings))
+
+
+def _weaknesses(settings: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return each setting that is weaker than the guarantees need, and what it costs."""
     return [
         (f"{name} is {settings[name]}, not {wanted[0]}", cost)
         for name, (wanted, cost) in _WANTED.items()
-        if settings[name] not in wanted
+        if name in settings and settings[name] not in wanted
     ]
 
 
@@ -51,7 +56,7 @@ def check_settings(connection: psycopg.Connection[Any], address: PostgresAddress
     rows = connection.execute(
         "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name", (list(_WANTED),)
     ).fetchall()
-    for setting, cost in weaknesses(dict(rows)):
+    for setting, cost in _weaknesses(dict(rows)):
         if address.durability is Durability.REQUIRE:
             if setting.startswith("synchronous_commit"):
                 _log.warning("store_setting_overridden", store=str(address), setting=setting)

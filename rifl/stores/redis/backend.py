@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from rifl.stores.redis.keys import sweep_keys
 from rifl.stores.redis.line import AioLine, Line
 from rifl.stores.redis.pipelines import Sent, rounds
 from rifl.stores.redis.scripts import Script
+from rifl.stores.redis.settings import looked_at
 from rifl.stores.redis.steps import steps_of
 from rifl.stores.redis.together import AioTogether, Together
 from rifl.stores.shared.backend import BackendError, WentBackwards
@@ -31,6 +33,8 @@ _SUBSCRIBE_TIMEOUT_S = 10.0
 _LISTEN_S = 0.1
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
+# How often settings are looked at on connections that stay.
+_LOOK_EVERY_S = 2.0
 # What every call asks for; all else is rare, or must not wait.
 _TOGETHER = (Claim, Finish)
 # See the scripts' prelude.
@@ -59,6 +63,9 @@ class RedisBackend:
         self.store_id = store_id
         self.clients = clients
         self.clustered = address.clustered
+        self._address = address
+        self._look_at = 0.0
+        self._weak = ""
         self._namespace = address.namespace
         self._global = f"{address.namespace}:{{store}}:"
         self._position = _NOT_KEPT if address.clustered else 0
@@ -224,8 +231,14 @@ class RedisBackend:
         return sweep_keys(self, lost, limit)
 
     def look_again(self) -> str:
-        """See ``Backend``."""
-        return ""
+        """Look at the settings now and then; see ``Backend``."""
+        if time.monotonic() >= self._look_at:
+            try:
+                self._weak = looked_at(self.clients.blocking, self._address)
+            except (redis.RedisError, OSError) as error:
+                raise _failed(error) from error
+            self._look_at = time.monotonic() + _LOOK_EVERY_S
+        return self._weak
 
     def seal(self) -> None:
         """Nothing to do: the script that found it out has done so."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import redis
@@ -19,6 +19,7 @@ import redis.retry
 import redis.sentinel
 
 from rifl.stores.redis.address import RedisAddress, Topology
+from rifl.stores.redis.settings import WANTED
 
 __all__ = ["Clients"]
 
@@ -37,6 +38,9 @@ class Clients:
     """
 
     def __init__(self, address: RedisAddress, *, retries: int = _RETRIES) -> None:
+        # Asked about every new connection before it is used, with the settings of the server
+        # it leads to, which may be another one than before; what it raises closes it.
+        self.judge: Callable[[Mapping[str, str]], None] | None = None
         self._address = address
         self._retries = retries
         self._lock = threading.Lock()
@@ -101,7 +105,7 @@ class Clients:
                 # A loop that no longer runs never gets to it, and keeps no socket either.
                 loop.call_soon_threadsafe(_close, client)
 
-    def _common(self, retry: Any) -> dict[str, Any]:
+    def _common(self, retry: Any, *, blocking: bool) -> dict[str, Any]:
         address = self._address
         options = {
             "socket_timeout": address.timeout_s,
@@ -110,6 +114,7 @@ class Clients:
             "retry": retry,
             "retry_on_timeout": False,
             "health_check_interval": 0,
+            "redis_connect_func": self._begin if blocking else self._begin_async,
         }
         if address.by_path:
             # What only TCP has; redis-py's connections by path do not take it.
@@ -124,22 +129,24 @@ class Clients:
                 address.url,
                 max_connections=address.max_connections,
                 timeout=address.timeout_s,
-                **self._common(retry),
+                **self._common(retry, blocking=True),
             )
             return redis.Redis(connection_pool=pool)
         if address.topology is Topology.SENTINEL:
             sentinel = redis.sentinel.Sentinel(
                 address.hosts,
                 sentinel_kwargs={"socket_timeout": address.timeout_s},
-                **self._named(retry),
+                **self._named(retry, blocking=True),
             )
             return sentinel.master_for(
                 address.primary,
                 db=address.db,
                 max_connections=address.max_connections + _SPARE,
             )
-        options = self._named(retry)
+        options = self._named(retry, blocking=True)
         del options["retry_on_timeout"]
+        # After the cluster's own greeting.
+        options["redis_connect_func"] = self._look
         return redis.cluster.RedisCluster(
             startup_nodes=[redis.cluster.ClusterNode(*host) for host in address.hosts],
             max_connections=address.max_connections + _SPARE,
@@ -156,36 +163,72 @@ class Clients:
                 address.url,
                 max_connections=address.max_connections,
                 timeout=address.timeout_s,
-                **self._common(retry),
+                **self._common(retry, blocking=False),
             )
             return redis.asyncio.Redis(connection_pool=pool)
         if address.topology is Topology.SENTINEL:
             sentinel = redis.asyncio.sentinel.Sentinel(
                 list(address.hosts),
                 sentinel_kwargs={"socket_timeout": address.timeout_s},
-                **self._named(retry),
+                **self._named(retry, blocking=False),
             )
             return sentinel.master_for(
                 address.primary,
                 db=address.db,
                 max_connections=address.max_connections + _SPARE,
             )
-        options = self._named(retry)
-        del options["retry_on_timeout"]
-        return redis.asyncio.RedisCluster(
+        options = self._named(retry, blocking=False)
+        del options["retry_on_timeout"], options["redis_connect_func"]
+        cluster = redis.asyncio.RedisCluster(
             startup_nodes=[redis.asyncio.cluster.ClusterNode(*host) for host in address.hosts],
             max_connections=address.max_connections + _SPARE,
             **options,
         )
+        # It takes none, but hands on what its nodes' connections are made with.
+        cluster.connection_kwargs["redis_connect_func"] = self._begin_async
+        return cluster
 
-    def _named(self, retry: Any) -> dict[str, Any]:
+    def _begin(self, connection: Any) -> None:
+        connection.on_connect()
+        self._look(connection)
+
+    def _look(self, connection: Any) -> None:
+        if self.judge is None:
+            return
+        found: dict[str, str] = {}
+        for name in WANTED:
+            connection.send_command("CONFIG", "GET", name)
+            found |= _settings(connection.read_response())
+        self.judge(found)
+
+    async def _begin_async(self, connection: Any) -> None:
+        await connection.on_connect()
+        if self.judge is None:
+            return
+        found: dict[str, str] = {}
+        for name in WANTED:
+            await connection.send_command("CONFIG", "GET", name)
+            found |= _settings(await connection.read_response())
+        self.judge(found)
+
+    def _named(self, retry: Any, *, blocking: bool) -> dict[str, Any]:
         """Return the options of clients that are not made from a URL."""
         address = self._address
-        options = {**self._common(retry), **address.options}
+        options = {**self._common(retry, blocking=blocking), **address.options}
         options["username"], options["password"] = address.username, address.password
         if address.tls:
             options["ssl"] = True
         return options
+
+
+def _settings(reply: Any) -> dict[str, str]:
+    # A list in RESP 2, a map in RESP 3.
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {_text(name): _text(value) for name, value in pairs}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _no_connection() -> redis.ConnectionError:

@@ -13,12 +13,12 @@ from rifl.stores.errors import (
     StoreUnreachable,
     WrongDatabase,
 )
-from rifl.stores.redis.address import RedisAddress
+from rifl.stores.redis.address import Durability, RedisAddress
 from rifl.stores.redis.backend import RedisBackend
 from rifl.stores.redis.clients import Clients
 from rifl.stores.redis.rights import missing_in_scripts, missing_outside
 from rifl.stores.redis.scripts import OPEN, SERVING
-from rifl.stores.redis.settings import check_settings
+from rifl.stores.redis.settings import check_settings, refuse_weak
 
 __all__ = ["LAYOUT", "find_backend", "fresh_id", "open_backend"]
 
@@ -56,6 +56,8 @@ def open_backend(address: RedisAddress) -> RedisBackend:
     if int(layout) > LAYOUT:
         clients.close()
         raise StoreSchemaTooNew(_too_new(address, int(layout)))
+    if address.durability is Durability.REQUIRE:
+        clients.judge = refuse_weak
     return RedisBackend(address, clients, store_id)
 
 

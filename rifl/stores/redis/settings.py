@@ -11,10 +11,10 @@ from lease_server.log import get_logger
 from rifl.stores.errors import StoreNotDurable, StoreUnreachable
 from rifl.stores.redis.address import Durability, RedisAddress
 
-__all__ = ["check_settings", "weaknesses"]
+__all__ = ["WANTED", "NotDurable", "check_settings", "looked_at", "refuse_weak"]
 
 _log = get_logger("rifl.store")
-_WANTED = {
+WANTED = {
     "appendonly": (
         "yes",
         "a restart loses every record since the last snapshot: those calls may run again",
@@ -31,11 +31,39 @@ _WANTED = {
 }
 
 
-def weaknesses(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+def _weakness(settings: Mapping[str, str]) -> str:
+    """Return what of the settings is weaker than the guarantees need, empty if nothing is."""
+    return "; ".join(f"{setting}: {cost}" for setting, cost in _weaknesses(settings))
+
+
+class NotDurable(redis.ResponseError):
+    """A new connection leads to a server that may forget what it acknowledges.
+
+    Of a kind that redis-py does not try again.
+    """
+
+
+def refuse_weak(settings: Mapping[str, str]) -> None:
+    """Raise ``NotDurable`` for settings that are weak."""
+    if found := _weakness(settings):
+        raise NotDurable(found)
+
+
+def looked_at(client: Any, address: RedisAddress) -> str:
+    """Look again at servers that were durable; what is weak now. Raises redis-py's errors."""
+    if address.durability is not Durability.REQUIRE:
+        return ""
+    try:
+        return "; ".join(filter(None, map(_weakness, _read(client, address))))
+    except (redis.exceptions.NoPermissionError, redis.exceptions.ResponseError) as error:
+        return f"the server does not tell its settings any more ({error})"
+
+
+def _weaknesses(settings: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return each setting that is weaker than the guarantees need, and what it costs."""
     return [
         (f"{name} is {settings.get(name, 'unknown')}, not {wanted}", cost)
-        for name, (wanted, cost) in _WANTED.items()
+        for name, (wanted, cost) in WANTED.items()
         if settings.get(name) != wanted
     ]
 
@@ -59,9 +87,9 @@ def check_settings(client: Any, address: RedisAddress) -> None:
     except (redis.RedisError, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
     for settings in servers:
-        found = weaknesses(settings)
+        found = _weaknesses(settings)
         if found and address.durability is Durability.REQUIRE:
-            told = "; ".join(f"{setting}: {cost}" for setting, cost in found)
+            told = _weakness(settings)
             raise StoreNotDurable(f"{address}: {told} (?durability=warn opens it all the same)")
         for setting, cost in found:
             _log.warning("store_not_durable", store=str(address), setting=setting, cost=cost)
@@ -77,7 +105,7 @@ def _read(client: Any, address: RedisAddress) -> Iterable[dict[str, str]]:
 
 def _get(config_get: Any, options: dict[str, Any]) -> dict[str, str]:
     settings: dict[str, str] = {}
-    for name in _WANTED:
+    for name in WANTED:
         # One by one: servers before 7.0 take no list.
         for key, value in config_get(name, **options).items():
             settings[_text(key)] = _text(value)

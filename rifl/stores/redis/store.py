@@ -69,4 +69,5 @@ class RedisStore(SharedStore):
     def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
         if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        self._require_durable()
         return Finish(attempt.call, attempt.token, self._codec.to_bytes(record))

@@ -392,6 +392,7 @@ class SharedStore(OwnTransactions):
         request = Finish(attempt.call, token, stored)
         began = self._clock()
         try:
+            self._check_durable()
             reply: Finished = yield request
             self._observe(began)
         except BackendError as error:
@@ -470,6 +471,8 @@ class SharedStore(OwnTransactions):
     def _until_settled(self, attempt: Attempt, request: Finish | Abandon | Claim) -> _Rule:
         """Settle in the background, however often that takes."""
         try:
+            if isinstance(request, Finish):
+                self._check_durable()
             yield request
         except BackendError:
             self._pulse.insist(self._until_settled(attempt, request))
@@ -522,6 +525,16 @@ class SharedStore(OwnTransactions):
                 self.leases.count()
             except StorageUnavailable as error:
                 _log.debug("not_counted", error=str(error))
+
+    def _check_durable(self) -> None:
+        if reason := self._refusing.weakness:
+            # What is answered has to be kept.
+            raise BackendError(f"the store is not durable: {reason}")
+
+    def _require_durable(self) -> None:
+        """Raise in a handler whose transaction is to be durable: it rolls back."""
+        if reason := self._refusing.weakness:
+            raise StoreUnavailable(f"the store is not durable: {reason}")
 
     def _observe(self, began: float, error: Exception | None = None) -> None:
         if self.observer is not None:
