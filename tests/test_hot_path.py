@@ -85,7 +85,7 @@ def told(opcodes: Opcodes) -> str:
 
 @pytest.mark.parametrize(
     ("store", "kind", "most"),
-    [("memory:", "plain", 1560), ("sqlite", "idempotent", 3000), ("sqlite", "plain", 3900)],
+    [("memory:", "plain", 1560), ("sqlite", "idempotent", 3000), ("sqlite", "plain", 4050)],
 )
 def test_a_call_on_a_sync_server_stays_cheap(
     store: str, kind: Any, most: int, tmp_path: Path

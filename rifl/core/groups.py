@@ -51,10 +51,17 @@ class Together(Later):
 
     def wait(self) -> list[Any]:
         """Block for each of them."""
+        return self._wait(lambda reply: reply.wait())
+
+    def wait_for_call(self, remaining_s: Callable[[], float | None]) -> list[Any]:
+        """Do the same for a call with a deadline."""
+        return self._wait(lambda reply: reply.wait_for_call(remaining_s))
+
+    def _wait(self, wait: Callable[[Later], Any]) -> list[Any]:
         found: list[Any] = []
         for reply in self.replies:
             try:
-                found.append(reply.wait() if isinstance(reply, Later) else reply)
+                found.append(wait(reply) if isinstance(reply, Later) else reply)
             except Exception as error:  # noqa: BLE001 - its item's; the others go on
                 found.append(error)
         return found

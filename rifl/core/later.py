@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 __all__ = ["Later"]
@@ -21,6 +21,13 @@ class Later(abc.ABC):
     @abc.abstractmethod
     def wait(self) -> Any:
         """Block until the result is there and return it; raises its error."""
+
+    def wait_for_call(self, remaining_s: Callable[[], float | None]) -> Any:
+        """Do what ``wait`` does for a call, of whose deadline ``remaining_s`` tells.
+
+        What can be given up is given up when that has passed.
+        """
+        return self.wait()
 
     @abc.abstractmethod
     def __await__(self) -> Generator[Any, Any, Any]:

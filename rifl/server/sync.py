@@ -72,7 +72,7 @@ class SyncShell:
                     elif isinstance(step, Fetch):
                         value = self.engine.store.fetch(step.call)
                     else:
-                        value = step.wait()
+                        value = step.wait_for_call(context.time_remaining)
                 except Exception as refusal:  # noqa: BLE001 - the rules settle the call first
                     error = refusal
         except StopIteration as stop:

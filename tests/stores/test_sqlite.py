@@ -25,7 +25,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 from rifl.stores import StoreLocked, WrongDatabase, open_store
 from rifl.stores.pending import wake_on_loop
-from rifl.stores.sqlite import schema
+from rifl.stores.sqlite import journal
 from rifl.stores.sqlite.journal import Entry, Journal
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
@@ -533,9 +533,7 @@ def test_a_client_is_expired_once_that_is_durable(files, swept, batched):
 
 def test_nobody_is_expired_while_the_file_cannot_be_written(files, monkeypatch):
     """Then nothing ran, and asking again helps: no thread waits for the disk for ever (§3)."""
-    files.store.close()
-    monkeypatch.setattr(schema, "_BUSY_TIMEOUT_S", 0.1)
-    files.open()
+    monkeypatch.setattr(journal, "BUSY_S", 0.1)
     client = recorded(files)
     files.now = TERM_S + 1
     with _Holder(files.main), pytest.raises(StoreUnavailable):

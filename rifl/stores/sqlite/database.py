@@ -92,6 +92,8 @@ class Database:
     ) -> None:
         """Start the journal: rows are written by it alone from now on."""
         self._on_commit = on_commit
+        # The journal waits for other connections by itself, so that calls can give up.
+        self._writer.execute("PRAGMA busy_timeout=0")
         self._journal = self._medium.journal(
             self._writer, on_health, self.path.name, self.guard, on_commit
         )
@@ -201,9 +203,10 @@ class Database:
         return record
 
     def look(self) -> None:
-        """Stop for good if the files are not the store's any more: nobody else may notice."""
+        """See to the files where nobody commits: are they the store's, and is the WAL long."""
         try:
             self.guard.check()
+            self.journal.tend()
         except Replaced as error:
             if self.journal.stopped is None:
                 self.journal.stop_for(error)

@@ -10,9 +10,11 @@ what is missing.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
+import shutil
 import sqlite3
 import threading
 import time
@@ -21,10 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lease_server.log import get_logger
-from rifl.stores.errors import StoreLost
+from rifl.stores.errors import StoreLocked, StoreLost
 from rifl.stores.sqlite.note import Note, NoteFile, note_path, read_note
 
-__all__ = ["COMMITS", "RAISE_COMMITS", "FileGuard", "Guard", "Held", "Replaced"]
+__all__ = ["COMMITS", "RAISE_COMMITS", "WAL_BYTES", "FileGuard", "Guard", "Held", "Replaced"]
 
 _log = get_logger("rifl.store")
 # The number of the last commit that a file holds. Records carry theirs, so that a commit of
@@ -38,6 +40,8 @@ _MARK = "SELECT name, value FROM rifl_meta WHERE name IN ('opening', 'commits')"
 _FILES = ("", "-wal", "-shm")
 # A checkpoint of another connection's may be half-way when the file is looked into.
 _LOOKS = 20
+# A WAL never takes more than this, nor more than what is left free on the disk.
+WAL_BYTES = 4 << 30
 _BETWEEN_LOOKS_S = 0.005
 _HOW = (
     "bring the missing files back, or, if this is a backup that the service is to go on with, "
@@ -72,6 +76,8 @@ class Guard:
 
     def __init__(self) -> None:
         self.opening = secrets.randbits(62)
+        # The length of the WAL, as it was last seen.
+        self.wal_bytes = 0
         self._numbers = itertools.count(1)
 
     def number(self) -> int:
@@ -91,6 +97,10 @@ class Guard:
     def check_main(self) -> None:
         """The same of the one file, where the others may be gone with their last connection."""
 
+    def wal_limit(self) -> int:
+        """Return how long the WAL may be, in bytes, before new calls are refused."""
+        return WAL_BYTES
+
     def committed(self, number: int) -> None:
         """Note that a commit is durable; raises ``Replaced`` if it is in no file of the store's."""
 
@@ -105,6 +115,12 @@ class FileGuard(Guard):
         super().__init__()
         self._path = path
         self._note = read_note(path)
+        with contextlib.suppress(FileNotFoundError):
+            if (names := path.stat().st_nlink) > 1:
+                raise StoreLocked(
+                    f"{path} has {names} names (hard links). SQLite keeps a -wal beside each, so "
+                    "that each would be a store of its own: remove the others"
+                )
         self._names = [os.fsencode(path.with_name(path.name + suffix)) for suffix in _FILES]
         self._had_wal = os.path.exists(self._names[1])
         self._lock = threading.Lock()
@@ -163,7 +179,14 @@ class FileGuard(Guard):
     def _look(self) -> tuple[int, int, int, int, int, int]:
         main, wal, shm = self._names
         one = os.stat(main)
-        return one[1], one[2], os.stat(wal)[1], os.stat(shm)[1], one[6], one.st_mtime_ns
+        log = os.stat(wal)
+        self.wal_bytes = log[6]
+        return one[1], one[2], log[1], os.stat(shm)[1], one[6], one.st_mtime_ns
+
+    def wal_limit(self) -> int:
+        """Return the fixed limit, or what is free on the disk if that is less."""
+        free = shutil.disk_usage(self._path.parent).free
+        return min(WAL_BYTES, free)
 
     def check_main(self) -> None:
         """Compare device and inode of the one file."""

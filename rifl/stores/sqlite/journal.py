@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 import time
@@ -24,11 +25,21 @@ __all__ = ["Entry", "Journal"]
 _log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
+_PATIENCE_S = 0.5
+# Another connection holds the file's lock: that is looked at so often, and is a failed commit
+# only after this. Callers give up at their deadlines.
+_BUSY_PAUSE_S = 0.01
+BUSY_S = 30.0
+# A WAL of this length is kept from being emptied by somebody who reads; it is looked at again
+# whenever it has grown by so much more.
+LONG_WAL_BYTES = 64 << 20
+_WAL_STEP_BYTES = 16 << 20
 # Acknowledgements ride along with other writes that take a transaction, so many with
 # any write, and this many get a commit of their own.
 _RIDING_ACKNOWLEDGEMENTS = 64
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
+_WRITING = "another connection holds the file's lock for writing"
 _HELD = "a handler has kept its turn in the shared transaction for too long"
 _OWNER = "SELECT value FROM rifl_meta WHERE name='opening'"
 _INSERT, _INSERT_ALONE = (
@@ -107,16 +118,31 @@ class Entry:
 class _Awaited(Pending):
     """An entry's end. Who waits for it sees to it that somebody commits."""
 
-    __slots__ = ("journal",)
+    __slots__ = ("home", "journal")
 
     def __init__(self) -> None:
         super().__init__()
+        # The journal that has its entry.
+        self.home: Journal | None = None
         # Set where its journal has yet to be told that somebody waits.
         self.journal: Journal | None = None
 
     def wait(self) -> Any:
         if self.journal is not None and not self._done:
             self.journal.lead()
+        return super().wait()
+
+    def wait_for_call(self, remaining_s: Callable[[], float | None]) -> Any:
+        if self.journal is not None and not self._done:
+            self.journal.lead()
+        # Most commits take less than this, and nobody asks for a deadline.
+        if not self.wait_for(_PATIENCE_S):
+            while (left_s := remaining_s()) is None or left_s > 0.0:
+                if self.wait_for(_PATIENCE_S if left_s is None else min(left_s, _PATIENCE_S)):
+                    break
+            else:
+                if self.home is not None:
+                    self.home.give_up(self)
         return super().wait()
 
     def add_callback(self, callback: Callable[[Pending], object]) -> None:
@@ -203,6 +229,12 @@ class Journal:
         self._stopped: Exception | None = None
         self._retry: list[Entry] = []
         self._failing = False
+        # Since when another connection's transaction is in the way, and why new calls are refused
+        # although commits work.
+        self._busy_since: float | None = None
+        self._pinned: Exception | None = None
+        self._tend_at = LONG_WAL_BYTES
+        self._tending = False
         self._gathering = Gathering()
         self._gathers = False
         self._delay_s = _FIRST_RETRY_S
@@ -222,6 +254,7 @@ class Journal:
         with self._wake:
             if self._stopped is None and not self._closing:
                 self._queue.append(entry)
+                entry.pending.home = self
                 if awaited and not self._led and self._gathering.expected == 1:
                     # Told when somebody waits, and in which way.
                     entry.pending.journal = self
@@ -288,7 +321,7 @@ class Journal:
     def lead(self) -> None:
         """Commit what is queued, in the thread of one who blocks for it, if nobody does."""
         with self._wake:
-            if self._failing:
+            if self._failing or self._pinned or self._busy_since is not None:
                 self._wake.notify()
                 return
             if self._led or not self._queue:
@@ -318,6 +351,28 @@ class Journal:
         self._on_health(error)
         return True
 
+    def give_up(self, pending: Pending) -> None:
+        """Wait no longer for an entry that waits for another connection's transaction.
+
+        Its call is not begun, or its record is written later. Nothing happens to one that is
+        being committed.
+        """
+        with self._wake:
+            for entry in self._queue:
+                if entry.pending is pending and not pending.done:
+                    if not entry.patient:
+                        self._queue.remove(entry)
+                    # With the lock: nobody can take it and tell meanwhile.
+                    pending.fail(entry.failure(sqlite3.OperationalError(_WRITING)))
+                    return
+
+    def tend(self) -> None:
+        """Have a long WAL looked at, soon: also where only other connections write."""
+        if self._guard.wal_bytes >= self._tend_at:
+            with self._wake:
+                self._tending = True
+                self._wake.notify()
+
     def call(self) -> None:
         """Have the journal's own thread see to what is queued."""
         with self._wake:
@@ -332,13 +387,20 @@ class Journal:
                 self._led = True
                 if self._failing:
                     self._wake.wait_for(lambda: self._closing, self._delay_s)
+                elif self._busy_since is not None:
+                    self._wake.wait_for(lambda: self._closing, _BUSY_PAUSE_S)
+                elif self._pinned is not None:
+                    self._wake.wait_for(lambda: self._closing or self._queue, _LAST_RETRY_S)
                 else:
                     self._gather()
             if not self._carry_out():
                 return
 
     def _is_called(self) -> bool:
-        return not self._led and (self._failing or self._stopped is not None or self._due())
+        if self._led:
+            return False
+        due = self._failing or self._tending or self._pinned is not None
+        return due or self._stopped is not None or self._due()
 
     def _carry_out(self) -> bool:
         """Commit, for one who has taken the lead, and leave it; False if that was the last."""
@@ -384,13 +446,17 @@ class Journal:
         """
         batch, noted, closing = taken
         failing = self._failing
-        if refused is not None:
-            error: Exception | None = refused
-        elif self._on_commit is None:
-            error = self._commit(batch, noted, probe=failing)
-        else:
-            began = time.perf_counter()
-            error = self._commit(batch, noted, probe=failing)
+        if not (batch or noted or failing or closing):
+            # Woken for the WAL alone.
+            self._tend()
+            return self._stopped is None
+        began = 0.0 if self._on_commit is None else time.perf_counter()
+        error = refused or self._commit(batch, noted, probe=failing)
+        if error is None:
+            self._busy_since = None
+        elif not (failing or closing) and _is_busy(error) and self._wait_on(batch, noted):
+            return True
+        if self._on_commit is not None and refused is None:
             written = sum(len(entry.rows) for entry in batch)
             self._on_commit(written, time.perf_counter() - began, error)
         if isinstance(error, sqlite3.IntegrityError):
@@ -398,11 +464,13 @@ class Journal:
         if error is None:
             if failing:
                 _log.info("store_recovered")
-                self._on_health(None)
+                self._on_health(self._pinned)
             self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
             self._told(batch)
             for then in noted.after:
                 then()
+            if self._guard.wal_bytes >= self._tend_at:
+                self._tend()
         else:
             if not failing:
                 _log.error("store_commit_failed", error=str(error))
@@ -415,6 +483,50 @@ class Journal:
             self._put_back(noted)
             self._delay_s = min(2 * self._delay_s, _LAST_RETRY_S)
         return not closing and self._stopped is None
+
+    def _wait_on(self, batch: list[Entry], noted: _Acknowledged) -> bool:
+        """Try again soon, for as long as somebody's transaction may last; else False."""
+        now = time.monotonic()
+        if self._busy_since is None:
+            self._busy_since = now
+        if now - self._busy_since >= BUSY_S:
+            self._busy_since = None
+            return False
+        with self._wake:
+            # Back into the queue, where callers may give their entries up.
+            self._queue[:0] = batch[len(self._retry) :]
+        self._put_back(noted)
+        return True
+
+    def _tend(self) -> None:
+        """Empty a long WAL; refuse new calls while it is too long and a reader is in the way."""
+        self._tending = False
+        guard = self._guard
+        emptied = False
+        with contextlib.suppress(sqlite3.OperationalError):
+            emptied = not self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        try:
+            guard.check()
+        except Replaced as error:
+            self.stop_for(error)
+            return
+        if emptied:
+            self._tend_at = LONG_WAL_BYTES
+            if self._pinned is not None:
+                self._pinned = None
+                _log.info("wal_emptied")
+                self._on_health(None)
+            return
+        if self._tend_at == LONG_WAL_BYTES:
+            _log.warning("wal_not_emptied", bytes=guard.wal_bytes)
+        self._tend_at = guard.wal_bytes + _WAL_STEP_BYTES
+        if self._pinned is None and guard.wal_bytes > guard.wal_limit():
+            self._pinned = sqlite3.OperationalError(
+                f"its -wal has {guard.wal_bytes} bytes, and a connection that reads keeps it from "
+                "being emptied: end that transaction"
+            )
+            _log.error("wal_too_long", bytes=guard.wal_bytes)
+            self._on_health(self._pinned)
 
     def _commit_one_by_one(
         self, batch: list[Entry], noted: _Acknowledged
@@ -535,6 +647,8 @@ def _is_alone(batch: list[Entry]) -> bool:
     """Whether a batch can be written in one step that is its own transaction."""
     if not batch or batch[0].statement not in _ALONE:
         return False
+    if len(batch) == 1:
+        return len(batch[0].rows) <= MOST_AT_ONCE
     kind = batch[0].statement
     count = 0
     for entry in batch:
@@ -542,6 +656,10 @@ def _is_alone(batch: list[Entry]) -> bool:
             return False
         count += len(entry.rows)
     return count <= MOST_AT_ONCE
+
+
+def _is_busy(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _is_fatal(error: sqlite3.Error) -> bool:

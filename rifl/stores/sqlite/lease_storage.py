@@ -22,6 +22,7 @@ __all__ = ["SqliteLeaseStorage"]
 
 _SECRET_BYTES = 32
 _SECRETS_KEPT = 2
+_BUSY_TIMEOUT_MS = 2000
 _SESSION = (
     "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret FROM rifl_session"
 )
@@ -41,6 +42,8 @@ class SqliteLeaseStorage:
         guard: Guard | None = None,
     ) -> None:
         self._connection = connect(path)
+        # A caller's thread waits here: it comes again where the file is another's for longer.
+        self._connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
         self._guard = guard
         self._lock = threading.Lock()
         self._stopped: sqlite3.Error | None = None

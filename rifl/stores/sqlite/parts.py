@@ -108,7 +108,7 @@ class SharedTransaction(_Part):
                 of.leave(waiter, _at_once)
                 raise self._late()
             if not of.is_open:
-                of.open()
+                of.open(self._limit_s)
             return self._entered(_at_once)
         except BaseException as error:
             self._not_entered(error)
@@ -163,7 +163,7 @@ class AioSharedTransaction(_Part):
                         raise self._late() from None
                     raise
             if not of.is_open:
-                opening = of.in_background(of.open)
+                opening = of.in_background(of.open, self._limit_s)
                 try:
                     await asyncio.shield(asyncio.wrap_future(opening))
                 except asyncio.CancelledError:

@@ -35,6 +35,7 @@ _log = get_logger("rifl.store")
 SCHEMA_VERSION = 3
 _BUSY_TIMEOUT_S = 30.0
 _SMALLEST_PAGE = 512
+_WAL_KEPT_BYTES = 8 << 20
 
 _TABLES = """
 CREATE TABLE rifl_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -115,6 +116,8 @@ def connect(path: Path) -> sqlite3.Connection:
         cached_statements=256,
     )
     connection.execute("PRAGMA synchronous=FULL")
+    # What a reader made of the WAL is given back when the next writer begins it anew.
+    connection.execute(f"PRAGMA journal_size_limit={_WAL_KEPT_BYTES}")
     return connection
 
 

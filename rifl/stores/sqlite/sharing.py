@@ -122,8 +122,8 @@ class SharedTransactions:
         """Whether there is a transaction to join; asked by whoever has the turn."""
         return self._turns.group is not None
 
-    def open(self) -> None:
-        """Begin a transaction, for whoever has the turn; may block for other connections.
+    def open(self, limit_s: float = LONGEST_WAIT_S) -> None:
+        """Begin a transaction, for whoever has the turn; blocks so long for other connections.
 
         Raises ``StoreUnavailable``, and then the turn is over.
         """
@@ -137,6 +137,7 @@ class SharedTransactions:
                 self._connection = connection
             self._ours(True)
             try:
+                self._connection.execute(f"PRAGMA busy_timeout={int(limit_s * 1000)}")
                 self._connection.execute("BEGIN IMMEDIATE")
             finally:
                 self._ours(False)
