@@ -19,16 +19,26 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from rifl.spark.errors import DeliveryError, IdentityError, PlanError, RowError, SparkError
+from rifl.spark.errors import (
+    AlreadyDone,
+    DeliveryError,
+    IdentityError,
+    PlanError,
+    RowError,
+    SparkError,
+    already_done,
+)
 from rifl.spark.sessions import Session, session
 
 __all__ = [
+    "AlreadyDone",
     "DeliveryError",
     "IdentityError",
     "PlanError",
     "RowError",
     "Session",
     "SparkError",
+    "already_done",
     "call",
     "dead_letters",
     "register",

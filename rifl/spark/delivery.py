@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ import grpc
 import pyarrow
 
 from rifl.client import BatchItem, BatchResult
+from rifl.core.errors import InProgress
 from rifl.core.outcome import Outcome
 from rifl.spark.connections import WorkerChannel
 from rifl.spark.counts import Counts
@@ -19,8 +21,9 @@ from rifl.spark.errors import DeliveryError, RowError
 from rifl.spark.keys import KeyPlan
 from rifl.spark.mapping import MessagePlan
 from rifl.spark.options import WriteOptions
+from rifl.spark.pacing import Pace
 
-__all__ = ["Delivered", "Delivery", "portions"]
+__all__ = ["Delivered", "Delivery", "portion_end"]
 
 # Rows are mapped so many at a time: enough for bulk work, little to hold.
 _MAPPED_ROWS = 2000
@@ -43,16 +46,14 @@ _LOST = {"SESSION_CLOSED", "LEASE_EXPIRED"}
 Delivered = bytes | RowError
 
 
-def portions(sizes: Sequence[int], max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into stretches within both bounds; a row larger than both goes alone."""
-    start, held = 0, 0
-    for at, size in enumerate(sizes):
-        if at > start and (at - start >= max_rows or held + size > max_bytes):
-            yield start, at
-            start, held = at, 0
-        held += size
-    if start < len(sizes):
-        yield start, len(sizes)
+def portion_end(sizes: Sequence[int], start: int, max_rows: int, max_bytes: int) -> int:
+    """Return where a stretch of rows within both bounds ends; one row larger goes alone."""
+    held = sizes[start]
+    end = start + 1
+    while end < len(sizes) and end - start < max_rows and held + sizes[end] <= max_bytes:
+        held += sizes[end]
+        end += 1
+    return end
 
 
 def _unnamed(result: BatchResult) -> str:
@@ -63,9 +64,20 @@ def _unnamed(result: BatchResult) -> str:
     return "TIMEOUT" if code is grpc.StatusCode.DEADLINE_EXCEEDED else "TRANSPORT"
 
 
+def _timed_out(result: BatchResult) -> bool:
+    """Whether nobody answered in time, and nobody said why."""
+    code = result.original_code or result.code
+    return (
+        code is grpc.StatusCode.DEADLINE_EXCEEDED
+        and result.outcome in (Outcome.UNKNOWN, Outcome.NOT_EXECUTED)
+        and result.reason in ("", InProgress.reason)
+    )
+
+
 class _Sent(NamedTuple):
     at: list[int]  # positions in the slice
     keys: list[bytes]
+    items: list[BatchItem]
     future: Future[list[BatchResult]]
     sent_at: float
     answered_at: list[float]
@@ -86,11 +98,22 @@ class _Slice:
         self.open -= 1
 
 
+class _Part(NamedTuple):
+    """Rows of a slice that go into one batched call."""
+
+    slot: _Slice
+    at: list[int]
+    keys: list[bytes]
+    items: list[BatchItem]
+
+
 class Delivery:
     """Sends record batches and gives them back with each row's end, in order.
 
     Holds at most ``in_flight`` batched calls and one slice of rows beyond those
-    under way. One thread. What was sent stays sent, whatever is raised.
+    under way; each call carries as many rows as ``Pace`` allows. One that timed out is
+    sent again in smaller ones, down to a row alone, so that ``timeout`` is a row's. One
+    thread. What was sent stays sent, whatever is raised.
     """
 
     def __init__(
@@ -107,7 +130,11 @@ class Delivery:
         self._messages = messages
         self._client_id = client_id
         self._under_way: collections.deque[_Sent] = collections.deque()
+        # What timed out, to be sent again in smaller calls.
+        self._again: collections.deque[_Part] = collections.deque()
         self._slices: collections.deque[_Slice] = collections.deque()
+        self._pace = Pace(options.batch_rows, options.batch_time_s, options.rows_per_second)
+        self._waits = threading.Event()
         self.counts = Counts()
 
     def run(
@@ -120,7 +147,8 @@ class Delivery:
                 self._send(batch.slice(start, _MAPPED_ROWS))
                 yield from self._finished()
                 self.counts.retries = self._worker.retries - retries
-        while self._under_way:
+        while self._under_way or self._again:
+            self._resend()
             self._collect()
             yield from self._finished()
         yield from self._finished()
@@ -144,26 +172,36 @@ class Delivery:
             else:
                 ready.append(at)
         sizes = [len(requests[at]) + len(keys[at]) for at in ready]  # type: ignore[arg-type]
-        options = self._options
-        for start, end in portions(sizes, options.batch_rows, options.batch_bytes):
-            while len(self._under_way) >= options.in_flight:
+        start = 0
+        while start < len(ready):
+            while len(self._under_way) >= self._options.in_flight or self._again:
+                self._resend()
                 self._collect()
+            end = portion_end(sizes, start, self._pace.rows, self._options.batch_bytes)
             portion = ready[start:end]
             sent = [keys[at] or b"" for at in portion]
             items = [BatchItem(requests[at], keys[at]) for at in portion]  # type: ignore[arg-type]
-            self._submit(slot, portion, sent, items)
+            self._submit(_Part(slot, portion, sent, items))
+            start = end
 
-    def _submit(
-        self, slot: _Slice, at: list[int], keys: list[bytes], items: list[BatchItem]
-    ) -> None:
+    def _resend(self) -> None:
+        """Send what timed out again, as far as there is room."""
+        while self._again and len(self._under_way) < self._options.in_flight:
+            self._submit(self._again.popleft())
+
+    def _submit(self, part: _Part) -> None:
+        slot, at, keys, items = part
         channel = self._worker.channel
         if channel.session.client_id != self._client_id:
             raise self._session_lost(keys[0])
+        pause_s = self._pace.pause_s(len(items), time.monotonic())
+        if pause_s > 0:
+            self._waits.wait(pause_s)
         answered: list[float] = []
         sent_at = time.monotonic()
         future = channel.batch_future(self._options.method, items, timeout=self._options.timeout_s)
         future.add_done_callback(lambda _: answered.append(time.monotonic()))
-        self._under_way.append(_Sent(at, keys, future, sent_at, answered, slot))
+        self._under_way.append(_Sent(at, keys, items, future, sent_at, answered, slot))
 
     def _session_lost(self, key: bytes) -> RowError:
         # The calls under way know why.
@@ -182,7 +220,14 @@ class Delivery:
         results = sent.future.result()
         counts = self.counts
         answered_at = sent.answered_at[0] if sent.answered_at else time.monotonic()
-        counts.latencies.add(answered_at - sent.sent_at, len(results))
+        seconds = answered_at - sent.sent_at
+        if all(map(_timed_out, results)):
+            if (rows := self._pace.timed_out(len(results))) is not None:
+                self._split(sent, rows)
+                return
+        else:
+            self._pace.answered(len(results), seconds)
+        counts.latencies.add(seconds, len(results))
         counts.sent += len(results)
         ends, client_id = sent.slot.ends, self._client_id
         executed = replayed = 0
@@ -204,6 +249,11 @@ class Delivery:
         counts.executed += executed
         counts.replayed += replayed
         sent.slot.open -= len(results)
+
+    def _split(self, sent: _Sent, rows: int) -> None:
+        for start in range(0, len(sent.at), rows):
+            part = slice(start, start + rows)
+            self._again.append(_Part(sent.slot, sent.at[part], sent.keys[part], sent.items[part]))
 
     def _error(self, key: bytes, result: BatchResult) -> DeliveryError:
         if result.rpc_id is not None and result.rpc_id.client_id != self._client_id:

@@ -102,6 +102,8 @@ class _Task:
         added: Sequence[tuple[str, Any]],
     ) -> None:
         self._plan = plan
+        # What explain() shows.
+        self.__name__ = plan.shown("call")
         self._names = list(names)
         self._added = list(added)
 

@@ -4,6 +4,7 @@
 
     SparkError
      ├─ PlanError         found on the driver, before any row was sent
+ │   └─ AlreadyDone     the job under this name is complete
      ├─ RowError          one row: its value, its key, or what the service answered
      │   └─ DeliveryError   the service, or rifl, refused it for good
      └─ IdentityError     a task that does not know which write it belongs to
@@ -13,9 +14,20 @@ Spark shows a Python exception by its text, so each says column, key and reason.
 
 from __future__ import annotations
 
-from typing import Any
+from rifl.spark.shown import show_key
 
-__all__ = ["DeliveryError", "IdentityError", "PlanError", "RowError", "SparkError"]
+__all__ = [
+    "AlreadyDone",
+    "DeliveryError",
+    "IdentityError",
+    "PlanError",
+    "RowError",
+    "SparkError",
+    "already_done",
+]
+
+# Spark shows the errors of its own processes by their text alone.
+_DONE = "RIFL_ALREADY_DONE"
 
 
 class SparkError(Exception):
@@ -24,6 +36,32 @@ class SparkError(Exception):
 
 class PlanError(SparkError):
     """The write cannot be made as asked. Nothing was sent."""
+
+
+class AlreadyDone(PlanError):
+    """The session was closed when its rows were written: there is nothing left to do.
+
+    ``already_done`` recognises it in what Spark raises, too.
+    """
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.session = session
+
+    def __str__(self) -> str:
+        return (
+            f"{_DONE}: the rows of the session {self.session!r} were written and it was closed; "
+            "written again under another name they would have their effect again"
+        )
+
+
+def already_done(error: BaseException) -> bool:
+    """Tell whether a write failed only because it was complete before.
+
+    For schedulers that run a finished job again: of ``df.write.format("rifl")``, whose
+    errors Spark wraps, of ``rifl.spark.write`` and of ``rifl.spark.call``.
+    """
+    return isinstance(error, AlreadyDone) or _DONE in str(error)
 
 
 class IdentityError(SparkError):
@@ -43,7 +81,7 @@ class RowError(SparkError):
         self.key = key
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.text}" + (f" (key {_shown(self.key)})" if self.key else "")
+        return f"{self.reason}: {self.text}" + (f" (key {show_key(self.key)})" if self.key else "")
 
 
 class DeliveryError(RowError):
@@ -70,7 +108,3 @@ class DeliveryError(RowError):
 
     def __str__(self) -> str:
         return f"{self.code} {super().__str__()}, outcome {self.outcome}"
-
-
-def _shown(key: bytes) -> Any:
-    return key.hex()

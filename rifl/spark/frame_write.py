@@ -139,6 +139,8 @@ class _Task:
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
+        # What explain() shows.
+        self.__name__ = plan.shown("write")
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Send the rows, and give those back that failed, and what was counted."""

@@ -22,6 +22,7 @@ from rifl.spark.errors import PlanError, RowError
 __all__ = ["WHOLE_ROW", "KeyPlan"]
 
 WHOLE_ROW = "*"
+_SHOWN_COLUMNS, _SHOWN_CHARS = 5, 40
 _Encode = Callable[[Any], bytes]
 
 
@@ -61,7 +62,8 @@ class KeyPlan:
         for parts in zip(*encoded, strict=True):
             if None in parts:
                 missing = self.columns[parts.index(None)]
-                made.append(RowError("NULL_KEY", f"the key column {missing!r} is null"))
+                where = _shown_row(batch, len(made))
+                made.append(RowError("NULL_KEY", f"the key column {missing!r} is null in {where}"))
             else:
                 made.append(_bounded(parts[0] if len(parts) == 1 else b"".join(parts)))
         return made
@@ -88,6 +90,22 @@ class KeyPlan:
                 hashed.update(len(request).to_bytes(8, "big"))
             made.append(b"*" + hashed.digest())
         return made
+
+
+def _shown_row(batch: pyarrow.RecordBatch, at: int) -> str:
+    """Return some values of a row that has no key, for whoever looks for it."""
+    shown: list[str] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if len(shown) == _SHOWN_COLUMNS:
+            shown.append("...")
+            break
+        if column[at].is_valid:
+            try:
+                value = repr(column[at].as_py())
+            except (ValueError, OverflowError, pyarrow.ArrowException):
+                continue
+            shown.append(f"{name}={value[:_SHOWN_CHARS]}")
+    return f"the row {', '.join(shown)}" if shown else "a row of nulls"
 
 
 def _check(name: str, schema: pyarrow.Schema) -> None:

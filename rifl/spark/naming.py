@@ -36,6 +36,7 @@ __all__ = [
     "MicroBatch",
     "batch_session",
     "call_session",
+    "done_mark",
     "lost_memory",
     "named_series",
     "run_session",
@@ -121,6 +122,11 @@ def batch_session(name: str) -> str:
     if "#" in name:
         raise ValueError(f"the session {name!r}: '#' is for numbered sessions")
     return name
+
+
+def done_mark(name: str) -> str:
+    """Return the name that is closed beside a session of the user's that was finished."""
+    return f"spark/done/{name}"
 
 
 def lost_memory(planned_id: int, opened_id: int) -> bool:

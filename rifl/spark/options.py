@@ -24,8 +24,16 @@ _SPARKS = {"checkpointlocation", "queryname"}
 _PREFIXES = ("metadataenv.", "metadatafile.")
 _NAMES = (
     *("target", "method", "key", "session", "name", "retention", "closeSession", "adopt"),
-    *("descriptorFile", "module", "ignoreColumns", "batchRows", "batchBytes", "inFlight"),
-    *("timeout", "deadLetter", "report", "metrics"),
+    *(
+        "descriptorFile",
+        "module",
+        "ignoreColumns",
+        "batchRows",
+        "batchBytes",
+        "batchTime",
+        "inFlight",
+    ),
+    *("rowsPerSecond", "timeout", "deadLetter", "report", "metrics"),
     *("tls", "tlsRootsFile", "tlsCertFile", "tlsKeyFile", "tlsTargetName"),
 )
 
@@ -51,9 +59,11 @@ class ConnectionOptions:
 class WriteOptions:
     """One write, as asked for. Picklable; ``repr`` holds nothing secret.
 
-    ``timeout_s`` bounds one batched call with all its retries; ``batch_rows`` and
-    ``batch_bytes`` its size, ``in_flight`` how many a task has under way: together
-    they bound what a worker holds beside Spark's own Arrow batch.
+    ``timeout_s`` bounds a row's call with all its retries, and each batched call that
+    carries it; ``batch_rows`` and ``batch_bytes`` bound a batched call's size, which grows
+    and shrinks so that one takes ``batch_time_s``; ``in_flight`` is how many a task has under
+    way: together they bound what a worker holds beside Spark's own Arrow batch.
+    ``rows_per_second`` is each task's.
     """
 
     connection: ConnectionOptions
@@ -69,7 +79,9 @@ class WriteOptions:
     ignored: tuple[str, ...] = ()
     batch_rows: int = 500
     batch_bytes: int = 1 << 20
+    batch_time_s: float = 1.0
     in_flight: int = 4
+    rows_per_second: float | None = None
     timeout_s: float = 60.0
     dead_letter: str | None = None
     report: str | None = None
@@ -136,7 +148,9 @@ class WriteOptions:
             ignored=_names("ignorecolumns", options),
             batch_rows=_size("batchrows", options, 500),
             batch_bytes=_size("batchbytes", options, 1 << 20),
+            batch_time_s=_seconds("batchtime", options) or 1.0,
             in_flight=_size("inflight", options, 4),
+            rows_per_second=_rate("rowspersecond", options),
             timeout_s=_seconds("timeout", options) or 60.0,
             dead_letter=options.get("deadletter"),
             report=options.get("report"),
@@ -222,6 +236,19 @@ def _seconds(option: str, options: Mapping[str, str]) -> float | None:
         return None if text is None else seconds(text)
     except ValueError as error:
         raise PlanError(f"{option}: {error}") from error
+
+
+def _rate(option: str, options: Mapping[str, str]) -> float | None:
+    text = options.get(option)
+    if text is None:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise PlanError(f"{option}: {text!r} is no number of rows a second")
+    return rate
 
 
 def _size(option: str, options: Mapping[str, str], default: int) -> int:

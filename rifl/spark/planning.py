@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -21,6 +22,7 @@ from rifl.core.client_lease import MethodPatterns
 from rifl.spark.connections import open_plain
 from rifl.spark.descriptors import MethodShape, from_file, from_module, from_pool
 from rifl.spark.errors import PlanError, SparkError
+from rifl.spark.naming import done_mark
 from rifl.spark.options import ConnectionOptions, WriteOptions
 
 __all__ = ["Driver", "SessionGone", "process_driver"]
@@ -104,6 +106,19 @@ class Driver:
         except SessionGone:
             return False
         return True
+
+    def finish_session(self, name: str) -> None:
+        """Close a session whose rows are all written, so that ``finished`` knows."""
+        mark = done_mark(name)
+        # First, and kept where this stops in between: what is open may be written again.
+        with contextlib.suppress(SessionGone):
+            self.open_session(mark, None, None)
+        self.close_session(mark)
+        self.close_session(name)
+
+    def finished(self, name: str) -> bool:
+        """Tell whether a session that is over was finished; False if it ran out."""
+        return self.close_session(done_mark(name))
 
     def _require_deduplicated(self, method: str, reply: Any) -> None:
         patterns = MethodPatterns(tuple(reply.deduplicated), tuple(reply.not_deduplicated))

@@ -15,7 +15,7 @@ from rifl.spark.connections import WorkerChannel, drop_channel, worker_channel
 from rifl.spark.deadletters import prepare_directory, without_ours
 from rifl.spark.delivery import Delivery
 from rifl.spark.descriptors import MethodShape
-from rifl.spark.errors import IdentityError, PlanError
+from rifl.spark.errors import AlreadyDone, IdentityError, PlanError
 from rifl.spark.keys import KeyPlan
 from rifl.spark.mapping import MessagePlan, plan_message
 from rifl.spark.naming import MicroBatch, lost_memory, run_session
@@ -75,9 +75,11 @@ class WritePlan:
             else:
                 client_id = driver.open_session(name, options.retention_s, options.method)
         except SessionGone as error:
+            if name is not None and driver.finished(name):
+                raise AlreadyDone(name) from error
             raise PlanError(
-                f"the session {name!r} is closed or past its retention: its rows were "
-                "written, and would be written again under another name"
+                f"the session {name!r} is past its retention, or was closed by its server: what "
+                "it wrote cannot be told from new rows any more, and nothing was sent"
             ) from error
         return cls(
             options=options,
@@ -88,6 +90,10 @@ class WritePlan:
             run=uuid.uuid4().hex[:16],
             dead_token=token,
         )
+
+    def shown(self, what: str) -> str:
+        """Return what a query plan shows of this: no secret, since there is none in it."""
+        return f"rifl.{what}({self.options.method} at {self.options.connection.target})"
 
     def read(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Take the columns of the plan from what Spark gives."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from rifl.spark.errors import PlanError
+from rifl.spark.errors import AlreadyDone, PlanError
 from rifl.spark.naming import batch_session
 from rifl.spark.options import ConnectionOptions, WriteOptions
 from rifl.spark.planning import Driver, SessionGone
@@ -23,7 +23,8 @@ def session(target: str, name: str, *, retention: float | None = None, **options
     closed, by ``Session.close`` or ``option("closeSession", "true")``, or was not used
     for ``retention`` seconds (None: the server's default, a day unless configured); its
     name is then refused for a week. As a context manager it closes unless an error
-    leaves it. ``options`` are the sinks' for TLS and metadata. Raises ``PlanError``.
+    leaves it. ``options`` are the sinks' for TLS and metadata. Raises ``PlanError``, and of those
+    ``AlreadyDone`` for a name that was closed here.
     """
     given = {"target": target, "method": "/-/-", "key": "-", **options}
     connection = WriteOptions.read(given).connection
@@ -43,7 +44,9 @@ class Session:
             try:
                 self.client_id = driver.open_session(name, retention, None)
             except SessionGone as error:
-                raise PlanError(f"the session {name!r} is closed or past its retention") from error
+                if driver.finished(name):
+                    raise AlreadyDone(name) from error
+                raise PlanError(f"the session {name!r} is past its retention") from error
 
     def close(self) -> None:
         """End the session for good: its rows can no longer be told from new ones.
@@ -51,7 +54,7 @@ class Session:
         Later writes of this name are refused. Again is the same as once.
         """
         with Driver(self._connection, _TIMEOUT_S) as driver:
-            driver.close_session(self.name)
+            driver.finish_session(self.name)
 
     def __enter__(self) -> Self:
         return self

@@ -112,8 +112,11 @@ def commit_batch(plan: WritePlan, results: Sequence[TaskResult]) -> None:
     """End a batch write: publish, tell, and close a session that is this run's own."""
     options, name = plan.options, plan.session or ""
     _publish(options, results)
-    if options.session is None or options.close_session:
-        process_driver(options.connection, options.timeout_s).close_session(name)
+    driver = process_driver(options.connection, options.timeout_s)
+    if options.close_session:
+        driver.finish_session(name)
+    elif options.session is None:
+        driver.close_session(name)
     batch = results[0].batch if results else None
     if batch is None:
         _tell(options, name, None, results)

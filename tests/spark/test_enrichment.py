@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import rifl.spark
-from rifl.spark import PlanError
+from rifl.spark import AlreadyDone, PlanError
 from tests.spark.conftest import METHOD, BankProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -34,6 +35,8 @@ def test_a_plan_evaluated_twice_calls_once(spark: Any, bank: BankProcess) -> Non
         request=["reference", "account", "cents"],
         errors="failure",
     )
+    plan = answered._jdf.queryExecution().toString()
+    assert f"rifl.call({METHOD} at {bank.target})" in plan
     first = answered.selectExpr("reference", "reply.entry", "failure", "reply.entry e").collect()
     second = answered.repartition(3).selectExpr("reference", "reply.entry", "failure").collect()
     assert {row.reference: row.entry for row in first} == {
@@ -94,5 +97,9 @@ def test_a_session_of_the_users_is_closed_by_its_name(spark: Any, bank: BankProc
             assert rifl.spark.call(frame, **given).count() == 59
             rifl.spark.call(frame, **given).select("reply").collect()
     assert bank.effects("r") == {f"r{n}": 1 for n in range(60) if n != 7}
-    with pytest.raises(PlanError, match="closed"):
+    with pytest.raises(AlreadyDone, match="'nightly'"):
         rifl.spark.call(frame, **given)
+    again = frame.select(*given.pop("request"), "kind").write.format("rifl").mode("append")
+    with pytest.raises(PySparkException) as done:
+        again.options(**{**given, "key": "reference", "ignoreColumns": "kind"}).save()
+    assert rifl.spark.already_done(done.value)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rifl.core.identity import MAX_KEY_BYTES
 from rifl.spark.errors import PlanError, RowError
 from rifl.spark.keys import KeyPlan
+from rifl.spark.shown import show_key
 
 
 def _keys(*columns: tuple[Any, list[Any]]) -> list[Any]:
@@ -93,6 +94,34 @@ def test_a_null_is_no_identity() -> None:
     assert "'c0'" in second.text
     assert isinstance(third, RowError)
     assert third.reason == "NULL_KEY"
+    assert "c0=3" in third.text
+
+
+@given(_ROWS)
+def test_a_key_is_shown_as_its_values(row: Any) -> None:
+    """People look for a row by what it says, not by bytes in hexadecimal (DESIGN §8)."""
+    (key,) = _keys(*((kind, [value]) for kind, value in row))
+    assert show_key(key)
+    if all(pyarrow.types.is_integer(kind) for kind, _ in row):
+        assert show_key(key) == ", ".join(str(value) for _, value in row)
+
+
+def test_keys_that_are_shown() -> None:
+    """Each kind of value as it is written; what is no key of ours as bytes (DESIGN §8)."""
+    at = datetime.datetime(2026, 11, 20, 1, 2, 3, tzinfo=datetime.UTC)
+    (key,) = _keys(
+        (pyarrow.string(), ["r'4"]),
+        (pyarrow.int32(), [-7]),
+        (pyarrow.date32(), [at.date()]),
+        (pyarrow.bool_(), [False]),
+        (pyarrow.decimal128(9, 2), [decimal.Decimal("1.50")]),
+        (pyarrow.timestamp("us", "UTC"), [at]),
+    )
+    assert show_key(key) == """"r'4", -7, 2026-11-20, false, 15e-1, 2026-11-20 01:02:03+00:00"""
+    (long,) = _keys((pyarrow.string(), ["x" * 100]))
+    assert show_key(long) == f"sha256 {long[1:].hex()}"
+    assert show_key(b"own-key") == "0x6f776e2d6b6579"
+    assert show_key(b"s\x09cut") == "0x7309637574"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_options_are_read_in_any_case() -> None:
         ({"batchRows": "0"}, "positive"),
         ({"batchRows": "many"}, "no number"),
         ({"inFlight": "17"}, "at most 16"),
+        ({"rowsPerSecond": "0"}, "rows a second"),
         ({"timeout": "soon"}, "not a time"),
         ({"session": "daily#5"}, "numbered"),
         ({"closeSession": "true"}, "your own name"),

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import pickle
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,15 @@ import pytest
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from rifl.spark.delivery import portions
-from rifl.spark.errors import DeliveryError, IdentityError, PlanError, SparkError
+from rifl.spark.delivery import portion_end
+from rifl.spark.errors import (
+    AlreadyDone,
+    DeliveryError,
+    IdentityError,
+    PlanError,
+    SparkError,
+    already_done,
+)
 from rifl.spark.naming import MicroBatch
 from rifl.spark.options import WriteOptions
 from rifl.spark.plans import WritePlan
@@ -45,6 +53,8 @@ class Bank(bank_pb2_grpc.BankServicer):
     def __init__(self) -> None:
         self.effects: collections.Counter[str] = collections.Counter()
         self.seen_metadata: list[Any] = []
+        self.pause_s = 0.0
+        self.never = threading.Event()
 
     def Deposit(self, request: Any, context: Any) -> Any:  # noqa: N802 - the proto names it
         """Count it; accounts named ``bad-…`` do not exist."""
@@ -53,6 +63,8 @@ class Bank(bank_pb2_grpc.BankServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no account {request.account}")
         if request.account in grpc.StatusCode.__members__:
             context.abort(grpc.StatusCode[request.account], "the handler says so")
+        if self.pause_s:
+            self.never.wait(self.pause_s)  # a handler that takes its time
         self.effects[request.reference] += 1
         return bank_pb2.Receipt(entry=self.effects.total(), balance_cents=request.cents)
 
@@ -157,8 +169,14 @@ def test_a_run_closes_its_own_session_and_a_named_one_stays() -> None:
             _send(own, _rows(range(20, 30)))
         last = _planned(_options(target, session="daily", closeSession="true"), rows)
         commit_batch(last, [_send(last, rows)])
-        with pytest.raises(PlanError, match="'daily' is closed"):
+        with pytest.raises(AlreadyDone, match="'daily'") as done:
             _planned(_options(target, session="daily"), rows)
+        again = pickle.loads(pickle.dumps(done.value))  # noqa: S301 - our own bytes
+        assert again.session == "daily"
+        # What Spark makes of an error of its own processes is a text.
+        assert already_done(again)
+        assert already_done(RuntimeError(f"Traceback ...\n{again}"))
+        assert not already_done(PlanError("the session 'daily' is past its retention"))
         assert bank.effects.total() == 20
 
 
@@ -490,6 +508,24 @@ def test_metadata_comes_from_where_the_process_runs(
 
 def test_portions_keep_both_bounds() -> None:
     """Batches are bounded in rows and bytes; one huge row goes alone (DESIGN §8)."""
-    assert list(portions([], 2, 10)) == []
-    assert list(portions([1, 1, 1], 2, 10)) == [(0, 2), (2, 3)]
-    assert list(portions([6, 6, 1, 50, 1], 9, 10)) == [(0, 1), (1, 3), (3, 4), (4, 5)]
+    assert [portion_end([1, 1, 1], start, 2, 10) for start in (0, 2)] == [2, 3]
+    sizes = [6, 6, 1, 50, 1]
+    assert [portion_end(sizes, start, 9, 10) for start in (0, 1, 3, 4)] == [1, 3, 4, 5]
+
+
+def test_a_batch_that_times_out_is_sent_in_smaller_ones() -> None:
+    """A row has the timeout for itself: slow rows are no failure of those beside them, and
+    what ran is replayed (DESIGN §8)."""
+    rows = _rows(range(64))
+    with _bank() as (bank, target):
+        bank.pause_s = 0.02
+        plan = _planned(_options(target, timeout="400ms", inFlight="1"), rows)
+        counts = _send(plan, rows).counts
+        assert (counts.rows, counts.sent, counts.failed) == (64, 64, 0)
+        assert counts.executed + counts.replayed == 64
+        assert bank.effects == {f"r{number}": 1 for number in range(64)}
+        # One that takes longer than all the time there is, fails.
+        bank.pause_s = 5.0
+        with pytest.raises(DeliveryError, match=r"TIMEOUT|IN_PROGRESS"):
+            _send(plan, _rows(range(64, 66)))
+        bank.never.set()
