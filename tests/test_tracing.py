@@ -99,7 +99,7 @@ async def test_aio_calls_are_marked_too(spans: Any) -> None:
     good, bad = exporter.get_finished_spans()
     assert _attributes(good)["rifl.outcome"] == "executed"
     assert _attributes(bad)["rifl.reason"] == "DRAINING"
-    assert _attributes(bad)["rifl.outcome"] == "not-executed"
+    assert _attributes(bad)["rifl.outcome"] == "unknown"
 
 
 def test_a_batch_is_one_span_with_its_counts(spans: Any) -> None:

@@ -4,7 +4,8 @@ TCP below gRPC orders and repeats bytes, so what a call can meet is: it arrives,
 or not at all; its answer likewise; whoever waits is told by a broken connection, soon or
 after a long silence; or not before its own deadline. A duplicate is what a proxy makes:
 a copy that arrives later than the original, whose answer nobody gets. It makes none of a
-call that it has seen refused as not executed: such a copy could still run.
+call whose handler it has seen roll back, or say that nothing happened: such a copy could
+still run.
 """
 
 from __future__ import annotations

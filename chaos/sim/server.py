@@ -387,8 +387,8 @@ class Server:
                 self._note(rpc, operation, call, answer)
             elif self.world.loop.tracing:
                 self.world.trace(self.name, f"call {operation.call} in a batch: {answer!r}")
-            outcome = getattr(answer, "outcome", None)
-            rpc.refused = rpc.refused or outcome is Outcome.NOT_EXECUTED
+            if isinstance(answer, Answer):
+                rpc.refused = rpc.refused or answer.outcome is Outcome.NOT_EXECUTED
         try:
             reply = batch.reply(answers, 0.0)
         except RiflError as refusal:
@@ -481,7 +481,6 @@ class Server:
                 subject = f"call {operation.call}"
             copy = " (copy)" if rpc.copy else ""
             self.world.trace(self.name, f"{subject}{copy}: {error.reason}: {error}")
-        rpc.refused = error.outcome is Outcome.NOT_EXECUTED
         self._send(rpc, refusal_status(error, call))
         if rpc.kind != "resolve" and isinstance(error, LeaseExpired):
             self._shell.reach(Point.EXPIRED)

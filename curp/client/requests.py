@@ -10,7 +10,7 @@ from curp.wire import SYNCED_KEY
 from rifl.client.answers import read_answer
 from rifl.core.outcome import Outcome
 from rifl.v1 import rifl_pb2
-from rifl.wire import HEADER_KEY
+from rifl.wire import HEADER_KEY, error_class
 
 __all__ = [
     "RECORD_TIMEOUT_S",
@@ -88,6 +88,10 @@ def read_leader_answer(status: Any, header: bytes) -> LeaderAnswer:
     if outcome is None and answer.reason:
         # A refusal of ours that says nothing of the call: not known to have run or not.
         outcome = Outcome.UNKNOWN
+    refusal = error_class(answer.reason)
+    if refusal is not None and outcome is refusal.told(keyed=True):
+        # What the attempt is told, whose key may be others', too: here it is this attempt.
+        outcome = refusal.outcome
     first = rifl_pb2.CallHeader.FromString(header).attempt <= 1
     synced = synced_number(status.trailing_metadata()) is not None
     return LeaderAnswer(outcome, synced, answer.reason, first)

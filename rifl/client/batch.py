@@ -14,7 +14,7 @@ from rifl.client.keys import as_key, key_error, take_key
 from rifl.client.routing import Leg as RouteLeg
 from rifl.client.routing import Route
 from rifl.client.state import ClientState
-from rifl.core.attempt import Answer
+from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.batch_flow import BatchAction, BatchFlow, Ended, Leg
 from rifl.core.identity import RpcId
 from rifl.core.observer import EndedCall
@@ -247,7 +247,7 @@ class BatchRun:
         """Return what became of each item, at the end."""
         flow = self._flow
         results = [
-            self._result(None if call is None else call.rpc_id, ended, attempts)  # type: ignore[arg-type]
+            self._result(call, ended, attempts)  # type: ignore[arg-type]
             for call, ended, attempts in zip(flow.calls, flow.ended, flow.attempts, strict=True)
         ]
         observer = self._state.observer
@@ -294,14 +294,15 @@ class BatchRun:
             waiter.wake()
         state.tell_losses()
 
-    def _result(self, rpc_id: RpcId | None, ended: Ended, attempts: int) -> BatchResult:
+    def _result(self, call: IssuedCall | None, ended: Ended, attempts: int) -> BatchResult:
         its = ended.answer
+        rpc_id = None if call is None else call.rpc_id
         if ended.code and isinstance(its, ItemReply):
             # What it was refused with until time ran out.
             details = f"Deadline Exceeded; last refused: {its.record.details}"
             code = grpc.StatusCode[ended.code]
             result = BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason)
-            return result if ended.code == "CANCELLED" else self._raised(result, attempts)
+            return result if ended.code == "CANCELLED" else self._raised(result, call, attempts)
         if isinstance(its, bytes):
             return _tuple(BatchResult, (rpc_id, its, _OK, "", ended.outcome, "", (), None))  # type: ignore[no-any-return]
         if isinstance(its, ItemReply):
@@ -316,6 +317,7 @@ class BatchRun:
                     ended.reason or record.reason,
                     record.trailing_metadata,
                 ),
+                call,
                 attempts,
             )
         status: Status | None = self._last if its is None else its
@@ -328,11 +330,12 @@ class BatchRun:
             code = grpc.StatusCode[ended.code]
             details = _explain(ended, details)
         result = BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason, trailing)
-        return result if ended.code == "CANCELLED" else self._raised(result, attempts)
+        return result if ended.code == "CANCELLED" else self._raised(result, call, attempts)
 
-    def _raised(self, result: BatchResult, attempts: int) -> BatchResult:
+    def _raised(self, result: BatchResult, call: IssuedCall | None, attempts: int) -> BatchResult:
         """Give a call that may have run the code that no retry policy repeats."""
-        if result.rpc_id is None or result.ok:
+        # A key sent again names the same call.
+        if call is None or result.ok or (call.key is not None and not call.may_have_run):
             return result
         name = raised_code(
             result.code.name,

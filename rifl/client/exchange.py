@@ -288,7 +288,9 @@ class Exchange(ABC):
             details = "a server that does not deduplicate answered a later attempt"
         raised = code
         # What the caller cancelled, it does not take for a call to be repeated.
-        if call is not None and flow.code != "CANCELLED":
+        # Nor does a key name another call when it is sent again.
+        unrun = call is not None and call.key is not None and not call.may_have_run
+        if call is not None and flow.code != "CANCELLED" and not unrun:
             name = raised_code(
                 code.name,
                 flow.outcome,

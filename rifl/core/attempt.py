@@ -51,11 +51,29 @@ _TRANSPORT_CODES = frozenset(
         "DATA_LOSS",
     }
 )
-_DEFAULT_OUTCOMES = {
-    error.reason: error.outcome
+_ERRORS = {
+    error.reason: error
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, errors.RiflError)
 }
+_DEFAULT_OUTCOMES = {reason: error.outcome for reason, error in _ERRORS.items()}
+# Refused for what the server was like at that moment. A copy of the attempt, such as a proxy
+# makes, may meet another moment, and run, until the identity is acknowledged.
+_MOMENTARY_REASONS = frozenset(
+    error.reason
+    for error in (
+        errors.Draining,
+        errors.StoreUnavailable,
+        errors.NotLeader,
+        errors.WindowExceeded,
+    )
+)
+# Of a key, which other callers share, these say nothing: nobody looked it up.
+_NOT_OF_THE_KEY = frozenset(
+    reason
+    for reason, error in _ERRORS.items()
+    if error.outcome is Outcome.NOT_EXECUTED and not error.of_the_key
+)
 
 
 class Answer(NamedTuple):
@@ -118,8 +136,8 @@ class IssuedCall:
     """A call with an identity: what all its attempts share, and its latest header.
 
     ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
-    the first attempt whose answer did not say otherwise. ``context`` belongs to
-    the shell.
+    the first attempt whose answer did not say otherwise; while it is false, no attempt
+    that was answered has run. ``context`` belongs to the shell.
     """
 
     __slots__ = (
@@ -203,9 +221,11 @@ def judge(
             return Decision(Step.NEW_IDENTITY)
         call.may_have_run = True
         return Decision(Step.RAISE, reason=reason)
-    if label is Outcome.UNKNOWN:
+    # What did not run, but for all we know may be run by another copy, or caller.
+    open_ = reason in (_MOMENTARY_REASONS if call.key is None else _NOT_OF_THE_KEY)
+    if label is Outcome.UNKNOWN and not open_:
         call.may_have_run = True
-    outcome = Outcome.UNKNOWN if call.may_have_run else Outcome.NOT_EXECUTED
+    outcome = Outcome.UNKNOWN if call.may_have_run or open_ else Outcome.NOT_EXECUTED
     if reason in _FINAL_REASONS:
         return Decision(
             Step.RAISE,

@@ -182,7 +182,9 @@ class BatchFlow:
             reason = NotDeduplicated.reason
         for at in list(self._due):
             if self.calls[at] is None:
-                self._end(at, Ended(Outcome.NOT_EXECUTED, reason, answer.code, its))
+                known = reason == NotDeduplicated.reason
+                outcome = Outcome.NOT_EXECUTED if known else self._unsent(at)
+                self._end(at, Ended(outcome, reason, answer.code, its))
 
     # -- loading -----------------------------------------------------------------------
 
@@ -316,9 +318,8 @@ class BatchFlow:
         if len(leg.items) > 1 and self._may_retry(at, now):
             self._due[at] = now
             return
-        outcome = Outcome.UNKNOWN if call.may_have_run else Outcome.NOT_EXECUTED
         self._finish(call, call.may_have_run, now)
-        self._end(at, Ended(outcome, answer.reason, answer=its))
+        self._end(at, Ended(self._unsent(at, call.may_have_run), answer.reason, answer=its))
 
     def _not_wrapped(self, leg: Leg, its: Any, now: float) -> None:
         for at, call in zip(leg.items, leg.calls, strict=True):
@@ -332,12 +333,17 @@ class BatchFlow:
         """End whatever is not under way with a status of our own."""
         for at in list(self._due):
             call = self.calls[at]
-            unknown = call is not None and call.may_have_run
+            # Whatever its attempts were told, a copy of one may still run.
+            sent = call is not None and self.attempts[at] > 0
             if call is not None:
-                self._finish(call, unknown, now)
-            outcome = Outcome.UNKNOWN if unknown else Outcome.NOT_EXECUTED
+                self._finish(call, sent, now)
+            outcome = self._unsent(at, sent)
             last, its = ("", None) if reason else self._refusals.get(at, ("", None))
             self._end(at, Ended(outcome, reason or last, code, its))
+
+    def _unsent(self, at: int, sent: bool = False) -> Outcome:
+        """Return the outcome of an item that did not run here: see ``CallFlow``."""
+        return Outcome.UNKNOWN if sent or self._keys[at] is not None else Outcome.NOT_EXECUTED
 
     def _finish(self, call: IssuedCall, resolvable: bool, now: float) -> None:
         if resolvable:

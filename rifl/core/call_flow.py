@@ -172,8 +172,11 @@ class CallFlow:
         """End a call that waits for a lease because none will be given."""
         invariant(self.call is None, "only a call without identity waits for a lease")
         del now
-        refused = answer.reason or ("NOT_DEDUPLICATED" if answer.code == "UNIMPLEMENTED" else "")
-        return self._end(Action.RAISE, Outcome.NOT_EXECUTED, refused)
+        refused = answer.reason
+        if not refused and answer.code == "UNIMPLEMENTED":
+            refused = NotDeduplicated.reason
+        known = refused == NotDeduplicated.reason
+        return self._end(Action.RAISE, Outcome.NOT_EXECUTED if known else self._unsent(), refused)
 
     def _begin(self, now: float) -> Action:
         self._retry_at = None
@@ -264,12 +267,18 @@ class CallFlow:
             self.code = code
         call = self.call
         if call is None:
-            ran = Outcome.UNKNOWN if self._under_way else Outcome.NOT_EXECUTED
-            return self._end(Action.RAISE, ran, "")
+            return self._end(Action.RAISE, self._unsent(bool(self._under_way)), "")
         if own_status or self._under_way:
             call.may_have_run = True
-        outcome = Outcome.UNKNOWN if call.may_have_run else Outcome.NOT_EXECUTED
-        return self._raise(outcome, "", now, resolvable=call.may_have_run)
+        # Whatever its attempts were told, a copy of one may still run.
+        return self._raise(Outcome.UNKNOWN, "", now, resolvable=True)
+
+    def _unsent(self, sent: bool = False) -> Outcome:
+        """Return the outcome of a call that got no identity here.
+
+        A key is others', too: nobody asked the store whether one of them has run it.
+        """
+        return Outcome.UNKNOWN if sent or self._key is not None else Outcome.NOT_EXECUTED
 
     def _no_room(self) -> Action:
         self.code = WindowExceeded.code

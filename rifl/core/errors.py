@@ -55,10 +55,20 @@ class RiflError(Exception):
     reason: ClassVar[str] = "RIFL"
     code: ClassVar[str] = "INTERNAL"
     outcome: ClassVar[Outcome] = Outcome.UNKNOWN
+    # Of a key, which other callers share, a refusal tells ``outcome`` only where the store
+    # has looked it up, or where there is no such key; else the outcome is unknown.
+    of_the_key: ClassVar[bool] = False
     # On a server: the ``Call`` that was refused, where it is not at hand otherwise.
     arrival: Any = None
     # The store that refuses, where it is not the one that the call names; 0: it is.
     store = 0
+
+    @classmethod
+    def told(cls, *, keyed: bool) -> Outcome:
+        """Return the outcome that a call is told: ``keyed`` tells that it has a key."""
+        if keyed and cls.outcome is Outcome.NOT_EXECUTED and not cls.of_the_key:
+            return Outcome.UNKNOWN
+        return cls.outcome
 
 
 class BadHeader(RiflError):
@@ -67,6 +77,7 @@ class BadHeader(RiflError):
     reason = "BAD_HEADER"
     code = "INVALID_ARGUMENT"
     outcome = Outcome.NOT_EXECUTED
+    of_the_key = True
 
 
 class PayloadMismatch(RiflError):
@@ -75,6 +86,7 @@ class PayloadMismatch(RiflError):
     reason = "PAYLOAD_MISMATCH"
     code = "INVALID_ARGUMENT"
     outcome = Outcome.NOT_EXECUTED
+    of_the_key = True
 
 
 class StaleRpc(RiflError):
@@ -135,6 +147,7 @@ class WindowExceeded(RiflError):
     reason = "WINDOW_EXCEEDED"
     code = "RESOURCE_EXHAUSTED"
     outcome = Outcome.NOT_EXECUTED
+    of_the_key = True
 
 
 class InProgress(RiflError):
@@ -159,6 +172,7 @@ class NotExecuted(RiflError):
     reason = "NOT_EXECUTED"
     code = "ABORTED"
     outcome = Outcome.NOT_EXECUTED
+    of_the_key = True
 
 
 class NotLeader(RiflError):
@@ -250,6 +264,7 @@ class NotDeduplicated(RiflError):
     reason = "NOT_DEDUPLICATED"
     code = "FAILED_PRECONDITION"
     outcome = Outcome.NOT_EXECUTED
+    of_the_key = True
 
 
 class ForkedProcess(RiflError):

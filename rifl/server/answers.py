@@ -24,6 +24,7 @@ __all__ = [
     "is_bare",
     "raised_result",
     "refusal_info",
+    "refusal_outcome",
     "refusal_status",
     "returned",
     "returned_result",
@@ -143,8 +144,15 @@ def refusal_status(error: RiflError, call: Call | None) -> Status:
     info, retry_after_s = refusal_info(error, call)
     code = grpc.StatusCode[error.code]
     status = rich_status(code, error.reason, str(error), info, retry_after_s)
-    trailing = (*status.trailing_metadata, (OUTCOME_KEY, error.outcome.value))
+    outcome = refusal_outcome(error, call)
+    trailing = (*status.trailing_metadata, (OUTCOME_KEY, outcome.value))
     return Status(status.code.value[0], status.details, (), trailing, None)
+
+
+def refusal_outcome(error: RiflError, call: Call | None) -> Outcome:
+    """Return what a refusal says of the call, which others may have sent under its key."""
+    call = error.arrival if call is None else call
+    return error.told(keyed=call is not None and call.key is not None)
 
 
 def refusal_info(error: RiflError, call: Call | None) -> tuple[dict[str, str], float | None]:

@@ -25,7 +25,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer
 from rifl.envelope import BatchedCall, encode_executed, encode_reply, is_bare, parse_batch
 from rifl.envelope import ItemReply as Reply
-from rifl.server.answers import refusal_info
+from rifl.server.answers import refusal_info, refusal_outcome
 from rifl.server.engine import Engine
 from rifl.wire import ATTEMPTS_BY_GRPC_KEY, find_header
 
@@ -159,7 +159,8 @@ def _reply(call: Call, answer: BatchAnswer) -> Reply:
 
 def _refusal(error: RiflError, call: Call) -> Reply:
     info, retry_after_s = refusal_info(error, call)
+    outcome = refusal_outcome(error, call)
     record = CompletionRecord(
-        CODE_NUMBERS[error.code], str(error), outcome=error.outcome, reason=error.reason
+        CODE_NUMBERS[error.code], str(error), outcome=outcome, reason=error.reason
     )
-    return Reply(record, error.outcome, retry_after_s, info)
+    return Reply(record, outcome, retry_after_s, info)

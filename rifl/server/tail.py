@@ -17,7 +17,7 @@ from rifl.core.observer import Observers, ServedCall
 from rifl.core.outcome import Outcome
 from rifl.core.policy import CODE_NUMBERS
 from rifl.core.serving import Answer
-from rifl.server.answers import Status, answer_status, refusal_status
+from rifl.server.answers import Status, answer_status, refusal_outcome, refusal_status
 from rifl.server.events import RefusalLog
 from rifl.wire import error_class
 
@@ -119,7 +119,8 @@ class Tail:
 
 def _served(method: str, call: Call | None, answer: Answer | RiflError, began: float) -> ServedCall:
     if isinstance(answer, RiflError):
-        outcome, reason, code = answer.outcome, answer.reason, CODE_NUMBERS[answer.code]
+        reason, code = answer.reason, CODE_NUMBERS[answer.code]
+        outcome = refusal_outcome(answer, call)
     else:
         outcome, reason, code = answer.outcome, answer.record.reason, answer.record.code
     return ServedCall(method, call, outcome, reason, code, time.perf_counter() - began)

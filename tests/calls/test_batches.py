@@ -380,7 +380,7 @@ def test_whole_batches_are_refused_as_single_calls_are(kind: str) -> None:
                         b"\x00" + b"\x0a\x00" * 1_000_000,
                         ("RESOURCE_EXHAUSTED", "BATCH_TOO_LARGE", "not-executed"),
                     ),
-                    (b"t" * 32, good, ("PERMISSION_DENIED", "NOT_YOURS", "not-executed")),
+                    (b"t" * 32, good, ("PERMISSION_DENIED", "NOT_YOURS", "unknown")),
                 ):
                     value = header(lease.client_id, token)
                     marker = (("rifl-batch", "1"),)

@@ -310,6 +310,10 @@ def _unlabelled_means_not_executed() -> AbstractContextManager[Any]:
     return unittest.mock.patch("rifl.core.client_session.judge", judge)
 
 
+def _refused_means_will_not() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(attempt, "_MOMENTARY_REASONS", frozenset())
+
+
 def _expired_always_sent_anew() -> AbstractContextManager[Any]:
     original = attempt.judge
 
@@ -742,6 +746,7 @@ MUTATIONS = (
     Mutation(
         "client removed while its call runs", "§4: removing", "memory", _removed_while_running
     ),
+    Mutation("a refused call may come late", "§3: will not", "sqlite", _refused_means_will_not),
     Mutation("no intent", "§4.6: intent durable first", "sqlite", _no_intent),
     Mutation("intents forgotten", "§4: intent of the dead", "sqlite", _intents_forgotten),
     Mutation("record after reply", "§4.7: durable, then told", "sqlite", _record_after_reply),
@@ -1022,6 +1027,7 @@ _SEEDS = {
     "stream recorded before its last message": 3,
     "long stream kept in part": 3,
     "another run sends all messages": 1,
+    "a refused call may come late": 10,
 }
 MUTATIONS = tuple(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS)
 

@@ -303,22 +303,43 @@ def test_a_cancelled_call_is_unknown_and_named(connect: Connect) -> None:
         assert resolution.outcome is Outcome.NOT_EXECUTED
 
 
-def test_retries_run_out_with_the_last_status(connect: Connect) -> None:
-    """Not executed only if every attempt was labelled so (DESIGN §3)."""
+@pytest.mark.parametrize("first", ["lost", "refused"])
+def test_a_late_copy_of_a_refused_call_makes_no_promise_false(connect: Connect, first: str) -> None:
+    """What was sent and refused for the moment is unknown: a proxy's copy may run yet, until
+    the call is resolved, which it can be (DESIGN §3, §4)."""
+    effects: list[int] = []
+    fenced: list[int] = []
 
     def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
-        if arrival.request == b"mixed" and arrival.attempt == 1:
+        if first == "lost" and arrival.attempt == 1 and refusing:
             context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+        if not refusing:
+            effects.append(arrival.seq)
+            return b""
         refuse(context, "DRAINING")
         return b""
 
+    def resolve(request: Any, context: grpc.ServicerContext) -> Any:
+        fenced.append(request.seq)
+        return rifl_pb2.ResolveReply(outcome=rifl_pb2.OUTCOME_NOT_EXECUTED)
+
+    refusing = True
     policy = RetryPolicy(initial_backoff_s=0.01, max_attempts=2)
     with ProtocolServer(script) as server:
+        server.resolve = resolve
         caller = connect(server.target, retry=policy)
-        for request, outcome in ((b"drained", Outcome.NOT_EXECUTED), (b"mixed", Outcome.UNKNOWN)):
-            with pytest.raises(CallError, match="DRAINING") as caught:
-                caller.call(request)
-            assert caught.value.outcome is outcome
+        with pytest.raises(CallError, match="DRAINING") as caught:
+            caller.call(b"")
+        assert caught.value.outcome is Outcome.UNKNOWN
+        # The copy, of the very bytes that were refused, when the server is up again.
+        refusing = False
+        with grpc.insecure_channel(server.target) as proxy:
+            value = server.arrivals[0].header
+            proxy.unary_unary(ECHO)(b"", timeout=20, metadata=(("rifl-bin", value),))
+        assert effects == [1]
+        resolution = caller.do(caller.session.resolve, caught.value.rpc_id)
+        assert resolution.outcome is Outcome.NOT_EXECUTED
+        assert fenced == [1]
 
 
 def test_an_attempt_has_a_timeout_of_its_own(connect: Connect) -> None:

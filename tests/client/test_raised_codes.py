@@ -12,7 +12,9 @@ import pytest
 import rifl
 from rifl.core import Outcome
 from rifl.core.retry import RetryPolicy
-from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, refuse
+from rifl.testing import Fault
+from tests.calls.services import Kinds, serving
+from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 from tests.helpers.ports import free_port
 from tests.helpers.servers import generic, serve
 
@@ -91,15 +93,41 @@ def test_what_may_have_run_is_not_repeated_by_a_librarys_retry(connect: Connect,
     assert ended_as in str(error)
 
 
-def test_what_did_not_run_is_repeated(connect: Connect) -> None:
-    """Refused before the handler started: the code stays one that is repeated (DESIGN §3)."""
-    policy = RetryPolicy(initial_backoff_s=0.01, max_attempts=2)
-    with ProtocolServer(_refused("DRAINING")) as server:
-        caller = connect(server.target, retry=policy)
+def test_what_will_not_run_is_repeated(connect: Connect) -> None:
+    """The handler's own "nothing happened" keeps the code it answered with (DESIGN §3)."""
+
+    def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+        label(context, "not-executed")
+        context.abort(grpc.StatusCode.UNAVAILABLE, "rolled back")
+        return b""
+
+    with ProtocolServer(script) as server:
+        caller = connect(server.target)
         with pytest.raises(rifl.CallError) as caught:
             repeating(lambda: caller.call(b"", timeout=20))
         assert len({arrival.seq for arrival in server.arrivals}) == _TIMES
     assert caught.value.code() is caught.value.original_code is grpc.StatusCode.UNAVAILABLE
+    assert caught.value.outcome is Outcome.NOT_EXECUTED
+
+
+def test_a_key_that_no_attempt_has_run_keeps_its_code(connect: Connect) -> None:
+    """Sent again, it names the same call, which others may have run (DESIGN §3)."""
+    policy = RetryPolicy(initial_backoff_s=0.01, max_attempts=2)
+    kinds = Kinds()
+    with serving("sync", kinds) as service:
+        caller = connect(service.address, retry=policy, session="s")
+        caller.do(caller.session.open)
+        service.faults.arm(Fault.STORE_DOWN, times=2)
+        with pytest.raises(rifl.CallError, match="STORE_UNAVAILABLE") as caught:
+            caller.call(b"", "/t.Kinds/Unary", timeout=20, metadata=[rifl.key("k")])
+    assert kinds.effects == []
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert caught.value.outcome is Outcome.UNKNOWN
+    caller = connect(f"127.0.0.1:{free_port()}", session="s")
+    with pytest.raises(rifl.CallError) as caught:
+        caller.call(b"", timeout=0.2, metadata=[rifl.key("k")])
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert caught.value.outcome is Outcome.UNKNOWN
 
 
 def test_a_deadline_without_a_server_stays_one(connect: Connect) -> None:

@@ -100,7 +100,7 @@ def test_the_leader_is_followed_only_where_the_user_named_it(connect: Connect) -
             alone = connect(first.target, retry=RetryPolicy(max_attempts=3))
             with pytest.raises(CallError) as refused:
                 alone.call(b"x", timeout=20)
-            assert refused.value.outcome is Outcome.NOT_EXECUTED
+            assert refused.value.outcome is Outcome.UNKNOWN
             assert len(third.arrivals) == 2
 
 

@@ -94,11 +94,12 @@ class TestTable:
         ],
     )
     def test_retried(self, code: str, label: Outcome | None, reason: str) -> None:
-        """These are retried under the same identity, outcome as labelled (DESIGN §3)."""
+        """These are retried under the same identity; a label of that moment is no promise: a
+        copy of the attempt may meet another one, and run (DESIGN §3)."""
         made = session()
         decision = made.answered(issue(made), Answer(code, label, reason), 1.0, 0.5)
         assert decision.step is Step.RETRY
-        assert decision.outcome is (label or Outcome.UNKNOWN)
+        assert (decision.outcome, decision.resolvable) == (Outcome.UNKNOWN, True)
 
     def test_no_room_for_a_key_is_final(self) -> None:
         """Keys are never acknowledged, so the next attempt would find no more (DESIGN §3, §4)."""
@@ -113,16 +114,37 @@ class TestTable:
             "WINDOW_EXCEEDED",
         )
 
+    @pytest.mark.parametrize("key", [None, b"k"])
+    @pytest.mark.parametrize("label", [Outcome.NOT_EXECUTED, Outcome.UNKNOWN])
+    def test_not_executed_means_will_not(self, key: bytes | None, label: Outcome) -> None:
+        """Of a key it takes the store's word, since others send it, too (DESIGN §3)."""
+        for reason, promised in (
+            ("STORE_UNAVAILABLE", False),
+            ("DRAINING", False),
+            ("NOT_LEADER", False),
+            ("NOT_YOURS", key is None),
+            ("PAYLOAD_MISMATCH", True),
+            ("", True),
+        ):
+            if label is Outcome.UNKNOWN and (promised or key is None):
+                continue
+            made = session()
+            call = issue(made) if key is None else made.begin_keyed(key, 1, 2, 1.0)
+            assert call is not None
+            decision = made.answered(call, Answer("UNAVAILABLE", label, reason), 1.0, 0.0)
+            assert decision.outcome is (Outcome.NOT_EXECUTED if promised else Outcome.UNKNOWN)
+            assert not call.may_have_run
+
     def test_not_executed_only_if_every_attempt_said_so(self) -> None:
         """One attempt that may have run makes the call unknown for good (DESIGN §3)."""
         made = session()
         call = issue(made)
-        drained = Answer("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING")
-        assert made.answered(call, drained, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
+        mismatch = Answer("INVALID_ARGUMENT", Outcome.NOT_EXECUTED, "PAYLOAD_MISMATCH")
+        assert made.answered(call, mismatch, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
         made.next_attempt(call)
         assert made.answered(call, Answer("UNAVAILABLE"), 1.0, 0.0).outcome is Outcome.UNKNOWN
         made.next_attempt(call)
-        assert made.answered(call, drained, 1.0, 0.0).outcome is Outcome.UNKNOWN
+        assert made.answered(call, mismatch, 1.0, 0.0).outcome is Outcome.UNKNOWN
         made.next_attempt(call)
         resolved = Answer("ABORTED", Outcome.NOT_EXECUTED, "NOT_EXECUTED")
         assert made.answered(call, resolved, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED

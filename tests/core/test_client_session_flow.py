@@ -68,19 +68,16 @@ def test_a_timed_out_attempt_is_not_the_end() -> None:
 
 
 def test_retries_run_out() -> None:
-    """The last status is raised, not executed only if every attempt said so (DESIGN §3)."""
-    for answers, outcome in (
-        ([DRAINING, DRAINING], Outcome.NOT_EXECUTED),
-        ([LOST, DRAINING], Outcome.UNKNOWN),
-    ):
+    """The last status is raised; a copy of what was refused may still run (DESIGN §3)."""
+    for answers in ([DRAINING, DRAINING], [LOST, DRAINING]):
         made = session(max_attempts=2)
         flow = CallFlow(made, METHOD, started_at=0.0)
         flow.start(0.0)
         assert flow.answered(1, answers[0], 0.0, 0.0) is Action.WAIT
         assert flow.woken(0.0) is Action.SEND
         assert flow.answered(2, answers[1], 0.0, 0.0) is Action.RAISE
-        assert flow.outcome is outcome
-        assert made.idle == (outcome is Outcome.NOT_EXECUTED)
+        assert flow.outcome is Outcome.UNKNOWN
+        assert not made.idle
 
 
 def test_without_deadline_retries_are_bounded_in_time() -> None:
@@ -182,6 +179,23 @@ def test_new_identities_back_off_and_are_counted() -> None:
     assert pauses == [0.025, 0.05, 0.1]
     assert flow.attempts_sent == 4
     assert made.unresolved_until() is None
+
+
+def test_a_key_that_was_not_sent_is_unknown() -> None:
+    """Another process may have run it, and nobody asked the store (DESIGN §3)."""
+    for key, outcome in ((None, Outcome.NOT_EXECUTED), (b"k", Outcome.UNKNOWN)):
+        made = ClientSession()
+        flow = CallFlow(
+            made, METHOD, started_at=0.0, deadline=1.0, key=key, keyed_only=key is not None
+        )
+        assert flow.start(0.0) is Action.LEASE
+        assert flow.woken(1.0) is Action.RAISE
+        assert (flow.outcome, flow.code) == (outcome, "DEADLINE_EXCEEDED")
+        refused = CallFlow(made, METHOD, started_at=0.0, key=key, keyed_only=key is not None)
+        assert refused.start(0.0) is Action.LEASE
+        answer = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "SESSION_CLOSED")
+        assert refused.lease_refused(answer, 1.0) is Action.RAISE
+        assert refused.outcome is outcome
 
 
 ANSWERS = st.sampled_from(

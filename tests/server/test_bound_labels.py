@@ -10,6 +10,7 @@ import pytest
 import rifl
 from lease_server.status import read_error_info
 from rifl.core.errors import RiflError
+from rifl.core.stream_end import end_marker
 from rifl.envelope import MARK, encode_batch, parse_reply
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, serve
@@ -73,7 +74,7 @@ def client(request):
 def _call(client, method, value, extra=()):
     metadata = (("rifl-bin", value), *extra)
     if method == _COLLECT:
-        return client.channel.stream_unary(method).future(iter([b"r"]), 20, metadata)
+        return client.channel.stream_unary(method).future(iter([b"r", end_marker(1)]), 20, metadata)
     if method == _TELL:
         call = client.channel.unary_stream(method)(b"r", 20, metadata)
         with contextlib.suppress(grpc.RpcError):

@@ -86,7 +86,7 @@ def _refused_as_draining(method: Any) -> None:
         except grpc.RpcError as error:
             refused = error
     assert refused.reason == "DRAINING"
-    assert refused.outcome is rifl.Outcome.NOT_EXECUTED
+    assert refused.outcome is rifl.Outcome.UNKNOWN
 
 
 def test_a_signal_drains_and_loses_nothing(tmp_path: Path) -> None:
