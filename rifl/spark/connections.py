@@ -14,7 +14,7 @@ from rifl.core.observer import EndedCall, Observer
 from rifl.spark.errors import PlanError
 from rifl.spark.options import ConnectionOptions
 
-__all__ = ["WorkerChannel", "drop_channel", "open_plain", "worker_channel"]
+__all__ = ["WorkerChannel", "drop_channel", "drop_channels", "open_plain", "worker_channel"]
 
 _MAX_MESSAGE_BYTES = 64 << 20
 
@@ -89,6 +89,12 @@ def drop_channel(connection: ConnectionOptions, session: str) -> None:
     found = _channels.pop((os.getpid(), connection, session), None)
     if found is not None:
         found.channel.close()
+
+
+def drop_channels() -> None:
+    """Close all channels of this process."""
+    for key in [key for key in _channels if key[0] == os.getpid()]:
+        _channels.pop(key).channel.close()
 
 
 def open_plain(connection: ConnectionOptions) -> grpc.Channel:

@@ -13,7 +13,9 @@ Rules:
    Then nothing is sent.
 2. The commit of batch ``b`` closes session ``b``, the one of the batch before, and
    not its own: Spark may run batch ``b`` again after a crash between the sink's
-   commit and its own.
+   commit and its own. A session without a call is forgotten after a term, and a batch
+   may have no rows: what is not known then is opened to be closed, since rule 1 found
+   the server to remember. So a committed batch leaves a closed number behind.
 3. Abort closes nothing: what was executed stays executed, and known.
 
 Calls in a stream, and writes within ``foreachBatch``, have a name, and series of their

@@ -21,8 +21,8 @@ from rifl.client.session_secret import find_session_secret
 from rifl.core.client_lease import MethodPatterns
 from rifl.spark.connections import open_plain
 from rifl.spark.descriptors import MethodShape, from_file, from_module, from_pool
-from rifl.spark.errors import PlanError, SparkError
-from rifl.spark.naming import done_mark
+from rifl.spark.errors import IdentityError, PlanError, SparkError
+from rifl.spark.naming import done_mark, lost_memory
 from rifl.spark.options import ConnectionOptions, WriteOptions
 
 __all__ = ["Driver", "SessionGone", "process_driver"]
@@ -107,14 +107,28 @@ class Driver:
             return False
         return True
 
+    def end_session(self, name: str, like: int | None = None) -> None:
+        """Have a session closed, also one that nobody used, which servers forget.
+
+        Raises ``IdentityError`` where the server has been restarted, and lost its memory,
+        since it granted the client id ``like``.
+        """
+        if self.close_session(name):
+            return
+        with contextlib.suppress(SessionGone):
+            opened = self.open_session(name, None, None)
+            if like is not None and lost_memory(like, opened):
+                raise IdentityError(
+                    f"the server at {self._target} has forgotten what this write sent (a memory: "
+                    "store that was restarted): it is not committed"
+                )
+            self.close_session(name)
+
     def finish_session(self, name: str) -> None:
         """Close a session whose rows are all written, so that ``finished`` knows."""
-        mark = done_mark(name)
         # First, and kept where this stops in between: what is open may be written again.
-        with contextlib.suppress(SessionGone):
-            self.open_session(mark, None, None)
-        self.close_session(mark)
-        self.close_session(name)
+        self.end_session(done_mark(name))
+        self.end_session(name)
 
     def finished(self, name: str) -> bool:
         """Tell whether a session that is over was finished; False if it ran out."""

@@ -30,8 +30,8 @@ __all__ = ["WritePlan"]
 class WritePlan:
     """All that tasks need, decided on the driver. Picklable; holds no secret.
 
-    ``session`` is a batch write's or the user's own, whose client id is ``client_id``;
-    None for a stream without one, where that id only tells the server's incarnation.
+    ``session`` is a batch write's or the user's own; None for a stream without one.
+    ``client_id`` is of the server when this was planned, and tells its incarnation.
     ``schema`` is of the columns that are read: those that dead letters add are left out,
     so that a dead row can be sent again as it is. ``run`` is this plan's own name;
     ``dead_token`` that of the dead letters' directory.
@@ -131,8 +131,8 @@ class WritePlan:
                     options.connection, name, options.retention_s, options.timeout_s
                 )
                 client_id = worker.channel.session.open(options.timeout_s)
-                same = client_id == self.client_id if name == self.session else True
-                if same and not lost_memory(self.client_id, client_id):
+                # Not by the whole id: what was planned and not used yet, servers forget.
+                if not lost_memory(self.client_id, client_id):
                     return worker, client_id
                 # What this process knows may be from before the server's restart.
                 drop_channel(options.connection, name)
@@ -161,9 +161,7 @@ class WritePlan:
         elif before is None or driver.close_session(before):
             pass
         elif batch.gaps:
-            with contextlib.suppress(SessionGone):
-                driver.open_session(before, options.retention_s, options.method)
-                driver.close_session(before)
+            driver.end_session(before, self.client_id)
         else:
             raise IdentityError(
                 f"the server does not remember the micro-batches before {batch.batch} of "
@@ -172,9 +170,6 @@ class WritePlan:
                 "repeat what was sent; nothing was sent. If nothing was sent there "
                 'before, option("adopt", "true") begins here.'
             )
-        if options.session is not None:
-            # Without rows of its own it still says that the server remembers this query.
-            driver.open_session(batch.session, options.retention_s, options.method)
         _confirmed.clear()
         _confirmed.add(confirmed)
 

@@ -37,6 +37,7 @@ class TaskResult:
 
     session: str
     batch: MicroBatch | None
+    client_id: int
     counts: Counts
     dead_files: tuple[str, ...] = field(default_factory=tuple)
 
@@ -69,7 +70,13 @@ def write_task(
                 raise end
     delivery.counts.dead_lettered = put_aside
     files = () if dead is None else dead.close()
-    return TaskResult(session=name, batch=batch, counts=delivery.counts, dead_files=files)
+    return TaskResult(
+        session=name,
+        batch=batch,
+        client_id=client_id,
+        counts=delivery.counts,
+        dead_files=files,
+    )
 
 
 _EVERYBODYS = {
@@ -134,7 +141,7 @@ def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id
         raise IdentityError(f"tasks say {batch}, and the commit is of batch {batch_id}")
     _publish(options, results)
     driver = process_driver(options.connection, options.timeout_s)
-    driver.close_session(batch.closed_by_commit)
+    driver.end_session(batch.closed_by_commit, results[0].client_id)
     _tell(options, results[0].session, batch_id, results)
 
 

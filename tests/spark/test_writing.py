@@ -18,6 +18,7 @@ import pytest
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from rifl.spark.connections import drop_channels
 from rifl.spark.delivery import portion_end
 from rifl.spark.errors import (
     AlreadyDone,
@@ -55,6 +56,7 @@ class Bank(bank_pb2_grpc.BankServicer):
         self.seen_metadata: list[Any] = []
         self.pause_s = 0.0
         self.never = threading.Event()
+        self.dedup: Any = None
 
     def Deposit(self, request: Any, context: Any) -> Any:  # noqa: N802 - the proto names it
         """Count it; accounts named ``bad-…`` do not exist."""
@@ -80,6 +82,7 @@ def _bank(url: str = "memory:", **options: Any) -> Iterator[tuple[Bank, str]]:
             dedup.add_reflection(server, "bank.v1.Bank")
 
         with serve("sync", dedup=dedup, add=add) as served:
+            bank.dedup = dedup
             yield bank, served.address
 
 
@@ -249,6 +252,42 @@ def test_a_streams_session_of_the_users_keeps_keys_across_micro_batches() -> Non
             _send(plan, rows, MicroBatch("spark/other", 7))
         with pytest.raises(PlanError, match="close its session"):
             _planned(_options(target, session="payments", closeSession="true"), rows, stream=True)
+
+
+def test_sessions_that_servers_forget_unused_break_no_write() -> None:
+    """A slow first batch, one without rows, and a write whose rows come late go on, though
+    a session that was opened and not used is forgotten after a term (DESIGN §5, §8)."""
+    rows = _rows(range(3))
+    none = rows.slice(0, 0)
+
+    def forgotten(bank: Bank) -> None:
+        def unused() -> list[str]:
+            kept = bank.dedup._store.leases.load_sessions()
+            return [row.name for row in kept if row.state.value == "open" and row.name not in used]
+
+        # No channel of this process may renew one.
+        drop_channels()
+        until(lambda: not unused(), "a term of unused sessions")
+
+    with _bank(term_s=0.3) as (bank, target):
+        options, used = _options(target), {"daily"}
+        for number, table in enumerate((rows, none, none, rows)):
+            batch = MicroBatch("spark/q", number)
+            plan = _planned(options, table, stream=True)
+            result = _send(plan, table, batch)
+            if table is rows:
+                used.add(batch.session)
+            forgotten(bank)
+            commit_stream(options, [result], number)
+            forgotten(bank)
+        assert set(bank.effects.values()) == {2}
+        late = _planned(_options(target, session="daily", closeSession="true"), rows)
+        used.discard("daily")
+        forgotten(bank)
+        commit_batch(late, [_send(late, rows)])
+        assert set(bank.effects.values()) == {3}
+        with pytest.raises(AlreadyDone):
+            _planned(_options(target, session="daily"), rows)
 
 
 def test_a_commit_without_what_a_task_told_is_refused() -> None:
