@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from lease_server.raw import RawAnswer, raw_handler
 from lease_server.requests import RequestDesk, Terms
 from lease_server.sessions import SessionsFrom
 from lease_server.shared import Authority
+from lease_server.source import source_of
 from lease_server.status import rich_status
 from lease_server.v1 import lease_server_pb2 as pb
 
@@ -28,6 +30,8 @@ SERVICE_NAME = "lease_server.v1.LeaseServer"
 
 _MAX_REFUSALS_PER_STREAM = 64
 _STORAGE_THREADS = 4
+# Until it showed a good token, a stream is held for nobody in particular.
+_FIRST_RENEWAL_S = 10.0
 
 _Answer = Callable[[bytes, bytes], bytes]
 _AioContext = grpc.aio.ServicerContext[bytes, bytes]
@@ -42,6 +46,7 @@ def add_lease_service(
     window: int = 512,
     peer_property: str | None = None,
     max_streams: int = 10_000,
+    max_streams_per_peer: int = 1_000,
     executor: Executor | None = None,
     path: str = "",
     sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
@@ -54,9 +59,15 @@ def add_lease_service(
 
     On a ``grpc.server`` heartbeats are unary and KeepAlive is UNIMPLEMENTED without
     taking a thread. On a ``grpc.aio.server`` each renewal of a KeepAlive stream is
-    answered in order; refused ones say why and the stream goes on, up to 64 of
-    them. At most ``max_streams`` are open at once. What may block on the storage runs
-    in ``executor`` (None: one of its own with 4 threads).
+    answered in order; the first has to come within 10 s and be good, refused ones after it
+    say why and the stream goes on, up to 64 of them. At most ``max_streams`` are open at
+    once, and ``max_streams_per_peer`` of one authenticated peer, or of one address where
+    there is none: others are TOO_MANY, and renew by unary calls.
+
+    Nothing here waits for the server's handlers: renewals have threads of their own, and
+    so has what may block on the storage: ``executor`` (None: one with 4 threads).
+    Interceptors that replace handlers by their own functions undo that on a
+    ``grpc.server``; let them leave this service alone.
 
     ``path``: what clients load to send their calls by (see ``GrantReply``).
     ``sessions_from``: who may open sessions where the channel has no authenticated peer.
@@ -71,11 +82,12 @@ def add_lease_service(
         terms = terms.with_heartbeat(pb.HEARTBEAT_STREAM)
         desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
-        handlers = _AioShell(desk, peer_property, max_streams, pool).handlers()
+        streams = _Streams(max_streams, max_streams_per_peer)
+        handlers = _AioShell(desk, peer_property, streams, pool).handlers()
     elif isinstance(server, grpc.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_UNARY)
         desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
-        handlers = _sync_handlers(desk, peer_property)
+        handlers = _sync_handlers(desk, peer_property, executor)
     else:
         raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
@@ -86,37 +98,65 @@ def status_of(error: LeaseError) -> grpc.Status:
     return rich_status(error.code, error.reason, str(error), retry_after_s=error.retry_after_s)
 
 
-def _sync_handlers(desk: RequestDesk, peer_property: str | None) -> dict[str, Any]:
-    def handler(answer: _Answer) -> Any:
+def _sync_handlers(
+    desk: RequestDesk, peer_property: str | None, executor: Executor | None
+) -> dict[str, Any]:
+    # gRPC's own way to keep a handler out of the server's pool, where a client that is alive
+    # would expire behind handlers that hang. Threads are made when they are needed.
+    storage = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
+    renewals = ThreadPoolExecutor(_STORAGE_THREADS if desk.blocks else 1, "lease-renewals")
+
+    def handler(answer: _Answer, pool: Executor = storage) -> Any:
         def behave(raw: bytes, context: grpc.ServicerContext) -> RawAnswer:
             try:
                 return RawAnswer(answer(raw, peer_of(context, peer_property)))
             except LeaseError as error:
                 context.abort_with_status(status_of(error))
 
+        behave.experimental_thread_pool = pool  # type: ignore[attr-defined]
         return raw_handler(behave)
 
     # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
     return {
         "Grant": handler(desk.grant),
-        "Renew": handler(desk.renew),
-        "Release": handler(desk.release),
+        "Renew": handler(desk.renew, renewals),
+        "Release": handler(desk.release, renewals),
         "OpenSession": handler(desk.open_session),
         "CloseSession": handler(desk.close_session),
     }
+
+
+class _Streams:
+    """How many heartbeat streams are open, in all and of each peer. One thread."""
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._open: Counter[bytes | str] = Counter()
+
+    def enter(self, whose: bytes | str) -> None:
+        """Count one more; raises TooManyRefusals."""
+        if self._open.total() >= self._most or self._open[whose] >= self._most_of_one:
+            raise TooManyRefusals("too many heartbeat streams; use Renew")
+        self._open[whose] += 1
+
+    def leave(self, whose: bytes | str) -> None:
+        """Count one less."""
+        self._open[whose] -= 1
+        if not self._open[whose]:
+            del self._open[whose]
 
 
 class _AioShell:
     """The handlers for one ``grpc.aio`` server; used on its event loop only."""
 
     def __init__(
-        self, desk: RequestDesk, peer_property: str | None, max_streams: int, executor: Executor
+        self, desk: RequestDesk, peer_property: str | None, streams: _Streams, executor: Executor
     ) -> None:
         self._desk = desk
         self._peer_property = peer_property
-        self._max_streams = max_streams
+        self._streams = streams
         self._executor = executor
-        self._streams = 0
 
     def handlers(self) -> dict[str, Any]:
         desk = self._desk
@@ -143,15 +183,21 @@ class _AioShell:
         return grpc.unary_unary_rpc_method_handler(behave)
 
     async def _keep_alive(self, requests: AsyncIterator[bytes], context: _AioContext) -> None:
-        if self._streams >= self._max_streams:
-            await _abort(context, TooManyRefusals("too many heartbeat streams; use Renew"))
-        self._streams += 1
+        whose: bytes | str | None = None
         try:
             peer = peer_of(context, self._peer_property)
-            refusals = 0
+            self._streams.enter(peer or source_of(context.peer()))
+            whose = peer or source_of(context.peer())
             # Not by ``requests``: its generator took a tenth of a renewal's processor time.
             read: Callable[[], Awaitable[Any]] = context.read
-            while (raw := await read()) is not grpc.aio.EOF:
+            try:
+                async with asyncio.timeout(_FIRST_RENEWAL_S):
+                    raw = await read()
+            except TimeoutError:
+                raise TooManyRefusals("no renewal came on this stream; use Renew") from None
+            refusals = 0
+            good = False
+            while raw is not grpc.aio.EOF:
                 if self._desk.blocks:
                     reply, refused = await asyncio.get_running_loop().run_in_executor(
                         self._executor, self._desk.keep_alive, raw, peer
@@ -160,13 +206,19 @@ class _AioShell:
                     reply, refused = self._desk.keep_alive(raw, peer)
                 await context.write(reply)
                 refusals += refused
+                good = good or not refused
+                if not good:
+                    # Of whom nothing is known: the reply says what was wrong.
+                    return
                 if refusals >= _MAX_REFUSALS_PER_STREAM:
                     raise TooManyRefusals("too many renewals of this stream were refused")
+                raw = await read()
         except LeaseError as error:
             _log.warning("stream_refused", peer=context.peer(), reason=error.reason)
             await _abort(context, error)
         finally:
-            self._streams -= 1
+            if whose is not None:
+                self._streams.leave(whose)
 
 
 async def _abort(context: _AioContext, error: LeaseError) -> NoReturn:

@@ -15,7 +15,7 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus
 from rifl.client.routing import Router
 from rifl.client.settings import Settings
-from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState
+from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, NO_STREAM, ClientState
 from rifl.core.client_lease import ClientLease
 from rifl.core.client_session import LeaseStep
 
@@ -111,14 +111,14 @@ class _Keeper:
         sent_at = state.now()
         try:
             if lease.streams:
-                reply = await self._renew_on_stream(request, timeout_s)
+                reply = await self._renew_on_stream(lease, request, timeout_s)
             else:
                 reply = await self._renew(request, timeout=timeout_s)
         except grpc.RpcError as error:
-            if lease.streams and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            if lease.streams and error.code() in NO_STREAM:
                 lease.streams = False
             state.renewal_failed(lease, error)  # type: ignore[arg-type]
-        except (TimeoutError, asyncio.InvalidStateError, EOFError) as error:
+        except (TimeoutError, EOFError) as error:
             state.renewal_failed(
                 lease,
                 FinalStatus(grpc.StatusCode.UNAVAILABLE, f"the heartbeat stream broke: {error!r}"),
@@ -126,7 +126,9 @@ class _Keeper:
         else:
             state.renewed(lease, reply, sent_at)
 
-    async def _renew_on_stream(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+    async def _renew_on_stream(
+        self, lease: ClientLease, request: pb.RenewRequest, timeout_s: float
+    ) -> pb.RenewReply:
         if self._router is not None and self._at != self._router.targets.current:
             self._end_stream()
             self._at = self._router.targets.current
@@ -139,10 +141,20 @@ class _Keeper:
                 reply = await stream.read()
             if reply is grpc.aio.EOF:
                 raise EOFError
+        except (asyncio.InvalidStateError, EOFError) as error:
+            self._stream = None
+            # It has ended: what for is what a unary call would have raised.
+            code = await asyncio.wait_for(stream.code(), timeout_s)
+            if code in NO_STREAM:
+                lease.streams = False
+            raise EOFError(code.name) from error
         except BaseException:
             self._end_stream()
             raise
         answer: pb.RenewReply = reply
+        if answer.refused:
+            # The server ends a stream whose first renewal was refused.
+            self._end_stream()
         return answer
 
     def _end_stream(self) -> None:

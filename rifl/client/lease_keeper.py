@@ -14,7 +14,7 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus
 from rifl.client.errors import Status
 from rifl.client.routing import Router
-from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, ClientState
+from rifl.client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, NO_STREAM, ClientState
 from rifl.core.client_lease import ClientLease
 from rifl.core.client_session import LeaseStep
 
@@ -104,7 +104,7 @@ class LeaseKeeper:
             else:
                 reply = self._renew(request, timeout=timeout_s)
         except grpc.RpcError as error:
-            if lease.streams and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            if lease.streams and error.code() in NO_STREAM:
                 lease.streams = False
             state.renewal_failed(lease, error)  # type: ignore[arg-type]
         else:
@@ -190,6 +190,9 @@ class _Stream:
             raise
         finally:
             timer.cancel()
+        if reply.refused:
+            # The server ends a stream whose first renewal was refused.
+            self.close()
         return reply
 
     def close(self) -> None:

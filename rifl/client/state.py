@@ -33,6 +33,7 @@ from rifl.wire import HEADER_KEY
 __all__ = [
     "LEASE_SERVICE",
     "LEASE_TIMEOUT_S",
+    "NO_STREAM",
     "ClientState",
     "Waiter",
 ]
@@ -44,6 +45,8 @@ _getrandbits = random.getrandbits
 
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
+# Says that there is no heartbeat stream for us: unary calls renew as well.
+NO_STREAM = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 class Waiter(Protocol):

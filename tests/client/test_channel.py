@@ -54,7 +54,7 @@ def test_mutual_tls(connect: Connect) -> None:
         assert caller.call(b"secret", timeout=20) == b"secret"
 
 
-@pytest.mark.parametrize("kind", ["grpc.server", "grpc.aio.server"])
+@pytest.mark.parametrize("kind", ["grpc.server", "grpc.aio.server", "no room for streams"])
 def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str) -> None:
     """A generated stub works unchanged over real leases, unary and streamed (DESIGN §5)."""
     authority = lease_server.LeaseAuthority(lease_server.MemoryLeaseStorage(), term_s=0.5)
@@ -71,7 +71,10 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
 
         async def serve() -> None:
             server = grpc.aio.server()
-            lease_server.add_lease_service(server, authority, deduplicated=["*"])
+            room = 0 if kind == "no room for streams" else 1000
+            lease_server.add_lease_service(
+                server, authority, deduplicated=["*"], max_streams_per_peer=room
+            )
             health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
             port = server.add_insecure_port("localhost:0")
             await server.start()
@@ -95,13 +98,14 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
         client_id = caller.session.client_id
         lease = caller.channel._client.session.lease
-        assert lease.streams == (kind == "grpc.aio.server")
+        assert lease.streams == (kind != "grpc.server")
         first = lease.expires_at
         # Two terms of heartbeats: the id is still ours.
         condition = threading.Event()
         while lease.expires_at < first + 2 * lease.term_s:
             assert not condition.wait(0.01)
         assert caller.session.client_id == client_id
+        assert lease.streams == (kind == "grpc.aio.server")
     finally:
         stop()
 

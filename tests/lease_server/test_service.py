@@ -10,7 +10,8 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lease_server import LeaseAuthority, MemoryLeaseStorage, add_lease_service
+from lease_server import LeaseAuthority, MemoryLeaseStorage, add_lease_service, service
+from lease_server.source import source_of
 from lease_server.status import read_error_info
 from lease_server.v1 import lease_server_pb2 as pb
 
@@ -71,6 +72,8 @@ class AioServer:
 
     async def _start(self, authority, credentials, options):
         self._server = grpc.aio.server()
+        if (also := options.pop("also", None)) is not None:
+            self._server.add_insecure_port(also)
         add_lease_service(self._server, authority, deduplicated=["*"], **options)
         port = bind(self._server, credentials)
         await self._server.start()
@@ -278,11 +281,61 @@ def test_every_renewal_of_a_stream_is_answered_in_order(aio_channel, authority, 
 
 def test_a_stream_of_refusals_ends(aio_channel):
     """After 64 refusals a stream ends with TOO_MANY; the answers before it arrive (§9)."""
-    stream = keep_alive(aio_channel)(iter([b"\xff"] * 100), timeout=20)
+    grant = call(aio_channel, "Grant")
+    mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token).SerializeToString()
+    stream = keep_alive(aio_channel)(iter([mine] + [b"\xff"] * 100), timeout=20)
     seen = []
     with pytest.raises(grpc.RpcError) as error:
         seen.extend(reply.refused for reply in stream)
     assert refusal(error) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY", 5.0)
+
+
+def test_a_stream_is_for_who_shows_a_token_first(aio_channel, monkeypatch):
+    """A stream that begins with none, or with a bad one, ends: it costs nobody a place (§9)."""
+    refused = list(keep_alive(aio_channel)(iter([b"\xff"] * 100), timeout=20))
+    assert [reply.refused for reply in refused] == ["BAD_HEADER"]
+    monkeypatch.setattr(service, "_FIRST_RENEWAL_S", 0.1)
+    silent = iter_until_stopped()
+    with pytest.raises(grpc.RpcError) as error:
+        next(keep_alive(aio_channel)(silent, timeout=20))
+    assert refusal(error) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY", 5.0)
+    silent.close()
+
+
+def test_streams_of_one_address_leave_room_for_others(authority, tmp_path):
+    """Who has no name is counted by address; another address has its own places (§9)."""
+    server = AioServer(authority, max_streams_per_peer=1, also=f"unix:{tmp_path / 's'}")
+    targets = (f"127.0.0.1:{server.port}", f"unix:{tmp_path / 's'}")
+    with grpc.insecure_channel(targets[0]) as here, grpc.insecure_channel(targets[1]) as there:
+        grant = call(here, "Grant")
+        mine = pb.RenewRequest(client_id=grant.client_id, token=grant.token).SerializeToString()
+        sends = [iter_until_stopped(mine) for _ in range(3)]
+        first = keep_alive(here)(sends[0], timeout=20)
+        assert next(first).refused == ""
+        with pytest.raises(grpc.RpcError) as error:
+            next(keep_alive(here)(sends[1], timeout=20))
+        assert refusal(error)[1] == "TOO_MANY"
+        assert next(keep_alive(there)(sends[2], timeout=20)).refused == ""
+        first.cancel()
+        for send in sends:
+            send.close()
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("peer", "source"),
+    [
+        ("ipv4:10.0.0.7:4711", "10.0.0.7"),
+        ("ipv6:%5B2001:db8::1%5D:4711", "2001:db8::/64"),
+        ("ipv6:[2001:db8::2]:4711", "2001:db8::/64"),
+        ("ipv6:%5B::ffff:10.0.0.7%5D:4711", "10.0.0.7"),
+        ("unix:", "unix:"),
+        ("ipv4:nonsense", "ipv4:nonsense"),
+    ],
+)
+def test_a_source_is_an_address_without_its_port(peer, source):
+    """Of IPv6 the network of one subscriber, who has all its addresses (§9)."""
+    assert source_of(peer) == source
 
 
 def test_streams_are_bounded_and_freed(authority):
@@ -324,10 +377,10 @@ def test_streams_are_bounded_and_freed(authority):
 class iter_until_stopped:  # noqa: N801 - reads as the function it stands for
     """One message, then an open stream until closed."""
 
-    def __init__(self, message):
+    def __init__(self, *messages):
         import threading
 
-        self._messages = [message]
+        self._messages = list(messages)
         self._closed = threading.Event()
 
     def __iter__(self):
