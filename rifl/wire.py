@@ -116,6 +116,9 @@ def stream_fields(value: bytes) -> tuple[int, bytes]:
 
 @lru_cache(maxsize=4096)
 def _begun(method: str, hashed: bool = False) -> blake2b:
+    if "\0" in method:
+        # It tells a payload from its hash, below.
+        raise BadHeader("the name of a method has no NUL")
     person = blake2b(method.encode() + b"\x00" * hashed, digest_size=blake2b.PERSON_SIZE).digest()
     return blake2b(digest_size=_FINGERPRINT_BYTES, person=person)
 
