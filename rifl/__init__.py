@@ -32,7 +32,7 @@ from rifl.core.identity import RpcId
 from rifl.core.observer import Observer
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy, PolicyError
-from rifl.server import Deduplicator, record, serve_until_signal, transaction
+from rifl.server import Deduplicator, caller_gone, record, serve_until_signal, transaction
 from rifl.stores import DbApiTransaction
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "RpcId",
     "Session",
     "aio",
+    "caller_gone",
     "client_interceptor",
     "connect",
     "key",

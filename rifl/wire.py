@@ -35,6 +35,7 @@ __all__ = [
     "find_header",
     "find_key",
     "fingerprint",
+    "is_repeated",
     "outcome_from_wire",
     "outcome_to_wire",
     "parse_call",
@@ -86,6 +87,14 @@ def find_header(metadata: Iterable[tuple[str, str | bytes]]) -> bytes | None:
         if key == HEADER_KEY:
             return value  # type: ignore[return-value]
     return None
+
+
+def is_repeated(metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+    """Whether a call's header says that this is not its first attempt."""
+    try:
+        return rifl_pb2.CallHeader.FromString(find_header(metadata) or b"").attempt > 1
+    except DecodeError:
+        return False
 
 
 def find_key(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:

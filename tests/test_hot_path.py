@@ -125,7 +125,7 @@ def test_a_call_on_a_sync_server_leaves_nothing_to_the_collector(form: str) -> N
         "unary_stream": lambda request, context: note(context, iter((request,))),
     }
     handler = getattr(grpc, f"{form}_rpc_method_handler")(behaviors[form])
-    with rifl.Deduplicator("memory:") as dedup:
+    with rifl.Deduplicator("memory:", methods={METHOD: "plain"}) as dedup:
         server = grpc.server(ThreadPoolExecutor(1), interceptors=[dedup.interceptor()])
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("p.S", {"M": handler}),)

@@ -37,6 +37,7 @@ class AioExchange(Exchange):
         begun: Any = None,
         on_end: Callable[[], None] | None = None,
         key: bytes | None = None,
+        stream: bool = False,
     ) -> None:
         super().__init__(
             client,
@@ -47,6 +48,7 @@ class AioExchange(Exchange):
             context=context,
             begun=begun,
             key=key,
+            stream=stream,
         )
         self._client = client
         self._send = send

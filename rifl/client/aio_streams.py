@@ -115,6 +115,7 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
                 context=self._deserializer,
                 on_end=call.finish,
                 key=key,
+                stream=True,
             )
         )
         return call
@@ -255,7 +256,7 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
             return send_now(header, timeout_s)
 
         lease = client.lease
-        if lease is not None and key is None and self._method not in lease.methods:
+        if lease is not None and key is None and not lease.methods.has(self._method, stream=True):
             return send_now(None, timeout)
         deadline = None if timeout is None else now + timeout
         call = UnaryStreamCall(client, deadline)
@@ -267,6 +268,7 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
                 started_at=now,
                 deadline=deadline,
                 key=key,
+                stream=True,
             )
         )
         return call

@@ -54,6 +54,7 @@ class Exchange(ABC):
         context: Any = None,
         begun: Any = None,
         key: bytes | None = None,
+        stream: bool = False,
     ) -> None:
         self.state = state
         self._method = method
@@ -74,6 +75,7 @@ class Exchange(ABC):
             context=context,
             key=key,
             keyed_only=state.settings.session_name is not None,
+            stream=stream,
         )
         self._route = None if state.router is None else Route(state.router)
         self._ended = False

@@ -114,6 +114,7 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
             deadline=None if timeout is None else now + timeout,
             context=self._deserializer,
             key=key,
+            stream=True,
         )
 
 
@@ -276,7 +277,7 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
             return self._inner(body, timeout_s, entries, credentials, wait_for_ready, compression)
 
         lease = client.lease
-        if lease is not None and key is None and self._method not in lease.methods:
+        if lease is not None and key is None and not lease.methods.has(self._method, stream=True):
             return send(None, timeout)
         sender: Sender = send
         call = StreamCall(
@@ -286,6 +287,7 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             key=key,
+            stream=True,
         )
         call.begin()
         # Sent now if there is a lease; else when the first message is asked for.

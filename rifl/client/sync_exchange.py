@@ -36,6 +36,7 @@ class _SyncExchange(Exchange):
         context: Any = None,
         begun: Any = None,
         key: bytes | None = None,
+        stream: bool = False,
     ) -> None:
         super().__init__(
             client,
@@ -46,6 +47,7 @@ class _SyncExchange(Exchange):
             context=context,
             begun=begun,
             key=key,
+            stream=stream,
         )
         self._client = client
         self._send = send

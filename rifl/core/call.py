@@ -70,6 +70,8 @@ class Call:
     marks: Metadata = ()
     extra: Any = None
     streamed: bool = False
+    # Whether its caller has left, where the shell is told so.
+    gone: bool = False
     store: int = 0
 
     def __init__(

@@ -63,10 +63,12 @@ class CallFlow:
         context: Any = None,
         key: bytes | None = None,
         keyed_only: bool = False,
+        stream: bool = False,
     ) -> None:
         self.call = call
         self._key = key
         self._keyed_only = keyed_only
+        self._stream = stream
         self._context = context
         self.wake_at: float | None = None
         self.attempt_timeout_s: float | None = None
@@ -196,7 +198,8 @@ class CallFlow:
         if session.of_another_store(self._store):
             self.code = StoreMismatch.code
             return self._end(Action.RAISE, Outcome.UNKNOWN, StoreMismatch.reason)
-        if session.lease is not None and self._method not in session.lease.methods:
+        lease = session.lease
+        if lease is not None and not lease.methods.has(self._method, stream=self._stream):
             if self._key is not None:
                 # Sent without it, the call would happen as often as it is sent.
                 self.code = NotDeduplicated.code

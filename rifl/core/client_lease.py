@@ -12,8 +12,9 @@ __all__ = ["ClientLease", "Grant", "MethodPatterns"]
 class MethodPatterns:
     """Which methods a server deduplicates: "/pkg.Service/Method", "/pkg.Service/*", "*".
 
-    A method is deduplicated if a pattern names it and no exception does. A
-    pattern of any other form matches nothing. Immutable.
+    The most specific pattern that fits a method says whether it is: a pattern given, or
+    an exception. A pattern of any other form matches nothing. A method with a stream on one
+    side is deduplicated only where it is named itself. Immutable.
     """
 
     __slots__ = ("_excluded", "_included")
@@ -23,8 +24,16 @@ class MethodPatterns:
         self._excluded = frozenset(excluded)
 
     def __contains__(self, method: str) -> bool:
-        forms = (method, method.rpartition("/")[0] + "/*", "*")
-        return not self._included.isdisjoint(forms) and self._excluded.isdisjoint(forms)
+        for form in (method, method.rpartition("/")[0] + "/*", "*"):
+            if form in self._excluded:
+                return False
+            if form in self._included:
+                return True
+        return False
+
+    def has(self, method: str, *, stream: bool) -> bool:
+        """Whether a method is deduplicated, which has a stream on one side or has none."""
+        return method in self._included if stream else method in self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

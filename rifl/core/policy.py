@@ -161,7 +161,10 @@ class MethodPolicies:
         return sorted(self._declared)
 
     def marked(self, method: str) -> bool:
-        """Whether the method itself, by its full name, is declared deduplicated."""
+        """Whether the method itself, by its full name, is declared deduplicated.
+
+        As streams have to be: neither a pattern nor the default declares one.
+        """
         return self._patterns.get(method) is not None
 
     def find(self, method: str) -> MethodPolicy | None:

@@ -203,6 +203,11 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                 status = tail.answered(method, call, claimed, began)
         except RiflError as error:
             status = tail.refused(method, call, error, began)
+        except asyncio.CancelledError:
+            # gRPC's own context does not tell.
+            if call is not None:
+                call.gone = True
+            raise
         return await send(context, status)
 
     return deduplicated

@@ -31,7 +31,7 @@ _END = object()
 
 
 class _Context(AioHandlerContext):
-    """Handlers of streams run on when the caller is gone, and see no sign of it."""
+    """Handlers of streams read and write through it, too."""
 
     requests: _Requests | None = None
     emit: Callable[[Any], Awaitable[None]] | None = None
@@ -48,14 +48,6 @@ class _Context(AioHandlerContext):
             await super().write(message)
         else:
             await self.emit(message)
-
-    def cancelled(self) -> bool:
-        """Return false: what the handler does is recorded whoever waits."""
-        return False
-
-    def done(self) -> bool:
-        """Return false, as ``cancelled``."""
-        return False
 
 
 class _BrokenOff(grpc.RpcError):
@@ -189,6 +181,10 @@ def stream_unary_behavior(
                 status = tail.answered(method, call, answer, began)
         except RiflError as error:
             status = tail.refused(method, call, error, began)
+        except asyncio.CancelledError:
+            if call is not None:
+                call.gone = True
+            raise
         return await send(context, status)
 
     return deduplicated
@@ -309,6 +305,7 @@ def unary_stream_behavior(
                     await outlet.send_all(context, lambda: inner.noted_initial)
                 finally:
                     if not responses.here:
+                        call.gone = True
                         work.cancel()
                 status = await work
                 opened = outlet.opened

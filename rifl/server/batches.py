@@ -82,6 +82,8 @@ class Batch:
     def leave(self) -> None:
         """Note that the caller is gone: no further handlers are begun."""
         self._gone = True
+        for call in self.calls:
+            call.gone = True
 
     def raised(self, attempt: Attempt, error: BaseException) -> None:
         """Note that a handler raised; its item is answered as gRPC would."""

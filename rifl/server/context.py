@@ -1,12 +1,17 @@
 """The contexts that handlers of deduplicated calls get (DESIGN §4).
 
 They forward to gRPC's, but for what would be sent at once: an abort, a status
-and metadata are only noted, so that the record is durable before anything leaves.
+and metadata are only noted, so that the record is durable before anything leaves. And
+whether the call is active, cancelled or done is said of the *call*, which goes on when its
+caller leaves: a retry can claim its answer (``rifl.caller_gone`` tells of the transport).
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import contextvars
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -51,6 +56,11 @@ class Noted:
         self._inner = inner
         self.rifl_attempt = attempt
         self.rifl_serving = serving
+
+    @property
+    def rifl_transport(self) -> Any:
+        """gRPC's own context."""
+        return self._inner
 
     def __getattr__(self, name: str) -> Any:
         # What an interceptor outside put on the context for handlers to read.
@@ -147,16 +157,22 @@ class HandlerContext(Noted, grpc.ServicerContext):
         self.abort(status.code, status.details)
 
     def is_active(self) -> bool:
-        """Tell whether the caller still waits; the handler runs on either way."""
-        return self._inner.is_active()  # type: ignore[no-any-return]
+        """Tell whether the call goes on, whether or not its caller still waits."""
+        return not self.rifl_attempt.ended
 
     def cancel(self) -> bool:
         """Cancel the RPC; the handler's answer is recorded all the same."""
         return self._inner.cancel()  # type: ignore[no-any-return]
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have ``callback`` called when the RPC ends."""
-        return self._inner.add_callback(callback)  # type: ignore[no-any-return]
+        """Have ``callback`` called, in a thread of its own, when the call has ended.
+
+        That is when its answer is recorded, or it is given up, not when its caller leaves.
+        False: it has ended already.
+        """
+        # None where a group's log is replayed, whose calls nobody waits for.
+        store: Store | None = self.rifl_serving.store
+        return store is None or store.wait(self.rifl_attempt, lambda: _in_a_thread(callback))
 
 
 class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
@@ -195,16 +211,33 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
         raise grpc.aio.UsageError("a unary call's answer is returned, not written")
 
     def add_done_callback(self, callback: Any) -> None:
-        """Have ``callback(context)`` called when the RPC ends."""
-        self._inner.add_done_callback(lambda _: callback(self))
+        """Have ``callback(context)`` called on the loop when the call has ended.
+
+        As ``HandlerContext.add_callback``: not when its caller leaves.
+        """
+        loop = asyncio.get_running_loop()
+        store: Store | None = self.rifl_serving.store
+
+        def ended() -> None:
+            # A loop that is closed has nobody left to be told.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(callback, self)
+
+        if store is not None and not store.wait(self.rifl_attempt, ended):
+            ended()
 
     def cancelled(self) -> bool:
-        """Tell whether the RPC was cancelled; the handler runs on either way."""
-        return self._inner.cancelled()  # type: ignore[no-any-return]
+        """Return false: nobody cancels a call, though its caller may leave."""
+        return False
 
     def done(self) -> bool:
-        """Tell whether the RPC ended; the handler runs on either way."""
-        return self._inner.done()  # type: ignore[no-any-return]
+        """Tell whether the call has ended, whether or not its caller still waits."""
+        return self.rifl_attempt.ended
+
+
+def _in_a_thread(callback: Callable[[], None]) -> None:
+    # Whoever settles a call settles others', too, and must not wait for a handler's.
+    threading.Thread(target=callback, name="rifl-callback", daemon=True).start()
 
 
 def _text(details: Any) -> str:

@@ -17,7 +17,7 @@ from rifl.server import aio, aio_streams, sync, sync_streams
 from rifl.server.engine import Engine
 from rifl.server.tail import Tail
 from rifl.stores.forks import forked_error
-from rifl.wire import HEADER_KEY
+from rifl.wire import HEADER_KEY, is_repeated
 
 __all__ = ["AioInterceptor", "Interceptors", "SyncInterceptor"]
 
@@ -63,10 +63,15 @@ class _Wrapping:
         policy = self._policies.find(method)
         if policy is None:
             return handler
-        if handler.request_streaming and handler.response_streaming:
-            # Not found at start-up, where the server could not be looked into.
+        if handler.request_streaming or handler.response_streaming:
             marked = self._policies.marked(method)
-            return self._refuse(method, _bidirectional(method), handler) if marked else handler
+            if not marked:
+                # It passes through. But to send it again, its caller took it for declared.
+                again = identified and is_repeated(metadata)
+                return self._refuse(method, _undeclared(method), handler) if again else handler
+            if handler.request_streaming and handler.response_streaming:
+                # Not found at start-up, where the server could not be looked into.
+                return self._refuse(method, _bidirectional(method), handler)
         if not identified:
             if not self._engine.takes_keys(policy, metadata):
                 if policy.required:
@@ -83,6 +88,10 @@ class _Wrapping:
 
 def _needs_identity(method: str) -> BadHeader:
     return BadHeader(f"{method} takes calls with an identity only: by rifl.connect, or a key")
+
+
+def _undeclared(method: str) -> NotDeduplicated:
+    return NotDeduplicated(f"{method} is a stream, which is deduplicated only where it is declared")
 
 
 def _bidirectional(method: str) -> NotDeduplicated:

@@ -23,14 +23,6 @@ from rifl.server.sync import SyncShell, send
 __all__ = ["stream_unary_behavior", "unary_stream_behavior"]
 
 
-class _Context(HandlerContext):
-    """Handlers of streams run on when the caller is gone, and see no sign of it."""
-
-    def is_active(self) -> bool:
-        """Return true: what the handler does is recorded whoever waits."""
-        return True
-
-
 class _Requests(Later):
     """The messages of one call: what was buffered, then what arrives."""
 
@@ -131,7 +123,7 @@ def stream_unary_behavior(
         attempt: Attempt,
         raised: list[BaseException],
     ) -> HandlerResult:
-        inner = requests.inner = _Context(context, attempt, serving)
+        inner = requests.inner = HandlerContext(context, attempt, serving)
         CURRENT.set(inner)
         try:
             response = handler.stream_unary(requests, inner)
@@ -269,7 +261,7 @@ def unary_stream_behavior(
             yield from rest
             send(context, status._replace(initial_metadata=()))
             return
-        inner = _Context(context, attempt, serving)
+        inner = HandlerContext(context, attempt, serving)
 
         def begin() -> Any:
             message = request if deserialize is None else deserialize(request)

@@ -12,7 +12,10 @@ import grpc
 
 from rifl import testing
 
-__all__ = ["Kinds", "serving", "trailers", "whole"]
+__all__ = ["STREAMS", "Kinds", "serving", "trailers", "whole"]
+
+# Deduplicated only where they are declared.
+STREAMS = {f"/t.Kinds/{name}": "plain" for name in ("Collect", "First", "Count")}
 
 
 class Kinds:
@@ -100,7 +103,8 @@ class _Loop:
 
 @contextlib.contextmanager
 def serving(kind: str, kinds: Kinds, **options: Any) -> Iterator[Any]:
-    """Serve on a sync server or, in a thread of its own, on an aio one."""
+    """Serve on a sync server or, in a thread of its own, on an aio one; streams declared."""
+    options["methods"] = {**STREAMS, **options.get("methods", {})}
     if kind == "sync":
         with testing.serve(kinds.adder(kind), **options) as service:
             yield service

@@ -17,7 +17,7 @@ from rifl.client.resending import AioResending, Resending, resumed
 from rifl.core import OutcomeUnknown
 from rifl.core.stream_attempts import Incomplete
 from rifl.v1 import rifl_pb2
-from tests.calls.services import Kinds, serving
+from tests.calls.services import STREAMS, Kinds, serving
 from tests.helpers.waiting import until
 
 COLLECT, COUNT, ECHO = "/t.Kinds/Collect", "/t.Kinds/Count", "/t.Kinds/Echo"
@@ -61,7 +61,7 @@ def broken(kinds: Kinds, after: int = 2, **options: Any) -> Iterator[tuple[str, 
     from concurrent.futures import ThreadPoolExecutor
 
     breaking = Breaking(after)
-    with rifl.Deduplicator("memory:", **options) as dedup:
+    with rifl.Deduplicator("memory:", methods=STREAMS, **options) as dedup:
         server = grpc.server(ThreadPoolExecutor(8), interceptors=[breaking, dedup.interceptor()])
         kinds.adder("sync")(server)
         dedup.add_to_server(server)

@@ -146,7 +146,11 @@ def test_a_required_method_refuses_calls_without_identity() -> None:
     """BAD_HEADER, whatever the kind of call, and nothing runs (DESIGN §4)."""
     kinds = Kinds()
     with (
-        testing.serve(kinds.adder("sync"), default=MethodPolicy(required=True)) as served,
+        testing.serve(
+            kinds.adder("sync"),
+            methods={"/t.Kinds/Collect": MethodPolicy(required=True)},
+            default=MethodPolicy(required=True),
+        ) as served,
         served.plain_channel() as channel,
     ):
         unary = channel.unary_unary("/t.Kinds/Unary").future(b"x", 10)

@@ -54,7 +54,7 @@ class Left:
 def test_a_collected_stream_runs_on_in_a_thread_of_its_own() -> None:
     """The thread that collects may hold the store's lock: nothing of it runs there (DESIGN §9)."""
     service = Left()
-    with rifl.Deduplicator("memory:") as dedup:
+    with rifl.Deduplicator("memory:", methods={METHOD: "plain"}) as dedup:
         interceptors = [Keeping(), dedup.interceptor()]
         server = grpc.server(ThreadPoolExecutor(4), interceptors=interceptors)
         service.add_to(server)
@@ -89,7 +89,10 @@ def test_a_stream_that_is_left_runs_on_where_it_ran() -> None:
         service.threads.append(threading.current_thread())
 
     service.count = count  # type: ignore[method-assign]
-    with testing.serve(service.add_to) as served, rifl.connect(served.address) as channel:
+    with (
+        testing.serve(service.add_to, methods={METHOD: "plain"}) as served,
+        rifl.connect(served.address) as channel,
+    ):
         call = channel.unary_stream(METHOD)(b"", timeout=20)
         assert next(call) == b"0"
         call.cancel()

@@ -18,6 +18,7 @@ from grpc_interceptor.exception_to_status import (
 import rifl
 from rifl.core.observer import Observer, ServedCall
 from rifl.envelope import encode_batch, parse_reply
+from tests.calls.services import whole
 from tests.helpers.raw import RawClient, Reply, read
 from tests.helpers.servers import KINDS, serve
 from tests.helpers.waiting import DEADLINE_S, until
@@ -74,7 +75,7 @@ def _arrive(client: RawClient, form: str, request: bytes, seq: int, attempt: int
     metadata = (("rifl-bin", client.header(seq, attempt=attempt)),)
     if form == "Collect":
         call: Any = client.channel.stream_unary(path)
-        return read(call.future(iter([request]), DEADLINE_S, metadata))
+        return read(call.future(whole([request]), DEADLINE_S, metadata))
     if form == "Unary":
         return client.call(path, request, seq, attempt=attempt)
     call = client.channel.unary_stream(path)(request, DEADLINE_S, metadata)
