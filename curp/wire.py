@@ -317,6 +317,7 @@ def _client_message(client: ClientKept) -> pb.ClientKept:
         if call.fingerprint is not None:
             kept.fingerprint = call.fingerprint
         kept.record.CopyFrom(record_to_message(call.record))
+        kept.record.seed = call.seed
     return message
 
 
@@ -335,6 +336,7 @@ def _client(message: pb.ClientKept) -> ClientKept:
                 kept.key if identity == "key" else None,
                 kept.fingerprint or None,
                 record_from_message(kept.record),
+                kept.record.seed,
             )
         )
     first_incomplete = message.first_incomplete or 1

@@ -6,6 +6,7 @@ What a server asks before it runs a call, and what the gRPC service answers from
 
 from __future__ import annotations
 
+import secrets as randomness
 import threading
 import time
 from collections.abc import Callable
@@ -85,6 +86,7 @@ class LeaseAuthority:
         id_block: int = 1024,
         max_clients: int = 1_000_000,
         session_policy: SessionPolicy | None = None,
+        randbits: Callable[[int], int] = randomness.randbits,
     ) -> None:
         """Read the storage and recover (blocking).
 
@@ -99,7 +101,9 @@ class LeaseAuthority:
         self._max_clients = max_clients
         # Guards everything that is decided; never held during I/O.
         self._lock = threading.Lock()
-        self._table = LeaseTable(term_s, first_id=1, last_id=0)
+        self._table = LeaseTable(
+            term_s, first_id=1, last_id=0, random_bits=storage.random_bits, randbits=randbits
+        )
         self._blocks = IdBlocks(self._table, storage, self._lock, id_block)
         self.store = storage.store_id()
         self._signer = Signer(storage, term_s=term_s, clock=clock)

@@ -22,11 +22,11 @@ class IdBlocks:
     def __init__(
         self, table: LeaseTable, storage: LeaseStorage, lock: threading.Lock, block_size: int
     ) -> None:
-        """``lock`` guards ``table``; ``block_size`` ids are reserved at a time."""
+        """``lock`` guards ``table``; ids for ``block_size`` grants are reserved at a time."""
         self._table = table
         self._storage = storage
         self._lock = lock
-        self._block_size = block_size
+        self._block_size = block_size << storage.random_bits
         # Lets one thread at a time reserve a block.
         self._reserving = threading.Lock()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import secrets as randomness
 import threading
 import time
 from collections.abc import Callable
@@ -124,6 +125,7 @@ class SharedAuthority:
         id_block: int = 1024,
         max_clients: int = 1_000_000,
         session_policy: SessionPolicy | None = None,
+        randbits: Callable[[int], int] = randomness.randbits,
     ) -> None:
         """Read the secrets (blocking); see ``LeaseAuthority`` for the parameters."""
         if id_block < 1 or max_clients < 1:
@@ -134,7 +136,9 @@ class SharedAuthority:
         self._max_clients = max_clients
         self._policy = session_policy or SessionPolicy()
         # Only gives out ids: no lease is held in it.
-        self._table = LeaseTable(term_s, first_id=1, last_id=0)
+        self._table = LeaseTable(
+            term_s, first_id=1, last_id=0, random_bits=storage.random_bits, randbits=randbits
+        )
         self._blocks = IdBlocks(self._table, storage, threading.Lock(), id_block)
         self.store = storage.store_id()
         self._signer = Signer(storage, term_s=term_s, clock=clock)

@@ -13,7 +13,11 @@ from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.sessions import SessionRow, SessionState
 from lease_server.tokens import Secret
 
-__all__ = ["LeaseStorage", "MemoryLeaseStorage", "short_store_id"]
+__all__ = ["RANDOM_BITS", "LeaseStorage", "MemoryLeaseStorage", "short_store_id"]
+
+# Of the 63 bits that ids have: the other 37 count grants, which is enough for a thousand a
+# second for four years, and for a thousand restores (``GRANTS_PER_RESTORE``).
+RANDOM_BITS = 26
 
 _COUNTER_BITS = 32
 _INCARNATION_BITS = 31
@@ -33,7 +37,13 @@ class LeaseStorage(Protocol):
     durable before its method returns. Trouble with the medium is
     StorageUnavailable; the write may then stand or not, and is asked for again.
     Several servers may share a storage.
+
+    ``random_bits``: how many low bits of each client id are drawn when it is granted, so
+    that two servers which would grant the same number, a copy of the storage and the
+    original, grant two ids. A block is then of so many times as many ids.
     """
+
+    random_bits: int
 
     def store_id(self) -> int:
         """Which records these are: 1 to 2^64 - 1, the same for as long as they are kept.
@@ -94,6 +104,9 @@ class MemoryLeaseStorage:
     run again silently. A session's name, however, is forgotten with the process,
     and opening it again gives a new id.
     """
+
+    # The incarnation's are enough: the rest counts.
+    random_bits = 0
 
     def __init__(self, token_bytes: Callable[[int], bytes] = randomness.token_bytes) -> None:
         """A new incarnation, with a secret of its own, of random ``token_bytes``."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 __all__ = ["BlockExhausted", "LeaseTable"]
 
@@ -43,18 +44,29 @@ class LeaseTable:
         "_bucket_order",
         "_bucket_s",
         "_buckets",
+        "_draw",
         "_due",
         "_expiry",
         "_last_id",
         "_left_behind",
         "_next_id",
+        "_stride",
         "_term_s",
     )
 
-    def __init__(self, term_s: float, *, first_id: int = 1, last_id: int | None = None) -> None:
+    def __init__(
+        self,
+        term_s: float,
+        *,
+        first_id: int = 1,
+        last_id: int | None = None,
+        random_bits: int = 0,
+        randbits: Callable[[int], int] = lambda bits: 0,
+    ) -> None:
         """A table granting ``first_id`` to ``last_id`` inclusive (None: no end).
 
-        ``first_id`` above ``last_id`` is an empty block. Raises ValueError unless
+        Each id is one of 2^``random_bits``, drawn by ``randbits``. ``first_id`` above
+        ``last_id`` is an empty block. Raises ValueError unless
         the term is positive and finite and the first id at least 1.
         """
         if not (math.isfinite(term_s) and term_s > 0):
@@ -65,6 +77,8 @@ class LeaseTable:
         self._bucket_s = max(self._term_s / _BUCKETS_PER_TERM, _MIN_BUCKET_S)
         self._next_id = first_id
         self._last_id = last_id
+        self._stride = 1 << random_bits
+        self._draw = partial(randbits, random_bits) if random_bits else None
         self._expiry: dict[int, float] = {}
         self._buckets: dict[int, list[int]] = {}
         self._bucket_order: list[int] = []
@@ -80,7 +94,7 @@ class LeaseTable:
 
     @property
     def next_id(self) -> int:
-        """The id the next grant gives, if the block holds it."""
+        """The lowest id the next grant may give, if the block holds it."""
         return self._next_id
 
     @property
@@ -88,7 +102,7 @@ class LeaseTable:
         """Grants the block still holds; None if it has no end."""
         if self._last_id is None:
             return None
-        return max(0, self._last_id - self._next_id + 1)
+        return max(0, self._last_id - self._next_id + 1) // self._stride
 
     def __len__(self) -> int:
         """Ids held: alive, or expired and not yet returned by ``expire``."""
@@ -107,11 +121,11 @@ class LeaseTable:
 
     def take_id(self) -> int:
         """The next id, without a lease (for a session). Raises BlockExhausted."""
-        client_id = self._next_id
-        if self._last_id is not None and client_id > self._last_id:
+        first, after = self._next_id, self._next_id + self._stride
+        if self._last_id is not None and after > self._last_id + 1:
             raise BlockExhausted(f"no id left up to {self._last_id}")
-        self._next_id = client_id + 1
-        return client_id
+        self._next_id = after
+        return first if self._draw is None else first + self._draw()
 
     def grant(self, now: float) -> int:
         """A new id, alive until ``now`` plus one term. Raises BlockExhausted."""

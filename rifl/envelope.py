@@ -252,6 +252,8 @@ def _calls(
         call.max_response_bytes = limit
         call.batch_stamp = stamp
         call.store = header.store
+        if not key:
+            call.seed = header.seed
         calls.append(call)
     if not all(keys) or (first_incomplete == 1 and not completed):
         return calls

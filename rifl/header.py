@@ -152,6 +152,7 @@ class KnownClients:
         call.max_response_bytes = client.max_response_bytes
         call.store = client.store
         call.stamp = (time_us, seed)
+        call.seed = seed
         return call
 
     def knows(self, call: Call, secrets: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -43,10 +44,12 @@ __all__ = [
     "parse_outcome",
     "parse_resolution",
     "read_refusal",
+    "record_and_seed",
     "record_from_bytes",
     "record_from_message",
     "record_to_bytes",
     "record_to_message",
+    "seed_field",
     "stream_fields",
     "varint",
 ]
@@ -78,6 +81,9 @@ _OUTCOME_TO_WIRE = {
     Outcome.NOT_EXECUTED: rifl_pb2.OUTCOME_NOT_EXECUTED,
     Outcome.UNKNOWN: rifl_pb2.OUTCOME_UNKNOWN,
 }
+# A record's field 10, with its tag: to be put behind the rest of it, since messages that
+# follow one another are one message to protobuf.
+seed_field = partial(Struct("<BQ").pack, 0x51)
 _OUTCOME_FROM_WIRE = {number: outcome for outcome, number in _OUTCOME_TO_WIRE.items()}
 
 
@@ -193,6 +199,8 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
         call.configuration = configuration
         if conflict_keys := header.conflict_keys:
             call.conflict_keys = frozenset(conflict_keys)
+    if seq is not None:
+        call.seed = header.seed
     if store := header.store:
         call.store = store
     call.stamp = (header.time_us, header.seed)
@@ -253,8 +261,14 @@ def outcome_from_wire(number: rifl_pb2.Outcome) -> Outcome:
 
 def record_from_bytes(data: bytes) -> CompletionRecord:
     """Read a record; raises ``ValueError`` for bytes that are none."""
+    return record_and_seed(data)[0]
+
+
+def record_and_seed(data: bytes) -> tuple[CompletionRecord, int]:
+    """Read a record and the seed that is kept with it, 0 for none; raises ``ValueError``."""
     try:
-        return _record(rifl_pb2.CompletionRecord.FromString(data))
+        message = rifl_pb2.CompletionRecord.FromString(data)
+        return _record(message), message.seed
     except DecodeError:
         raise ValueError("the stored bytes are not a rifl.v1.CompletionRecord") from None
 

@@ -82,6 +82,7 @@ class _OpenedMemory:
             clock=process.clock,
             wall_clock=process.wall_clock,
             id_block=_ID_BLOCK,
+            randbits=process.dice().getrandbits,
         )
         self.store.bind(
             self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=KEYS
@@ -153,6 +154,7 @@ class _OpenedSqlite:
             clock=process.clock,
             wall_clock=process.wall_clock,
             id_block=_ID_BLOCK,
+            randbits=process.dice().getrandbits,
         )
         self.store.bind(
             self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=KEYS

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from heapq import heappop, heappush
+from random import Random
 from typing import Any
 
 __all__ = ["EPOCH_S", "Loop", "Process", "Timer"]
@@ -134,3 +135,7 @@ class Process:
     def kill(self) -> None:
         """End it, as SIGKILL does."""
         self.alive = False
+
+    def dice(self) -> Random:
+        """Return dice of this life's own, as of now: no other draws change with theirs."""
+        return Random(f"{self.name} {self.loop.now}")  # noqa: S311 - to be repeated

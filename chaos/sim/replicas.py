@@ -154,6 +154,7 @@ class _OpenedReplica:
             clock=process.clock,
             wall_clock=process.wall_clock,
             id_block=4,
+            randbits=process.dice().getrandbits,
         )
         self.store.bind(
             self.authority,

@@ -12,6 +12,7 @@ from lease_server.errors import SessionClosed, StorageUnavailable
 from lease_server.session_secret import require_owner
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
+from lease_server.storage import RANDOM_BITS
 from lease_server.tokens import Secret
 from rifl.stores.shared.backend import BackendError
 from rifl.stores.shared.watch import Watch
@@ -24,6 +25,8 @@ _BUSY_S = 1.0
 
 class StoreLeases:
     """``SharedLeaseStorage`` over the store."""
+
+    random_bits = RANDOM_BITS
 
     def __init__(self, process: Process, store: StoreServer, backend: StoreBackend) -> None:
         self._store = store

@@ -48,6 +48,7 @@ class KeptCall(NamedTuple):
     key: bytes | None
     fingerprint: bytes | None
     record: CompletionRecord
+    seed: int = 0
 
 
 class StateHead(NamedTuple):
@@ -207,13 +208,13 @@ class GroupState:
         if entry is None:
             return ClientKept(client_id, registered, 1, (), ())
         calls = [
-            KeptCall(seq, None, fingerprint, record)
-            for seq, (fingerprint, record) in entry.tracker.completed()
+            KeptCall(seq, None, fingerprint, record, seed)
+            for seq, (fingerprint, record, seed) in entry.tracker.completed()
         ]
         for key in () if entry.keyed is None else entry.keyed.keys():
             kept = entry.keyed.record(key)  # type: ignore[union-attr]
             if kept is not None:
-                calls.append(KeptCall(None, key, *kept))
+                calls.append(KeptCall(None, key, *kept[:2]))
         return ClientKept(
             client_id,
             registered,
@@ -227,11 +228,11 @@ class GroupState:
             self.clients.add(client.client_id)
         tracker = self.table.entry(client.client_id).tracker
         tracker.acknowledge(client.first_incomplete, client.completed)
-        for seq, key, fingerprint, record in client.calls:
+        for seq, key, fingerprint, record, seed in client.calls:
             if key is None:
-                tracker.restore(seq, (fingerprint, record))  # type: ignore[arg-type]
+                tracker.restore(seq, (fingerprint, record, seed))  # type: ignore[arg-type]
             else:
-                self._restore_key(client.client_id, key, (fingerprint, record), None, now)
+                self._restore_key(client.client_id, key, (fingerprint, record, 0), None, now)
 
     def _operation(
         self, entry: Operation, now: float, attempt: Attempt | None, retention_s: float | None
@@ -242,7 +243,7 @@ class GroupState:
             f"an operation of client {client_id}, which is not registered",
         )
         if attempt is None:
-            kept = (entry.fingerprint, entry.answer)
+            kept = (entry.fingerprint, entry.answer, entry.stamp[1] if entry.key is None else 0)
             tracker = self.table.entry(client_id).tracker
             if entry.key is not None:
                 self._restore_key(client_id, entry.key, kept, retention_s, now)
@@ -260,7 +261,7 @@ class GroupState:
         self,
         client_id: int,
         key: bytes,
-        kept: tuple[bytes | None, CompletionRecord],
+        kept: tuple[bytes | None, CompletionRecord, int],
         retention_s: float | None,
         now: float,
     ) -> None:

@@ -84,6 +84,9 @@ class GroupEngine(Engine):
         )
         # They take effect with the operation's entry, as on every other replica.
         call.first_incomplete, call.completed = 1, ()
+        if call.key is None:
+            # As the entry has it: of a batch's call its own.
+            call.seed = call.stamp[1]
         if call.stamp == (0, 0):
             # A caller without our header: replay needs a stamp all the same.
             call.stamp = (time.time_ns() // 1000, secrets.randbits(64))

@@ -10,6 +10,7 @@ from curp.core.state import GroupState
 from curp.replica.group_store import GroupStore
 from lease_server.errors import StorageUnavailable
 from lease_server.sessions import SessionRow, SessionState
+from lease_server.storage import RANDOM_BITS
 from lease_server.tokens import Secret
 from rifl.core.errors import RiflError
 
@@ -26,6 +27,8 @@ class LogLeaseStorage:
     leadership: after that every write raises StorageUnavailable, and the next
     leader's storage says what the log says. Any thread.
     """
+
+    random_bits = RANDOM_BITS
 
     def __init__(self, store: GroupStore, state: GroupState, store_id: int) -> None:
         """``store_id``: the log's own, see ``read_store_id``."""

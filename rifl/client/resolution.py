@@ -117,6 +117,7 @@ class Resolver(Asking):
         )
         if self._call.key is None:
             request.seq = self._call.seq
+            request.seed = self._call.seed
         else:
             request.key = self._call.key
         return request

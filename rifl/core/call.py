@@ -56,7 +56,8 @@ class Call:
     that it found itself, if any. ``marks`` is what the
     store has told of the answer beside it, and ``extra`` the store's own. ``streamed``:
     one side is a stream, so that this arrival can run its handler once only. ``store``: what
-    granted the client id, as the header says; 0 if it says nothing.
+    granted the client id, as the header says; 0 if it says nothing. ``seed``: that of a
+    sequenced call's header, which no other client's call of the same identity has; 0 for a key.
     """
 
     # What most calls leave as it is; set on the class, not for every call.
@@ -73,6 +74,7 @@ class Call:
     # Whether its caller has left, where the shell is told so.
     gone: bool = False
     store: int = 0
+    seed: int = 0
 
     def __init__(
         self,

@@ -13,9 +13,9 @@ from rifl.core.result_tracker import ResultTracker
 
 __all__ = ["Attempt", "ClientEntry", "Kept"]
 
-# A completed call: its fingerprint (None fits any) and its record (None where it
-# has to be fetched from the store).
-Kept = tuple[bytes | None, CompletionRecord | None]
+# A completed call: its fingerprint (None fits any), its record (None where it has to be
+# fetched from the store), and the seed it was sent with (0 fits any).
+Kept = tuple[bytes | None, CompletionRecord | None, int]
 _NONE: frozenset[int | bytes] = frozenset()
 # Of one client's calls; beyond that any of them may have run.
 _MOST_RAN = 1024

@@ -18,6 +18,7 @@ from rifl.core.errors import (
     PayloadMismatch,
     RiflError,
     SessionClosed,
+    StoreMismatch,
 )
 from rifl.core.identity import RpcId
 from rifl.core.invariant import InvariantViolated
@@ -30,7 +31,16 @@ from rifl.core.resting import RestingClients
 from rifl.core.retention import LivedTime, Retention
 from rifl.core.verdict import Verdict
 
-__all__ = ["Attempt", "ClientEntry", "ClientTable", "Decision", "Kept", "Leases", "match_payload"]
+__all__ = [
+    "Attempt",
+    "ClientEntry",
+    "ClientTable",
+    "Decision",
+    "Kept",
+    "Leases",
+    "match_payload",
+    "match_seed",
+]
 
 
 _STALE = Decision(Verdict.STALE)
@@ -200,13 +210,13 @@ class ClientTable:
             if record is None:
                 entry.tracker.abandon(seq)
             else:
-                entry.tracker.finish(seq, (call.fingerprint, record if keep else None))
+                entry.tracker.finish(seq, (call.fingerprint, record if keep else None, call.seed))
         elif entry.keyed is not None:
             if record is None:
                 entry.keyed.abandon(call.key)
                 self._leave_namespace(entry)
             else:
-                kept: Kept = (call.fingerprint, record if keep else None)
+                kept: Kept = (call.fingerprint, record if keep else None, 0)
                 entry.keyed.finish(call.key, kept, record.size)
                 self._retain(call.client_id, call.key, attempt.policy.retention_s, now)
         if entry.dropped and not running:
@@ -291,11 +301,13 @@ class ClientTable:
         """Steps 2 and 3: known calls first, then stale ones; None if it is new."""
         attempt = entry.running.get(call.identity)
         if attempt is not None:
+            match_seed(call, attempt.call.seed)
             match_payload(call, attempt.call.fingerprint)
             return Decision(Verdict.IN_PROGRESS, attempt)
         kept = entry.kept(call)
         if kept is not None:
-            fingerprint, record = kept
+            fingerprint, record, seed = kept
+            match_seed(call, seed)
             match_payload(call, fingerprint)
             return Decision(Verdict.COMPLETED, None, record, fingerprint is not None)
         if call.key is None and entry.tracker.peek(call.seq) is Verdict.STALE:  # type: ignore[arg-type]
@@ -388,3 +400,16 @@ def match_payload(call: Call, fingerprint: bytes | None) -> None:
     """Raise ``PayloadMismatch`` where both payloads are known, and differ."""
     if call.fingerprint is not None and fingerprint is not None and call.fingerprint != fingerprint:
         raise PayloadMismatch(f"{call.rpc_id} is the identity of a call with another payload")
+
+
+def match_seed(call: Call, seed: int) -> None:
+    """Raise ``StoreMismatch`` where both seeds are known, and differ: it is another's call.
+
+    A store that was restored from a backup, or a machine that was copied while it ran, may
+    grant one id to two clients. Neither is answered with what the other one did.
+    """
+    if seed and call.seed and seed != call.seed:
+        raise StoreMismatch(
+            f"{call.rpc_id} is a call of another client that was granted the same id: the store "
+            "was restored from a backup, or copied, without `rifl restored`"
+        )

@@ -18,7 +18,7 @@ __all__ = ["Rested", "RestingClients"]
 
 # Beyond this many unacknowledged calls a client is not idle, only silent.
 _MOST_CALLS = 4
-_Kept = tuple[bytes | None, CompletionRecord | None]
+_Kept = tuple[bytes | None, CompletionRecord | None, int]
 # What is known of a client: its tracker's state, where it is registered, whether it
 # is known from an earlier incarnation.
 Rested = tuple[int, list[tuple[int, int]], list[tuple[int, _Kept]], set[str], bool]
@@ -55,7 +55,7 @@ class RestingClients:
         """
         if len(tracker) > _MOST_CALLS:
             return False
-        calls = [(seq, kept[0], _flat(kept[1])) for seq, kept in tracker.completed()]
+        calls = [(seq, kept[0], _flat(kept[1]), kept[2]) for seq, kept in tracker.completed()]
         self._clients[client_id] = marshal.dumps(
             (
                 tracker.first_incomplete,
@@ -76,7 +76,7 @@ class RestingClients:
         # Our own bytes, which never leave this process.
         first, ranges, calls, places, recovered = marshal.loads(packed)  # noqa: S302
         self.calls -= len(calls)
-        kept = [(seq, (fingerprint, _record(flat))) for seq, fingerprint, flat in calls]
+        kept = [(seq, (fingerprint, _record(flat), seed)) for seq, fingerprint, flat, seed in calls]
         return first, ranges, kept, {self._places[at] for at in places}, recovered
 
     def _place(self, name: str) -> int:

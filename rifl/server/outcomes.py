@@ -66,6 +66,8 @@ def resolution_call(engine: Engine, request: bytes, context: Any) -> Call:
         raise BadHeader("the request has neither a seq nor a key")
     call.method = f"/{SERVICE}/Resolve"
     call.store = message.store
+    if call.key is None:
+        call.seed = message.seed
     engine.authenticate(call, context)
     return call
 

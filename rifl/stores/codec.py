@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lease_server.log import get_logger
+from rifl.core.call import Call
+from rifl.core.client_table import match_seed
 from rifl.core.errors import OutcomeUnknown
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
-from rifl.wire import record_from_bytes, record_to_bytes
+from rifl.wire import record_and_seed, record_to_bytes, seed_field
 
 __all__ = ["DATE_BYTES", "RecordCodec", "Transform"]
 
@@ -41,12 +43,14 @@ class RecordCodec:
         self._seal = seal
         self._unseal = unseal
 
-    def to_bytes(self, record: CompletionRecord, at_s: float | None = None) -> bytes:
-        """Serialise a record, completed at ``at_s`` where that is to be kept.
+    def to_bytes(self, record: CompletionRecord, at_s: float | None = None, seed: int = 0) -> bytes:
+        """Serialise a record with its call's seed, completed at ``at_s`` where that is kept.
 
         What ``seal`` raises is raised: the call's record cannot be written then.
         """
         data = record_to_bytes(record)
+        if seed:
+            data += seed_field(seed)
         if self._seal is None and at_s is None:
             return data
         flags = 0
@@ -55,7 +59,7 @@ class RecordCodec:
         return bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
 
     def of_a_run(
-        self, record: CompletionRecord, method: str, at_s: float | None = None
+        self, record: CompletionRecord, call: Call, at_s: float | None = None
     ) -> tuple[CompletionRecord, bytes]:
         """Return the record to keep of a call that has run, and it serialised.
 
@@ -63,23 +67,24 @@ class RecordCodec:
         where ``seal`` fails, that is OUTCOME_UNKNOWN.
         """
         try:
-            return record, self.to_bytes(record, at_s)
+            return record, self.to_bytes(record, at_s, call.seed)
         except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
-            _log.exception("record_not_kept", method=method)
+            _log.exception("record_not_kept", method=call.method)
             lost = refusal_record(
                 OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
             )
-            return lost, RecordCodec().to_bytes(lost, at_s)
+            return lost, RecordCodec().to_bytes(lost, at_s, seed=call.seed)
 
-    def from_bytes(self, data: bytes) -> CompletionRecord:
-        """Read a record.
+    def from_bytes(self, data: bytes, call: Call | None = None) -> CompletionRecord:
+        """Read a record, for a ``call`` of its identity if there is one.
 
-        Raises ``ValueError`` for bytes that are none, and ``OutcomeUnknown`` for a
-        sealed one that ``unseal`` (if there is one) does not open: the call ran,
-        and its answer is lost with the key.
+        Raises ``ValueError`` for bytes that are none, ``StoreMismatch`` for the record of
+        another client's call (``match_seed``), and ``OutcomeUnknown`` for a sealed one that
+        ``unseal`` (if there is one) does not open: the call ran, and its answer is lost with
+        the key.
         """
         if data[:1] != bytes((_ENVELOPE,)):
-            return record_from_bytes(data)
+            return _read(data, call)
         if len(data) < DATE_BYTES:
             raise ValueError("the stored bytes end within their envelope")
         flags, data = data[1], data[DATE_BYTES:]
@@ -90,7 +95,7 @@ class RecordCodec:
                 data = self._unseal(data)
             except Exception as error:
                 raise OutcomeUnknown(f"the call's record cannot be unsealed: {error!r}") from error
-        return record_from_bytes(data)
+        return _read(data, call)
 
     @staticmethod
     def completed_at(head: bytes) -> float | None:
@@ -98,3 +103,10 @@ class RecordCodec:
         if len(head) < DATE_BYTES or head[0] != _ENVELOPE:
             return None
         return float(int.from_bytes(head[2:DATE_BYTES], "big")) or None
+
+
+def _read(data: bytes, call: Call | None) -> CompletionRecord:
+    record, seed = record_and_seed(data)
+    if call is not None:
+        match_seed(call, seed)
+    return record

@@ -63,7 +63,7 @@ class MetadataEntry(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class CompletionRecord(_message.Message):
-    __slots__ = ("code", "details", "response", "initial_metadata", "trailing_metadata", "outcome", "reason", "has_response", "messages")
+    __slots__ = ("code", "details", "response", "initial_metadata", "trailing_metadata", "outcome", "reason", "has_response", "messages", "seed")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class CompletionRecord(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     HAS_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
     code: int
     details: str
     response: bytes
@@ -82,7 +83,8 @@ class CompletionRecord(_message.Message):
     reason: str
     has_response: bool
     messages: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, code: _Optional[int] = ..., details: _Optional[str] = ..., response: _Optional[bytes] = ..., initial_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., trailing_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., reason: _Optional[str] = ..., has_response: bool = ..., messages: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    seed: int
+    def __init__(self, code: _Optional[int] = ..., details: _Optional[str] = ..., response: _Optional[bytes] = ..., initial_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., trailing_metadata: _Optional[_Iterable[_Union[MetadataEntry, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., reason: _Optional[str] = ..., has_response: bool = ..., messages: _Optional[_Iterable[bytes]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("requests", "keys", "seqs")
@@ -124,18 +126,20 @@ class BatchStatus(_message.Message):
     def __init__(self, item: _Optional[int] = ..., record: _Optional[_Union[CompletionRecord, _Mapping]] = ..., retry_after_ms: _Optional[int] = ..., info: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ResolveRequest(_message.Message):
-    __slots__ = ("client_id", "token", "seq", "key", "store")
+    __slots__ = ("client_id", "token", "seq", "key", "store", "seed")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     seq: int
     key: bytes
     store: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., store: _Optional[int] = ...) -> None: ...
+    seed: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., store: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class ResolveReply(_message.Message):
     __slots__ = ("outcome", "record")

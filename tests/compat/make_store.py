@@ -58,6 +58,8 @@ def make(url: str) -> None:
     """
     store = open_store(url)
     policies = MethodPolicies({}, Kind.PLAIN)
+    # Ids that can be written down.
+    store.leases.random_bits = 0
     authority = open_authority(store.leases, term_s=60.0)
     store.bind(authority, policies, clock=time.monotonic, window=512)
     client_id = authority.grant().client_id

@@ -461,7 +461,7 @@ def test_a_recovered_client_has_its_state() -> None:
     entry = table.entry(CLIENT)
     assert table.entry(CLIENT) is entry
     entry.tracker.acknowledge(3, [(5, 6)])
-    entry.tracker.restore(4, (b"f", None))
+    entry.tracker.restore(4, (b"f", None, 0))
     assert table.decide(sequenced(4), POLICY, NOW) == Decision(Verdict.COMPLETED, None, None)
     refused(table, sequenced(4, fingerprint=b"g"), PayloadMismatch)
     assert table.decide(sequenced(6), POLICY, NOW).verdict is Verdict.STALE

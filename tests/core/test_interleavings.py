@@ -84,7 +84,7 @@ class Store:
         for seq in disk.acknowledged:
             tracker.acknowledge(1, [(seq, seq)])
         for seq, record in disk.records.items():
-            tracker.restore(seq, (b"f", record))
+            tracker.restore(seq, (b"f", record, 0))
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision:
         decision = self.table.decide(call, policy, 0.0)

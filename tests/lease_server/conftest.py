@@ -28,6 +28,8 @@ class SqliteLeaseStorage:
     ``fail`` makes every access unavailable; ``gate`` holds reservations back.
     """
 
+    random_bits = 0
+
     def __init__(self, path):
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         self._lock = threading.Lock()

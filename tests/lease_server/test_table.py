@@ -207,3 +207,20 @@ def test_expire_looks_only_at_what_is_due():
         assert table.expire(tenth / 10) == []
     assert looks < 250_000
     assert len(table.expire(119.0)) == 100_000
+
+
+def test_each_number_is_one_of_many_ids():
+    """A grant draws an id of its own number, and the block ends with its last number (§5)."""
+    draws = iter((5, 0, 7, 2))
+    table = LeaseTable(
+        60.0, first_id=1, last_id=3 << 3, random_bits=3, randbits=lambda _: next(draws)
+    )
+    assert table.ids_left == 3
+    assert [table.grant(0.0) for _ in range(3)] == [1 + 5, 9 + 0, 17 + 7]
+    assert table.ids_left == 0
+    with pytest.raises(BlockExhausted):
+        table.grant(0.0)
+    # What was recovered is exceeded, wherever in its number's ids it lies.
+    table.recover([60], 0.0)
+    table.use_block(61, 60 + (1 << 3))
+    assert table.grant(0.0) == 61 + 2

@@ -29,6 +29,7 @@ from rifl.core.errors import (
     PayloadMismatch,
     SessionClosed,
     StaleRpc,
+    StoreMismatch,
     WindowExceeded,
 )
 from rifl.core.groups import group_of
@@ -108,9 +109,11 @@ class Opened:
         self.store.close()
 
 
-def call(client: int, seq: int, payload: bytes = b"p", first: int = 1, **more: Any) -> Call:
+def call(
+    client: int, seq: int, payload: bytes = b"p", first: int = 1, *, seed: int = 0, **more: Any
+) -> Call:
     """Return a sequenced call."""
-    return Call(
+    made = Call(
         client,
         b"",
         seq,
@@ -119,6 +122,8 @@ def call(client: int, seq: int, payload: bytes = b"p", first: int = 1, **more: A
         method="/s/M",
         **more,
     )
+    made.seed = seed
+    return made
 
 
 def keyed(client: int, key: bytes, payload: bytes = b"p") -> Call:
@@ -352,6 +357,35 @@ class StoreConformance:
         opened.complete(call(client, 2), CompletionRecord(response=None, code=5))
         assert opened.answer(call(client, 1)).response == b""
         assert opened.answer(call(client, 2)).response is None
+
+    @pytest.mark.parametrize("ended", [True, False])
+    def test_another_clients_call_of_one_identity_is_refused(self, place, ended):
+        """Another seed is another client's: neither is answered with the other's (DESIGN §3)."""
+        opened = Opened(place)
+        client = opened.client()
+        attempt = opened.begin(call(client, 1, seed=7))
+        if ended:
+            wait(opened.store.finish(attempt, FIRST))
+        for again in range(1 + (place.durable and ended)):
+            if again:
+                opened.close()
+                opened = Opened(place)
+            for other in (call(client, 1, seed=8), Call(client, b"", 1)):
+                other.seed = 8
+                with pytest.raises(StoreMismatch):
+                    drive(resolve(opened.store, other, PLAIN), opened.store, None)
+            if ended:
+                assert opened.answer(call(client, 1, seed=7)) == FIRST
+                # Who says nothing of a seed is known by the rest.
+                assert opened.answer(call(client, 1)) == FIRST
+            else:
+                mine = opened.claim(call(client, 1, seed=7))
+                assert mine.verdict is Verdict.IN_PROGRESS
+                wait(opened.store.finish(attempt, FIRST))
+        key = keyed(client, b"k")
+        opened.complete(key)
+        assert opened.answer(keyed(client, b"k")) == FIRST
+        opened.close()
 
     @pytest.mark.parametrize("ended", [False, True])
     def test_another_payload_is_refused(self, opened, ended):

@@ -234,6 +234,7 @@ class Leadership:
                 clock=self._process.clock,
                 wall_clock=self._process.wall_clock,
                 id_block=16,
+                randbits=self._process.dice().getrandbits,
             )
         except StorageUnavailable as error:
             replica.step_down(error)

@@ -19,7 +19,7 @@ from lease_server.series import SUPERSEDED_S
 from lease_server.session_secret import not_yours
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
-from lease_server.storage import short_store_id
+from lease_server.storage import RANDOM_BITS, short_store_id
 from lease_server.tokens import Secret
 from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.backend import PostgresBackend
@@ -43,6 +43,8 @@ class PostgresLeaseStorage:
     for a term and a quarter: late is safe. A session that ended leaves its row, so that
     it is refused as closed, until its name is forgotten.
     """
+
+    random_bits = RANDOM_BITS
 
     def __init__(self, backend: PostgresBackend) -> None:
         self.held = 0

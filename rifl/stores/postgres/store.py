@@ -127,4 +127,6 @@ class PostgresStore(SharedStore):
         if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
         self._require_durable()
-        return Finish(attempt.call, attempt.token, self._codec.to_bytes(record))
+        return Finish(
+            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
+        )

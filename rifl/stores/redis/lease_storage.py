@@ -25,7 +25,7 @@ from lease_server.series import SUPERSEDED_S, numbered
 from lease_server.session_secret import not_yours, require_owner
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from lease_server.shared import Standing
-from lease_server.storage import short_store_id
+from lease_server.storage import RANDOM_BITS, short_store_id
 from lease_server.tokens import Secret
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.backend import RedisBackend
@@ -51,6 +51,8 @@ class RedisLeaseStorage:
     session that ended leaves its row, so that it is refused as closed, until its
     name is forgotten.
     """
+
+    random_bits = RANDOM_BITS
 
     def __init__(self, backend: RedisBackend) -> None:
         self.held = 0

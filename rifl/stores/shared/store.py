@@ -11,7 +11,7 @@ from lease_server.errors import StorageUnavailable
 from lease_server.log import get_logger
 from lease_server.shared import SharedLeaseStorage
 from rifl.core.call import Call
-from rifl.core.client_table import Attempt, Decision, Leases
+from rifl.core.client_table import Attempt, Decision, Leases, match_seed
 from rifl.core.errors import (
     BadHeader,
     Draining,
@@ -333,7 +333,7 @@ class SharedStore(OwnTransactions):
                     request = wanted
                     continue
                 if reply.found is Found.COMPLETED:
-                    record = self._codec.from_bytes(reply.record)
+                    record = self._codec.from_bytes(reply.record, call)
                     return Decision(Verdict.COMPLETED, None, record, reply.verified)
                 if reply.found is Found.STALE:
                     return Decision(Verdict.STALE)
@@ -347,6 +347,7 @@ class SharedStore(OwnTransactions):
                     raise _REFUSALS[reply.found](call)
                 mine = self._attempts.get(reply.token)
                 if mine is not None:
+                    match_seed(call, mine.call.seed)
                     mine.awaited = True
                     return Decision(Verdict.IN_PROGRESS, mine)
                 if request.take_over == reply.token:
@@ -388,7 +389,7 @@ class SharedStore(OwnTransactions):
 
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
         token = _shared(attempt).token
-        kept, stored = self._codec.of_a_run(record, attempt.call.method)
+        kept, stored = self._codec.of_a_run(record, attempt.call)
         request = Finish(attempt.call, token, stored)
         began = self._clock()
         try:
@@ -419,7 +420,7 @@ class SharedStore(OwnTransactions):
         if reply.ending is not Ending.STANDS:
             return None
         try:
-            return self._codec.from_bytes(reply.record)
+            return self._codec.from_bytes(reply.record, attempt.call)
         except OutcomeUnknown:
             # It stands, though nobody here can read it.
             self._settle(attempt)
@@ -483,7 +484,7 @@ class SharedStore(OwnTransactions):
         call = attempt.call
         if reply.ending is Ending.STANDS:
             _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
-            return self._codec.from_bytes(reply.record)
+            return self._codec.from_bytes(reply.record, call)
         if reply.ending is Ending.FENCED:
             _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
             raise InProgress(f"{call.rpc_id} was taken over by another replica and runs there")

@@ -215,7 +215,7 @@ class Database:
         try:
             with self._reader_lock:
                 row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
-            return (None, 0) if row is None else (self._codec.from_bytes(row[0]), row[1] or 0)
+            return (None, 0) if row is None else (self._codec.from_bytes(row[0], call), row[1] or 0)
         except (sqlite3.Error, ValueError) as error:
             raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
 

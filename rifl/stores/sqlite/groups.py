@@ -67,7 +67,7 @@ class GroupCommits(EmbeddedStore):
         for attempt, record in zip(attempts, records, strict=True):
             call = attempt.call
             unix_s = completed_at if call.key is not None else None
-            stands, data = of_a_run(record, call.method, unix_s)
+            stands, data = of_a_run(record, call, unix_s)
             kept.append(stands)
             rows.append((call.client_id, call.identity, call.fingerprint, call.method, data))
         database = self._database(first)

@@ -12,7 +12,7 @@ from pathlib import Path
 from lease_server.errors import StorageUnavailable
 from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.sessions import SessionRow, SessionState
-from lease_server.storage import short_store_id
+from lease_server.storage import RANDOM_BITS, short_store_id
 from lease_server.tokens import Secret
 from rifl.stores.errors import StoreCorrupt
 from rifl.stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
@@ -34,6 +34,8 @@ class SqliteLeaseStorage:
     Every write is one transaction, fsynced before its method returns. Rare: a
     grant writes nothing, a block of ids one row.
     """
+
+    random_bits = RANDOM_BITS
 
     def __init__(
         self,

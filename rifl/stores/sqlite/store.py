@@ -255,7 +255,7 @@ class SqliteStore(GroupCommits):
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
         call = attempt.call
-        kept, data = self._codec.of_a_run(record, call.method, self._completed_at(call))
+        kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         entry = Entry(
             Journal.RECORD,
@@ -576,7 +576,7 @@ class SqliteStore(GroupCommits):
                 call.identity,
                 call.fingerprint,
                 call.method,
-                self._codec.to_bytes(record, self._completed_at(call)),
+                self._codec.to_bytes(record, self._completed_at(call), seed=call.seed),
             ),
         )
 
@@ -623,7 +623,8 @@ class SqliteStore(GroupCommits):
             entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
         now = self._clock()
         for client_id, identity, fingerprint, size, method, head in database.calls():
-            kept: Kept = (fingerprint, None)
+            # Its seed is in the record.
+            kept: Kept = (fingerprint, None, 0)
             if isinstance(identity, int):
                 self._table.entry(client_id).tracker.restore(identity, kept)
                 continue

@@ -14,7 +14,8 @@ from curp.core.entries import (
     SessionPut,
 )
 from curp.core.state import GroupState, Witnessed
-from rifl.core.errors import LeaseExpired
+from curp.wire import snapshot_from_chunks, snapshot_to_chunks
+from rifl.core.errors import LeaseExpired, StoreMismatch
 from rifl.core.invariant import InvariantViolated
 from rifl.core.policy import MethodPolicy
 from rifl.core.verdict import Verdict
@@ -55,6 +56,20 @@ def test_a_leaders_own_attempt_is_settled_by_its_entry_and_not_before() -> None:
     decision = state.table.decide(call(1, 2), _POLICY, 0.0)
     assert decision.record == entry.answer
     assert _decide(state, 1, 1) is Verdict.STALE
+
+
+def test_an_entry_brings_the_seed_of_its_call() -> None:
+    """Another seed is another client's call, at a standby, and after a snapshot, too (§3)."""
+    state = committed(operation(1, 1, stamp=(5, 6)))
+    loaded = GroupState()
+    loaded.load(snapshot_from_chunks(list(snapshot_to_chunks(state.dump(), b"")))[0], 0.0)
+    for found in (state, loaded):
+        found.lead(AliveLeases())
+        mine, others = call(1, 1), call(1, 1)
+        mine.seed, others.seed = 6, 7
+        assert found.table.decide(mine, _POLICY, 0.0).verdict is Verdict.COMPLETED
+        with pytest.raises(StoreMismatch):
+            found.table.decide(others, _POLICY, 0.0)
 
 
 def test_a_dropped_client_is_gone_with_its_last_operation() -> None:
