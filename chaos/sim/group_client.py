@@ -117,7 +117,9 @@ class GroupAttempt:
             request=body,
             conflict_keys=sorted(keys),
         )
-        record = pb.RecordRequest(configuration=view.number, call=call).SerializeToString()
+        record = pb.RecordRequest(
+            configuration=view.number, call=call, log=view.log
+        ).SerializeToString()
         limit = RECORD_TIMEOUT_S if timeout_s is None else min(timeout_s, RECORD_TIMEOUT_S)
         network = path.network
         self._rpcs: list[Rpc] = [

@@ -13,7 +13,7 @@ from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.world import World
 from curp.core.collection import Collectable
-from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
+from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
 from curp.v1 import curp_pb2 as pb
 from curp.witness.desk import WitnessDesk
 from rifl.client.answers import FinalStatus
@@ -52,8 +52,8 @@ class Witness:
         self.target = FIRST_WITNESS + index
         self._random = random
         self._journal = _Journal()
-        # Starts that it took, for one of them to come late.
-        self._starts: list[bytes] = []
+        # The start that it took last, for one like it to come late.
+        self._started = b""
         self.rpcs: dict[Rpc, None] = {}
         self.process = Process(world.loop, self.name)
         self._begin()
@@ -81,14 +81,31 @@ class Witness:
         if not keeps_journal:
             self._journal = _Journal()
         self.world.loop.after(seconds, self._begin)
-        if not keeps_journal and len(self._starts) > 1:
-            self.world.loop.after(seconds, self._start_late, self._random.choice(self._starts[:-1]))
+        if not keeps_journal and self._started:
+            late = pb.StartRequest.FromString(self._started)
+            late.configuration -= 1
+            self.world.loop.after(seconds, self._start_late, late)
 
-    def _start_late(self, request: bytes) -> None:
+    def _start_late(self, request: pb.StartRequest) -> None:
         """Take a start of an earlier leader's, which was under way all the time."""
-        if self.process.alive and self.table.mode is WitnessMode.UNLISTED:
+        if request.configuration and self.process.alive:
             self.world.trace(self.name, "takes a late start")
-            self._desk.start(request)
+            self._desk.start(request.SerializeToString())
+
+    def is_claimed(self) -> None:
+        """Take a start and a freeze of another group of the same name, of another log."""
+        group, number = group_of_log(GROUP, 0xBAD), self.table.configuration
+        if not self.process.alive or self.table.mode is WitnessMode.UNLISTED:
+            return
+        self.world.trace(self.name, "is claimed by another group of the same name")
+        list(
+            self._desk.freeze(
+                pb.FreezeRequest(group=group, configuration=number).SerializeToString()
+            )
+        )
+        secrets = pb.SecretsPut(secrets=[pb.SecretsPut.Secret(key_id=1, secret=bytes(32))])
+        start = pb.StartRequest(group=group, configuration=number + 3, secrets=secrets)
+        self._desk.start(start.SerializeToString())
 
     def remembers(self, number: int) -> bool:
         """Whether it has everything that it accepted under a number."""
@@ -106,7 +123,7 @@ class Witness:
                 reply = list(self._desk.freeze(rpc.request))
             elif method == "Start":
                 reply = self._desk.start(rpc.request)
-                self._starts.append(rpc.request)
+                self._started = rpc.request
             elif method == "Status":
                 reply = self._desk.status()
             else:

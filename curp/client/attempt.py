@@ -110,7 +110,7 @@ class GroupAttempt:
         numbered = with_number(header, view.number, keys)
         # The header as the leader gets it, and what each witness is sent.
         self.entry = (HEADER_KEY, numbered)
-        self.record = record_request(view.number, numbered, method, body)
+        self.record = record_request(view.number, view.log, numbered, method, body)
 
     @property
     def record_timeout_s(self) -> float:

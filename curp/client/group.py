@@ -28,13 +28,15 @@ _MAX_WITNESSES = 16
 class GroupView(NamedTuple):
     """One configuration: its number, its witnesses, and the methods recorded on them.
 
-    ``by_callable``: those of the methods whose keys the caller has to find.
+    ``by_callable``: those of the methods whose keys the caller has to find. ``log``: the
+    id of the group's log, 0 for none.
     """
 
     number: int
     witnesses: tuple[str, ...]
     recorded: frozenset[str]
     by_callable: frozenset[str] = frozenset()
+    log: int = 0
 
 
 class Statistics(NamedTuple):
@@ -61,6 +63,7 @@ class GroupKnowledge:
     def __init__(self) -> None:
         self.view: GroupView | None = None
         self._group = ""
+        self._log = 0
         self._lock = threading.Lock()
         self._asking = False
         self._ask_at = 0.0
@@ -82,11 +85,13 @@ class GroupKnowledge:
             self._asking = False
             if reply is None or not reply.configuration:
                 return
-            if self._group and reply.group != self._group:
+            other_log = self._log and reply.log and reply.log != self._log
+            if (self._group and reply.group != self._group) or other_log:
                 _log.error("other_group_answered", expected=self._group, found=reply.group)
                 self.view = None
                 return
             self._group = reply.group
+            self._log = reply.log or self._log
             if self.view is not None and reply.configuration <= self.view.number:
                 return
             witnesses = tuple(dict.fromkeys(reply.witnesses))
@@ -100,7 +105,7 @@ class GroupKnowledge:
             # That was worth it: the next change may be asked for at once.
             self._ask_at = 0.0
             by_callable = frozenset(method.method for method in reply.methods if method.by_callable)
-            self.view = GroupView(reply.configuration, witnesses, recorded, by_callable)
+            self.view = GroupView(reply.configuration, witnesses, recorded, by_callable, self._log)
             self._suspects = Suspects()
         _log.info("configuration", number=reply.configuration, witnesses=witnesses)
 

@@ -47,14 +47,17 @@ def with_number(
     return header + more.SerializeToString()
 
 
-def record_request(configuration: int, header: bytes, method: str, request: bytes) -> bytes:
-    """Return what every witness is sent.
+def record_request(
+    configuration: int, log: int, header: bytes, method: str, request: bytes
+) -> bytes:
+    """Return what every witness is sent. ``log``: the id of the group's, 0 for none known.
 
     Without conflict keys: a witness finds them by itself, or in the header, which the
     leader is sent too (DESIGN §7, invariants 2 and 3).
     """
     call = curp_pb2.WitnessedCall(header=header, method=method, request=request)
-    return curp_pb2.RecordRequest(configuration=configuration, call=call).SerializeToString()
+    record = curp_pb2.RecordRequest(configuration=configuration, call=call, log=log)
+    return record.SerializeToString()
 
 
 def sync_request(configuration: int, header: bytes) -> curp_pb2.SyncRequest:

@@ -9,7 +9,14 @@ from typing import Any, TypeAlias
 
 from rifl.core.invariant import invariant
 
-__all__ = ["Identity", "WitnessLimits", "WitnessMode", "WitnessTable", "WitnessVerdict"]
+__all__ = [
+    "Identity",
+    "WitnessLimits",
+    "WitnessMode",
+    "WitnessTable",
+    "WitnessVerdict",
+    "group_of_log",
+]
 
 # Client id, and seq or key.
 Identity: TypeAlias = tuple[int, int | bytes]
@@ -36,7 +43,24 @@ class WitnessVerdict(enum.IntEnum):
     OTHER_GROUP = 7
 
 
+_LOG_DIGITS = 16
 _REFUSALS = tuple(verdict for verdict in WitnessVerdict if verdict is not WitnessVerdict.ACCEPTED)
+
+
+def group_of_log(name: str, log: int) -> str:
+    """Return what witnesses know a group by: its name, and its log's id.
+
+    The name alone is that of a leader which knew no id of its log.
+    """
+    return f"{name}@{log:016x}"
+
+
+def _log_of(group: str) -> int:
+    _, separator, digits = group.rpartition("@")
+    try:
+        return int(digits, 16) if separator and len(digits) == _LOG_DIGITS else 0
+    except ValueError:
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +139,9 @@ class WitnessTable:
         # In force or frozen, and what the calls are held under; in an unlisted table the
         # one that is remembered; 0: none ever.
         self.configuration = highest
+        # As ``group_of_log`` has it.
         self.group = group
+        self._log = _log_of(group)
         self.accepted = 0
         self.refusals: dict[WitnessVerdict, int] = dict.fromkeys(_REFUSALS, 0)
         self._calls: dict[Identity, _Held] = {}
@@ -143,12 +169,17 @@ class WitnessTable:
         fingerprint: bytes,
         body: Any,
         size: int,
+        log: int = 0,
     ) -> WitnessVerdict:
         """Decide about a call and, if ACCEPTED, hold it; ``size`` is its bytes.
 
-        ``fingerprint`` tells one request from another under the same identity.
+        ``fingerprint`` tells one request from another under the same identity. ``log``: the
+        id of the group's log as the caller knows it, 0 for none.
         """
-        verdict = self._judge(configuration, identity, keys, fingerprint, size)
+        if log and self._log and log != self._log:
+            verdict = WitnessVerdict.OTHER_GROUP
+        else:
+            verdict = self._judge(configuration, identity, keys, fingerprint, size)
         if verdict is not WitnessVerdict.ACCEPTED:
             self.refusals[verdict] += 1
             return verdict
@@ -234,7 +265,7 @@ class WitnessTable:
         Also when frozen under it already. An unlisted table may have forgotten records; so
         may one that was started under another number, in a life before that.
         """
-        if group != self.group:
+        if not self._serves(group):
             return WitnessVerdict.OTHER_GROUP
         if self.mode is WitnessMode.UNLISTED or configuration != self.configuration:
             return WitnessVerdict.OTHER_CONFIGURATION
@@ -252,7 +283,7 @@ class WitnessTable:
 
         A refresh changes nothing in the table; it is accepted under the number in force.
         """
-        if self.group and group != self.group:
+        if self.group and not self._serves(group):
             return WitnessVerdict.OTHER_GROUP
         if refresh:
             return self._in_force(group, configuration)
@@ -272,10 +303,17 @@ class WitnessTable:
         if configuration > self.configuration:
             self._begin(configuration)
             self.group = group
+            self._log = _log_of(group)
             self.mode = WitnessMode.NORMAL
 
+    def _serves(self, group: str) -> bool:
+        """Whether it is this group: also where it was started when its log had no id."""
+        if group == self.group:
+            return True
+        return not self._log and bool(self.group) and group.rpartition("@")[0] == self.group
+
     def _in_force(self, group: str, configuration: int) -> WitnessVerdict:
-        if group != self.group:
+        if not self._serves(group):
             return WitnessVerdict.OTHER_GROUP
         if configuration != self.configuration or self.mode is WitnessMode.UNLISTED:
             return WitnessVerdict.OTHER_CONFIGURATION

@@ -12,7 +12,7 @@ from curp.log.engine import LogEngine
 from curp.replica.authority import GroupAuthority
 from curp.replica.group_store import GroupStore
 from curp.replica.leading import Leading
-from curp.replica.metadata import TRANSFER_KEY, read_witness_list
+from curp.replica.metadata import TRANSFER_KEY, found_store_id, read_witness_list
 from curp.replica.role import Role
 from curp.replica.runner import Runner
 from curp.replica.services import Services
@@ -45,6 +45,7 @@ class ReplicaDesk:
         self._authority = authority
         self._witnesses = witnesses
         self._settings = settings
+        self._known_id = 0
         # None until the replica is started.
         self.runner: Runner | None = None
 
@@ -82,6 +83,7 @@ class ReplicaDesk:
             leader = leadership.address if leadership is not None and led else ""
             listed = read_witness_list(self._engine)
         found = group_configuration(settings.group, leader, listed)
+        found.log = self._store_id()
         found.methods.extend(self._services.conflicts())
         found.replicas.extend(settings.replicas or (settings.address,))
         return found
@@ -152,6 +154,11 @@ class ReplicaDesk:
         except Exception as error:
             raise StoreUnavailable(f"the transfer was not begun: {error}") from error
         self.runner.hand_over()
+
+    def _store_id(self) -> int:
+        # It never changes, and is drawn before anyone serves.
+        self._known_id = self._known_id or found_store_id(self._engine)
+        return self._known_id
 
     def _require_leading(self) -> Leading:
         leading = self.leading

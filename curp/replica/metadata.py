@@ -12,7 +12,9 @@ from curp.wire import accepted_loss_from_bytes, witness_list_from_bytes
 __all__ = [
     "LIST_KEY",
     "LOSS_KEY",
+    "STORE_KEY",
     "TRANSFER_KEY",
+    "found_store_id",
     "read_accepted_loss",
     "read_asked_for",
     "read_store_id",
@@ -24,7 +26,7 @@ LIST_KEY = "curp-witnesses"
 TRANSFER_KEY = "curp-transfer"
 LOSS_KEY = "curp-accepted-loss"
 # What clients know the log's records by.
-_STORE_KEY = "curp-store"
+STORE_KEY = "curp-store"
 _STORE_BYTES = 8
 
 
@@ -45,6 +47,11 @@ def read_accepted_loss(engine: LogEngine) -> AcceptedLoss | None:
     return None if data is None else accepted_loss_from_bytes(data)
 
 
+def found_store_id(engine: LogEngine) -> int:
+    """Return the log's id, 0 while no leader drew one. Raises ``LogError``."""
+    return int.from_bytes(engine.metadata(STORE_KEY) or b"")
+
+
 def read_store_id(
     engine: LogEngine, configuration: int, random_bytes: Callable[[int], bytes] = os.urandom
 ) -> int:
@@ -52,13 +59,13 @@ def read_store_id(
 
     To be asked by the leader of that number. Raises ``LogError``.
     """
-    found = engine.metadata(_STORE_KEY)
+    found = engine.metadata(STORE_KEY)
     if found is None:
         # Not 0, which stands for none.
         found = (int.from_bytes(random_bytes(_STORE_BYTES)) or 1).to_bytes(_STORE_BYTES)
         engine.put_metadata(
-            {_STORE_KEY: found},
+            {STORE_KEY: found},
             configuration=configuration,
-            condition=MetadataCondition(_STORE_KEY, None),
+            condition=MetadataCondition(STORE_KEY, None),
         )
     return int.from_bytes(found)

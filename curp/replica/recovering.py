@@ -28,6 +28,7 @@ from curp.replica.metadata import (
     LIST_KEY,
     TRANSFER_KEY,
     read_accepted_loss,
+    read_store_id,
     read_witness_list,
 )
 from curp.replica.services import Services
@@ -68,6 +69,8 @@ class Recovering:
             return number if isinstance(step, TakeNumber) else self._step(step)
 
         settings = self._settings
+        # Before any witness is asked: two groups of one name may share one.
+        self._witnesses.of_log(read_store_id(self._engine, number))
         rule = recover(
             settings.name,
             self._follower.state,

@@ -9,7 +9,7 @@ import grpc
 
 from curp.core.collection import Collectable
 from curp.core.recovery import WitnessedCall
-from curp.core.witness_table import WitnessVerdict
+from curp.core.witness_table import WitnessVerdict, group_of_log
 from curp.replica.services import Services
 from curp.v1 import curp_pb2 as pb
 from curp.wire import witnessed_call
@@ -34,7 +34,7 @@ class Witnesses:
         credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
     ) -> None:
-        self._group = group
+        self._name = self._group = group
         self._services = services
         self._timeout_s = timeout_s
         self._credentials = credentials
@@ -42,6 +42,10 @@ class Witnesses:
         self._lock = threading.Lock()
         self._clients: dict[str, WitnessClient] = {}
         self._noted: set[tuple[str, str]] = set()
+
+    def of_log(self, store_id: int) -> None:
+        """Take the id of the group's log, which every message carries from now on."""
+        self._group = group_of_log(self._name, store_id)
 
     def freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
         """Freeze a witness; what it holds, None if it cannot tell (invariant 5)."""

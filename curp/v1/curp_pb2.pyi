@@ -205,20 +205,22 @@ class ClientKept(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., registered: bool = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., calls: _Optional[_Iterable[_Union[ClientKept.Call, _Mapping]]] = ...) -> None: ...
 
 class GroupConfiguration(_message.Message):
-    __slots__ = ("configuration", "leader", "witnesses", "replicas", "methods", "group")
+    __slots__ = ("configuration", "leader", "witnesses", "replicas", "methods", "group", "log")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     WITNESSES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     METHODS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     configuration: int
     leader: str
     witnesses: _containers.RepeatedScalarFieldContainer[str]
     replicas: _containers.RepeatedScalarFieldContainer[str]
     methods: _containers.RepeatedCompositeFieldContainer[MethodConflicts]
     group: str
-    def __init__(self, configuration: _Optional[int] = ..., leader: _Optional[str] = ..., witnesses: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[str]] = ..., methods: _Optional[_Iterable[_Union[MethodConflicts, _Mapping]]] = ..., group: _Optional[str] = ...) -> None: ...
+    log: int
+    def __init__(self, configuration: _Optional[int] = ..., leader: _Optional[str] = ..., witnesses: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[str]] = ..., methods: _Optional[_Iterable[_Union[MethodConflicts, _Mapping]]] = ..., group: _Optional[str] = ..., log: _Optional[int] = ...) -> None: ...
 
 class MethodConflicts(_message.Message):
     __slots__ = ("method", "keys", "read_only", "synced", "by_callable")
@@ -263,12 +265,14 @@ class WitnessedCall(_message.Message):
     def __init__(self, header: _Optional[bytes] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., peer: _Optional[bytes] = ...) -> None: ...
 
 class RecordRequest(_message.Message):
-    __slots__ = ("configuration", "call")
+    __slots__ = ("configuration", "call", "log")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     configuration: int
     call: WitnessedCall
-    def __init__(self, configuration: _Optional[int] = ..., call: _Optional[_Union[WitnessedCall, _Mapping]] = ...) -> None: ...
+    log: int
+    def __init__(self, configuration: _Optional[int] = ..., call: _Optional[_Union[WitnessedCall, _Mapping]] = ..., log: _Optional[int] = ...) -> None: ...
 
 class RecordReply(_message.Message):
     __slots__ = ("verdict",)

@@ -79,7 +79,13 @@ class WitnessDesk:
         if len(keys) > MAX_CONFLICT_KEYS:
             keys = _NO_KEYS
         verdict = self._table.record(
-            request.configuration, identity, keys, fingerprint, call, len(content)
+            request.configuration,
+            identity,
+            keys,
+            fingerprint,
+            call,
+            len(content),
+            request.log,
         )
         return _VERDICTS[verdict]
 

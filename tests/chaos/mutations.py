@@ -477,6 +477,13 @@ def _restarted_witness_believed() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(WitnessTable, "may_freeze", may_freeze)
 
 
+def _groups_by_name() -> AbstractContextManager[Any]:
+    def serves(self: WitnessTable, group: str) -> bool:
+        return group.partition("@")[0] == self.group.partition("@")[0]
+
+    return unittest.mock.patch.object(WitnessTable, "_serves", serves)
+
+
 def _late_start_believed() -> AbstractContextManager[Any]:
     def may_freeze(self: WitnessTable, group: str, configuration: int) -> WitnessVerdict:
         if self.mode is WitnessMode.UNLISTED or configuration < self.configuration:
@@ -853,6 +860,7 @@ MUTATIONS = (
     ),
     Mutation("witness not frozen", "§7.2: freezing", "curp", _witness_not_frozen),
     Mutation("restarted witness believed", "§7.2: unlisted", "curp", _restarted_witness_believed),
+    Mutation("groups told apart by name", "§7: the log's id", "curp", _groups_by_name),
     Mutation("late start believed", "§7.2: its own number", "curp", _late_start_believed),
     Mutation(
         "answered before a conflict is logged",
@@ -988,9 +996,10 @@ _SEEDS = {
     "final without witnesses": 17,
     "witness accepts conflicts": 2,
     "witness not frozen": 24,
-    "late start believed": 32,
+    "late start believed": 246,
+    "groups told apart by name": 14,
     "number ended before its answers are logged": 10,
-    "restarted witness believed": 32,
+    "restarted witness believed": 14,
     "answered before a conflict is logged": 58,
     "answered before its client is logged": 2,
     "other keys on the witnesses believed": 11,

@@ -7,7 +7,7 @@ from typing import Any
 
 from chaos.sim.loop import Process, Timer
 from chaos.sim.machine import Machine
-from chaos.sim.witness import GROUP, Witness
+from chaos.sim.witness import Witness
 from chaos.sim.world import World
 from curp.core.collecting import Collecting, Tell
 from curp.core.collection import Collectable
@@ -38,6 +38,7 @@ class Collector:
         state: GroupState,
         machine: Machine,
         witness: Callable[[str], Witness],
+        group_id: str,
         listed: WitnessList,
         relist: Callable[[int], None],
     ) -> None:
@@ -48,6 +49,7 @@ class Collector:
         self._state = state
         self._machine = machine
         self._witness = witness
+        self._group_id = group_id
         self._collecting = Collecting()
         self._collecting.serve(listed.configuration, listed.witnesses)
         self._relist = relist
@@ -84,7 +86,7 @@ class Collector:
     def _tell(self, tell: Tell) -> None:
         self._witness(tell.witness).collect(
             self._process,
-            GROUP,
+            self._group_id,
             tell.configuration,
             tell.requests,
             lambda reply: self._told(tell, reply),

@@ -80,6 +80,9 @@ class GroupDeployment:
             for index in struck:
                 self.stalled_until[index] = until
         elif fault is Fault.WITNESS_CRASH:
+            for witness in self._witnesses.values():
+                # Somebody else's group was given the same one.
+                witness.is_claimed()
             mortal = [each for each in self._witnesses.values() if self._may_forget(each)]
             if mortal:
                 witness = mortal[planned.target % len(mortal)]

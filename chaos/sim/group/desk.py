@@ -42,6 +42,10 @@ class Asked(Protocol):
     authority: GroupAuthority
     leadership: Leadership | None
 
+    @property
+    def log_id(self) -> int:
+        """The log's, 0 while nobody drew one."""
+
     def transfer(self, wanted: str) -> None:
         """Hand the leadership over."""
 
@@ -126,5 +130,6 @@ class GroupDesk:
             with contextlib.suppress(EngineUnavailable):
                 listed = read_witness_list(replica.log)
         found = group_configuration(GROUP, leader, listed)
+        found.log = replica.log_id
         found.methods.extend(replica.machine.conflicts())
         return found

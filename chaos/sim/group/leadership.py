@@ -65,6 +65,10 @@ class Led(Protocol):
     def state(self) -> GroupState:
         """What it knows."""
 
+    @property
+    def group_id(self) -> str:
+        """What witnesses know the group by."""
+
     def number_ended(self) -> None:
         """Take that nothing is unsynced, and that the engine knows it."""
 
@@ -214,6 +218,7 @@ class Leadership:
             replica.state,
             replica.machine,
             replica.witness,
+            replica.group_id,
             witnesses,
             self._relist,
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
-from chaos.sim.witness import GROUP
 from curp.core.recovery import (
     Append,
     Freeze,
@@ -19,7 +18,7 @@ from curp.core.recovery import (
 )
 from curp.log.engine import NewEntry
 from curp.log.errors import LogError, may_pass
-from curp.replica.metadata import LIST_KEY, TRANSFER_KEY, read_witness_list
+from curp.replica.metadata import LIST_KEY, TRANSFER_KEY, read_store_id, read_witness_list
 from curp.replica.witnesses import read_held
 from curp.wire import entry_to_bytes, witness_list_to_bytes
 from rifl.core.record import CompletionRecord
@@ -47,6 +46,8 @@ class Recovering(Steps):
         }
 
     def _read_list(self, step: ReadWitnessList, drive: Drive) -> Any:
+        # Before any witness is asked.
+        read_store_id(self.replica.log, self._number, self.replica.random.randbytes)
         return read_witness_list(self.replica.log)
 
     def _read_to_end(self, step: ReadToEnd, drive: Drive) -> int:
@@ -64,7 +65,9 @@ class Recovering(Steps):
                 self.pass_by("frozen")
             drive.go_on(read_held(messages, replica.machine))  # type: ignore[arg-type]  # services
 
-        replica.witness(step.address).freeze(replica.process, GROUP, step.configuration, frozen)
+        replica.witness(step.address).freeze(
+            replica.process, replica.group_id, step.configuration, frozen
+        )
         return LATER
 
     def _run(self, step: Run, drive: Drive) -> CompletionRecord:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
-from chaos.sim.witness import GROUP
 from curp.core.recovery import WitnessList
 from curp.core.upkeep import Upkeep
 from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
@@ -92,7 +91,7 @@ class Relisting(Steps):
         for address in upkeep.to_tell(secrets):
             replica.witness(address).start(
                 replica.process,
-                GROUP,
+                replica.group_id,
                 listed.configuration,
                 secrets_to_message(secrets),
                 replica.machine.conflicts(),

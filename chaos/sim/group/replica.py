@@ -17,11 +17,12 @@ from chaos.sim.machine import Machine
 from chaos.sim.network import Rpc
 from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Server
-from chaos.sim.witness import Witness
+from chaos.sim.witness import GROUP, Witness
 from chaos.sim.world import World
 from curp.core.endings import Ending, ending_of
 from curp.core.state import GroupState
 from curp.core.succession import Standing, Succession
+from curp.core.witness_table import group_of_log
 from curp.log.engine import LogEngine
 from curp.log.errors import EngineUnavailable, LeaseHeld, LogError, TrimmedLog
 from curp.log.memory import MemoryLog, Moment
@@ -29,7 +30,7 @@ from curp.replica.authority import GroupAuthority
 from curp.replica.engine import GroupEngine
 from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
-from curp.replica.metadata import TRANSFER_KEY, read_asked_for
+from curp.replica.metadata import STORE_KEY, TRANSFER_KEY, read_asked_for
 from curp.replica.settings import StateHooks
 from curp.replica.waiting import Waiting
 from rifl.core.client_table import Attempt
@@ -115,6 +116,16 @@ class Replica:
     def state(self) -> GroupState:
         """What it knows."""
         return self.follower.state
+
+    @property
+    def group_id(self) -> str:
+        """What witnesses know the group by."""
+        return group_of_log(GROUP, self.log_id)
+
+    @property
+    def log_id(self) -> int:
+        """The log's, 0 while nobody drew one."""
+        return int.from_bytes(self._group.log.metadata.get(STORE_KEY, b""))
 
     # -- as a server sees it -----------------------------------------------------------------
 

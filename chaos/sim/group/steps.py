@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
-from chaos.sim.witness import GROUP, Witness
+from chaos.sim.witness import Witness
 from chaos.sim.world import World
 from curp.core.recovery import Publish, StartWitness, Wait
 from curp.core.state import GroupState
@@ -43,6 +43,10 @@ class Shell(Protocol):
     @property
     def state(self) -> GroupState:
         """What it knows."""
+
+    @property
+    def group_id(self) -> str:
+        """What witnesses know the group by."""
 
     def witness(self, address: str) -> Witness:
         """Return the witness at an address."""
@@ -146,7 +150,7 @@ class Steps:
         replica = self.replica
         replica.witness(step.address).start(
             replica.process,
-            GROUP,
+            replica.group_id,
             step.configuration,
             secrets_to_message(replica.state.secrets),
             replica.machine.conflicts(),

@@ -15,6 +15,7 @@ from curp.core.witness_table import (
     WitnessMode,
     WitnessTable,
     WitnessVerdict,
+    group_of_log,
 )
 from rifl.core.invariant import InvariantViolated
 
@@ -35,9 +36,10 @@ def record(
     configuration: int = 1,
     fingerprint: bytes = b"f",
     size: int = 10,
+    log: int = 0,
 ) -> WitnessVerdict:
     identity: Identity = (1, seq)
-    return table.record(configuration, identity, frozenset(keys), fingerprint, seq, size)
+    return table.record(configuration, identity, frozenset(keys), fingerprint, seq, size, log)
 
 
 def collect(table: WitnessTable, *seqs: int) -> list[Any]:
@@ -183,6 +185,38 @@ def test_a_witness_serves_one_group() -> None:
     for step in (table.start, table.freeze):
         with pytest.raises(InvariantViolated):
             step("h", 9)
+
+
+def test_two_groups_of_one_name_are_two() -> None:
+    """Another log's leader and callers are refused, whatever their numbers (DESIGN §7)."""
+    ours, theirs = group_of_log("bank", 0xA), group_of_log("bank", 0xB)
+    table = WitnessTable()
+    table.start(ours, 3)
+    record(table, 1, 10, configuration=3)
+    assert table.may_start(theirs, 9) is OTHER_GROUP
+    assert table.may_freeze(theirs, 3) is OTHER_GROUP
+    assert table.may_start("bank", 9) is OTHER_GROUP
+    assert table.collect(theirs, 3, [(1, 1)]) == (OTHER_GROUP, [])
+    assert record(table, 2, 11, configuration=3, log=0xB) is OTHER_GROUP
+    assert record(table, 2, 11, configuration=3, log=0xA) is ACCEPTED
+    # Of a client of the version before: its token is what is checked.
+    assert record(table, 3, 12, configuration=3, log=0) is ACCEPTED
+    assert table.freeze(ours, 3) == [1, 2, 3]
+    restarted = WitnessTable(highest=3, group=ours)
+    assert restarted.may_start(theirs, 9) is OTHER_GROUP
+
+
+def test_a_group_whose_log_had_no_id_goes_on_under_it() -> None:
+    """A leader of this version freezes and starts what one of the last version started (§7)."""
+    ours = group_of_log("bank", 0xA)
+    table = WitnessTable()
+    table.start("bank", 3)
+    record(table, 1, 10, configuration=3, log=0xA)
+    assert table.may_start(group_of_log("shop", 0xA), 4) is OTHER_GROUP
+    assert table.freeze(ours, 3) == [1]
+    table.start(ours, 4)
+    assert table.group == ours
+    assert table.may_start("bank", 5) is OTHER_GROUP
 
 
 def test_what_outlives_three_rounds_is_reported() -> None:

@@ -73,6 +73,19 @@ class Operated:
         name: str = until(leads, f"one leads: {self.errors()}", DEADLINE_S)
         return name
 
+    def until_listed(self) -> None:
+        """Wait until the leader serves with every witness that there is."""
+        wanted = sorted(self.witnesses.values())
+
+        def listed() -> bool:
+            return any(
+                sorted(status["configuration"].get("witnesses", [])) == wanted
+                for status in self.statuses().values()
+                if status["role"] == "leader"
+            )
+
+        until(listed, f"all witnesses are listed: {self.errors()}", DEADLINE_S)
+
     def errors(self) -> str:
         """The ends of what the replicas said."""
         return "\n".join(f"{name}: {self._running[name].errors()}" for name in self._running)

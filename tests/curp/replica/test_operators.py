@@ -23,13 +23,45 @@ def test_a_group_that_was_stopped_whole_starts_again(tmp_path: Path) -> None:
     accounts = [f"a{number}" for number in range(20)]
     with operated(tmp_path, _url(tmp_path)) as group:
         group.start()
-        group.leader()
+        group.until_listed()
         group.deposit(*accounts)
         assert set(group.stop(*group.replicas)) == {0}
         group.stop(*group.witnesses)
         group.start()
         group.leader()
         assert group.balances(*accounts) == [1] * 20
+
+
+def test_two_groups_of_one_name_share_no_witness(tmp_path: Path) -> None:
+    """Staging's leader, with higher numbers, takes nothing of production's (DESIGN §7)."""
+    production, staging = tmp_path / "production", tmp_path / "staging"
+    production.mkdir()
+    staging.mkdir()
+    with (
+        operated(production, _url(production)) as ours,
+        operated(staging, _url(staging), witnesses=0) as theirs,
+    ):
+        ours.start()
+        ours.until_listed()
+        ours.deposit("a")
+        # The same witness, by mistake.
+        theirs.witnesses = dict(ours.witnesses)
+        theirs.start("r1")
+        for _ in range(3):
+            # Each leader asks for more than the one before.
+            theirs.leader()
+            theirs.stop("r1")
+            theirs.start("r1")
+        theirs.leader()
+        theirs.deposit("b")
+        status = theirs.statuses()["r1"]
+        assert "witnesses" not in status["configuration"]
+        assert int(status["configuration"]["configuration"]) > 3
+        ours.deposit("c")
+        ours.stop(*ours.replicas, how=signal.SIGKILL)
+        ours.start(*ours.replicas)
+        ours.leader()
+        assert ours.balances("a", "b", "c") == [1, 0, 1]
 
 
 def test_real_loss_is_accepted_by_an_operator_and_by_nobody_else(
@@ -39,7 +71,7 @@ def test_real_loss_is_accepted_by_an_operator_and_by_nobody_else(
     url = _url(tmp_path)
     with operated(tmp_path, url) as group:
         group.start()
-        group.leader()
+        group.until_listed()
         group.deposit("a", "b")
         group.stop(how=signal.SIGKILL)
         group.start()
@@ -57,7 +89,8 @@ def test_real_loss_is_accepted_by_an_operator_and_by_nobody_else(
         assert group.witnesses["w1"] in told
         assert "may be lost" in told
         group.leader()
-        assert group.balances("a", "b") == [1, 1]
+        # The first call of a client is in the log before it is answered; the second may be lost.
+        assert group.balances("a") == [1]
         assert main(["recover", url]) == 0
         assert "alice: power cut" in capsys.readouterr().out
         # Nothing is lost now, so nothing is to be accepted.
