@@ -89,6 +89,16 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Have this transaction wait for nobody's lock for long: a foreign one on a client's row is
+-- the trouble of that client alone, and the connection is wanted by others.
+CREATE OR REPLACE FUNCTION rifl.soon_1() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('lock_timeout')::interval NOT BETWEEN '1 ms' AND '500 ms' THEN
+        RETURN set_config('lock_timeout', '500ms', true);
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION rifl.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -231,6 +241,7 @@ BEGIN
         o_found := 'new'; RETURN;
     END;
     IF NOT rifl.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
+    ignored := rifl.soon_1();
     LOOP
         SELECT * INTO known FROM rifl.calls
         WHERE client_id = p_client AND seq = p_seq AND key = p_key;
@@ -623,6 +634,7 @@ CREATE OR REPLACE FUNCTION rifl.renew_1(p_client bigint) RETURNS text LANGUAGE p
 DECLARE
     client rifl.clients;
 BEGIN
+    PERFORM rifl.soon_1();
     SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR KEY SHARE;
     IF NOT FOUND OR client.state = 'over' THEN RETURN 'unknown'; END IF;
     IF client.state = 'closed' THEN RETURN 'closed'; END IF;
@@ -1050,33 +1062,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '40170237-ff52-4240-8114-d4e193f586ed');
+VALUES ('store', 'abc172fd-9aec-4a03-b8b9-7e39be207dc7');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '11');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7710980587328295112/1');
+VALUES ('history', '7710984426040431925/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:04:09.542832+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:19:03.155975+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:02:54.567912+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:17:48.174458+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '41bc07bb8aabcebbd91a423f11dd5b20', '1c3f483a16de2d0f', '{}', NULL, '2026-11-22 13:02:54.559458+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'e07d8df30d6f009e517076df87c3e70c', '56abe7cfc41511e6', '{}', NULL, '2026-11-22 13:17:48.167946+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '076ae8e212f072708929504137cb6db4', '1c3f483a16de2d0f', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:02:54.56289+00', '2026-11-22 13:02:54.564465+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'cb374eebbb8b30c5912ee47a7e387a8e', '56abe7cfc41511e6', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:17:48.170806+00', '2026-11-22 13:17:48.171929+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '261f2a00cca4b20dc7adec6a5d1c8b43', '1c3f483a16de2d0f', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:02:54.565928+00', '2026-11-22 13:02:54.56654+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'b12664c01d94839b85205a9347cf50cb', '56abe7cfc41511e6', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:17:48.172983+00', '2026-11-22 13:17:48.173322+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'c676255b653ced39c1d69e9a0428d6e3', '1c3f483a16de2d0f', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:02:54.568571+00', '2026-11-22 13:02:54.570211+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b3c8e795fc75f908094c5f712db6a366', '56abe7cfc41511e6', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:17:48.17498+00', '2026-11-22 13:17:48.176205+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'a8915a6f699da3612d040c3ab74080d2', '1c3f483a16de2d0f', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:02:54.572063+00', '2026-11-22 13:02:54.572977+00', '876000:00:00', '2126-10-29 13:02:54.572977+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6649f7d36ded105d1578b1b9785bcd9c', '56abe7cfc41511e6', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:17:48.177505+00', '2026-11-22 13:17:48.178119+00', '876000:00:00', '2126-10-29 13:17:48.178119+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1088,4 +1100,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\xe54e5cfaaff97a9ce114baa50bf8c28c7fab462c11cc3707406efa579e540286');
+VALUES ('1', '0', E'\\x7d4c0241a69e2fd527ea1765e48f7c607cdcf5f51b929c2f13bec9f41b317dee');

@@ -19,8 +19,9 @@ from rifl.stores.postgres.connections import Greeting, NoAnswer, Pools
 from rifl.stores.postgres.history import breaks, stop
 from rifl.stores.postgres.poolers import is_pooled
 from rifl.stores.postgres.settings import weakness
+from rifl.stores.postgres.stalls import Stalls
 from rifl.stores.postgres.statements import Statement
-from rifl.stores.shared.backend import BackendError, WentBackwards
+from rifl.stores.shared.backend import BackendError, NotCarriedOut, WentBackwards
 from rifl.stores.shared.requests import (
     Abandon,
     Beat,
@@ -48,6 +49,7 @@ _LOST = (
     "the database is another than it was, or has lost what it acknowledged (it was restored, "
     "or a stale standby was promoted)"
 )
+_LOCKED = "another session of the database holds a lock on the client's row, or the call's"
 _Packed = tuple[bytes | Statement, tuple[Any, ...]]
 
 
@@ -74,6 +76,7 @@ class PostgresBackend:
         self.durable = address.durability is Durability.REQUIRE
         self._beats = 0
         self._stopped = ""
+        self._stalls = Stalls()
         self._owner = ""
         self._closing = threading.Event()
         self._listener: threading.Thread | None = None
@@ -106,12 +109,18 @@ class PostgresBackend:
             pool = await self.pools.awaiting()
             try:
                 rows = await self._fetch_async(pool, statement, arguments)
+            except psycopg.errors.LockNotAvailable as error:
+                # The first time it was sent: nothing is left of it.
+                raise self._locked(statement, arguments) from error
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 # The server has restarted: so it is for all that wait in the pool.
                 await pool.check()
-                rows = await self._fetch_async(pool, statement, arguments)
+                try:
+                    rows = await self._fetch_async(pool, statement, arguments)
+                except NotCarriedOut as refused:
+                    raise BackendError(str(refused)) from refused
         except (psycopg.Error, OSError) as error:
             raise failed(error) from error
         return self._read(request, rows)
@@ -203,11 +212,18 @@ class PostgresBackend:
         try:
             try:
                 return self._fetch(pool, statement, arguments)
+            except psycopg.errors.LockNotAvailable as error:
+                # The first time it was sent: nothing is left of it.
+                raise self._locked(statement, arguments) from error
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 pool.check()
-                return self._fetch(pool, statement, arguments)
+                try:
+                    return self._fetch(pool, statement, arguments)
+                except NotCarriedOut as refused:
+                    # Of the second time; the first may have been carried out.
+                    raise BackendError(str(refused)) from refused
         except (psycopg.Error, OSError) as error:
             raise failed(error) from error
 
@@ -220,7 +236,7 @@ class PostgresBackend:
         # As pool.connection() does, but for the end of a transaction: there is none.
         connection = pool.getconn()
         try:
-            self._admit(statement, arguments)
+            self._admit((statement, arguments))
             if isinstance(statement, Statement):
                 found: list[Any] = connection.wait(statement.asking(connection, arguments))
                 return found
@@ -239,7 +255,7 @@ class PostgresBackend:
     ) -> list[Any]:
         connection = await pool.getconn()
         try:
-            self._admit(statement, arguments)
+            self._admit((statement, arguments))
             if isinstance(statement, Statement):
                 found: list[Any] = await connection.wait(statement.asking(connection, arguments))
                 return found
@@ -298,6 +314,7 @@ class PostgresBackend:
         if isinstance(request, TakeBack):
             return rest[0]
         if isinstance(request, Claim):
+            self._stalls.moved(request.call.client_id)
             noted = status != "recording"
             found = Found(status) if noted else Found.RUNNING
             if found is Found.RUNNING:
@@ -351,18 +368,32 @@ class PostgresBackend:
         if self.durable:
             self._weak = weakness(dict(zip(("fsync", "full_page_writes"), settings, strict=False)))
 
-    def _admit(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> None:
+    def _admit(self, *packed: _Packed) -> None:
         """Raise for what is only of use if it is durable, where the server is not.
 
-        With the connection at hand: it was looked at, and may be to another server.
+        And for a client whose row is locked, but one claim at a time. With the
+        connection at hand: it was looked at, and may be to another server; and whoever
+        waited for it may have heard since.
         """
         self._check()
-        if not self._weak:
-            return
-        if (statement is self._claim and not arguments[_REFUSING]) or (
-            statement is self._finish and arguments[_ENDING] == "finish"
-        ):
+        if self._weak and any(self._needs_disk(*each) for each in packed):
             raise BackendError(f"the store is not durable: {self._weak}")
+        # All of one client's.
+        statement, arguments = packed[0]
+        claims = bool(self._stalls) and statement is self._claim
+        if claims and not self._stalls.may_try(arguments[_CLIENT]):
+            raise NotCarriedOut(_LOCKED)
+
+    def _needs_disk(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> bool:
+        if statement is self._finish:
+            return bool(arguments[_ENDING] == "finish")
+        return statement is self._claim and not arguments[_REFUSING]
+
+    def _locked(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> BackendError:
+        if statement is not self._claim:
+            return BackendError(_LOCKED)
+        self._stalls.stalled(arguments[_CLIENT])
+        return NotCarriedOut(_LOCKED)
 
     def seal(self) -> None:
         """Have the store refuse everyone, however often that has to be tried."""
@@ -423,7 +454,7 @@ _NOW = "extract(epoch FROM clock_timestamp())::float8"
 # Of the server, and of the session: by its process a pooler shows.
 _SETTINGS = "current_setting('fsync'), current_setting('full_page_writes'), pg_backend_pid()"
 # Where these are among the arguments.
-_REFUSING, _ENDING = 11, 6
+_CLIENT, _ENDING, _REFUSING = 1, 6, 11
 _CLAIM_TYPES = (
     "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
     "text bytea float8 float8"
@@ -463,12 +494,11 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
 def _fetch_all(
     pool: psycopg_pool.ConnectionPool[Any],
     packed: list[_Packed],
-    admit: Callable[[bytes | Statement, tuple[Any, ...]], None],
+    admit: Callable[..., None],
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
     with pool.connection() as connection:
-        for each in packed:
-            admit(*each)
+        admit(*packed)
         try:
             for at in range(0, len(packed), _IN_PIPELINE):
                 with connection.pipeline() as pipeline:
@@ -488,12 +518,11 @@ def _fetch_all(
 async def _fetch_all_async(
     pool: psycopg_pool.AsyncConnectionPool[Any],
     packed: list[_Packed],
-    admit: Callable[[bytes | Statement, tuple[Any, ...]], None],
+    admit: Callable[..., None],
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
     async with pool.connection() as connection:
-        for each in packed:
-            admit(*each)
+        admit(*packed)
         try:
             for at in range(0, len(packed), _IN_PIPELINE):
                 async with connection.pipeline() as pipeline:

@@ -17,7 +17,13 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
 """
 
 from rifl.stores.shared.attempts import SharedAttempt
-from rifl.stores.shared.backend import Backend, BackendError, Steps, WentBackwards
+from rifl.stores.shared.backend import (
+    Backend,
+    BackendError,
+    NotCarriedOut,
+    Steps,
+    WentBackwards,
+)
 from rifl.stores.shared.replicas import Replicas
 from rifl.stores.shared.requests import (
     Abandon,
@@ -44,6 +50,7 @@ __all__ = [
     "Finished",
     "Found",
     "Look",
+    "NotCarriedOut",
     "Replicas",
     "SharedAttempt",
     "SharedStore",

@@ -7,11 +7,15 @@ from typing import Any, Protocol
 
 from rifl.core.later import Later
 
-__all__ = ["Backend", "BackendError", "Steps", "WentBackwards"]
+__all__ = ["Backend", "BackendError", "NotCarriedOut", "Steps", "WentBackwards"]
 
 
 class BackendError(Exception):
     """A request failed; whether it was carried out, nobody knows."""
+
+
+class NotCarriedOut(BackendError):
+    """A request failed, and nothing of it was carried out or will be."""
 
 
 class WentBackwards(BackendError):

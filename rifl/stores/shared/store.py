@@ -39,7 +39,13 @@ from rifl.stores.errors import UnsupportedStore
 from rifl.stores.forks import belongs_here
 from rifl.stores.own_transactions import OwnTransactions
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
-from rifl.stores.shared.backend import Backend, BackendError, Steps, WentBackwards
+from rifl.stores.shared.backend import (
+    Backend,
+    BackendError,
+    NotCarriedOut,
+    Steps,
+    WentBackwards,
+)
 from rifl.stores.shared.pulse import Pulse
 from rifl.stores.shared.refusing import Refusing
 from rifl.stores.shared.requests import (
@@ -368,6 +374,10 @@ class SharedStore(OwnTransactions):
                     continue
                 stand_in = self._attempts.stand_in(call, policy, reply, gaps)
                 return Decision(Verdict.IN_PROGRESS, stand_in)
+        except NotCarriedOut as error:
+            # What was claimed before, and came late, is to be taken back all the same.
+            asked = doubts > 0
+            raise self._not_claimed(attempt, str(error)) from error
         except BackendError as error:
             reason = f"the store cannot be reached: {error}"
             raise self._not_claimed(attempt, reason) from error

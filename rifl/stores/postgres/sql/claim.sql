@@ -16,6 +16,16 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- Have this transaction wait for nobody's lock for long: a foreign one on a client's row is
+-- the trouble of that client alone, and the connection is wanted by others.
+CREATE OR REPLACE FUNCTION @schema@.soon_1() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('lock_timeout')::interval NOT BETWEEN '1 ms' AND '500 ms' THEN
+        RETURN set_config('lock_timeout', '500ms', true);
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -158,6 +168,7 @@ BEGIN
         o_found := 'new'; RETURN;
     END;
     IF NOT @schema@.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
+    ignored := @schema@.soon_1();
     LOOP
         SELECT * INTO known FROM @schema@.calls
         WHERE client_id = p_client AND seq = p_seq AND key = p_key;

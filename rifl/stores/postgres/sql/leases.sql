@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUA
 DECLARE
     client @schema@.clients;
 BEGIN
+    PERFORM @schema@.soon_1();
     SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
     IF NOT FOUND OR client.state = 'over' THEN RETURN 'unknown'; END IF;
     IF client.state = 'closed' THEN RETURN 'closed'; END IF;
