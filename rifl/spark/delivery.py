@@ -22,6 +22,7 @@ from rifl.spark.keys import KeyPlan
 from rifl.spark.mapping import MessagePlan
 from rifl.spark.options import WriteOptions
 from rifl.spark.pacing import Pace
+from rifl.spark.reporting import tell_progress
 
 __all__ = ["Delivered", "Delivery", "portion_end"]
 
@@ -135,12 +136,19 @@ class Delivery:
         self._slices: collections.deque[_Slice] = collections.deque()
         self._pace = Pace(options.batch_rows, options.batch_time_s, options.rows_per_second)
         self._waits = threading.Event()
+        self._task = ""
+        self._began_at = time.monotonic()
+        self._tell_at = self._began_at + options.progress_s
         self.counts = Counts()
 
     def run(
-        self, batches: Iterable[pyarrow.RecordBatch]
+        self, batches: Iterable[pyarrow.RecordBatch], task: str = ""
     ) -> Iterator[tuple[pyarrow.RecordBatch, list[Delivered]]]:
-        """Send everything; yields slices of the rows with their ends."""
+        """Send everything; yields slices of the rows with their ends.
+
+        Every ``progress_s`` a line of this process's log says how far ``task`` is.
+        """
+        self._task = task
         retries = self._worker.retries
         for batch in batches:
             for start in range(0, batch.num_rows, _MAPPED_ROWS):
@@ -249,6 +257,12 @@ class Delivery:
         counts.executed += executed
         counts.replayed += replayed
         sent.slot.open -= len(results)
+        self._progress(time.monotonic())
+
+    def _progress(self, now: float) -> None:
+        if now >= self._tell_at:
+            tell_progress(self._options.method, self._task, self.counts, now - self._began_at)
+            self._tell_at = now + self._options.progress_s
 
     def _split(self, sent: _Sent, rows: int) -> None:
         for start in range(0, len(sent.at), rows):

@@ -19,7 +19,7 @@ from rifl.spark.planning import Driver
 from rifl.spark.plans import WritePlan
 from rifl.spark.replies import ReplyPlan
 from rifl.spark.rows import arrow_schema
-from rifl.spark.tasks import named_micro_batch
+from rifl.spark.tasks import named_micro_batch, this_attempt
 
 __all__ = ["call"]
 
@@ -120,7 +120,7 @@ class _Task:
             )
             for batch in _kept(batches, kept)
         )
-        for rows, ends in delivery.run(columns):
+        for rows, ends in delivery.run(columns, this_attempt()):
             yield self._answered(_taken(kept, rows.num_rows), ends, read)
 
     def _answered(self, rows: Any, ends: Sequence[Delivered], read: ReplyPlan) -> Any:

@@ -21,7 +21,7 @@ from rifl.spark.planning import Driver
 from rifl.spark.plans import WritePlan
 from rifl.spark.reporting import report, tell_aborted
 from rifl.spark.rows import arrow_schema
-from rifl.spark.tasks import named_micro_batch
+from rifl.spark.tasks import named_micro_batch, this_attempt
 from rifl.spark.writing import raise_unless_rows
 
 __all__ = ["dead_letters", "write"]
@@ -151,7 +151,7 @@ class _Task:
         delivery = plan.delivery(worker, client_id)
         counts = delivery.counts
         schema = dead_letter_schema(plan.schema).append(pyarrow.field(_COUNTS, pyarrow.string()))
-        for rows, ends in delivery.run(plan.read(batches)):
+        for rows, ends in delivery.run(plan.read(batches), this_attempt()):
             raise_unless_rows(ends)
             dead = dead_rows(rows, ends, session, plan.run)
             if dead is not None:

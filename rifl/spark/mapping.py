@@ -9,6 +9,7 @@ unknown enum name, a negative number for an unsigned field) is that row's error.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow
@@ -94,10 +95,12 @@ def plan_message(
     *,
     key_only: Collection[str] = (),
     ignored: Collection[str] = (),
+    renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> MessagePlan:
     """Match columns and fields; raises ``PlanError``.
 
-    A column without a field is an error unless it is in ``ignored``, or in
+    A column goes into the field of its name, or of the one that ``renamed`` says. A
+    column without a field is an error unless it is in ``ignored``, or in
     ``key_only``: key columns need no field. A field without a column stays unset;
     a required one (proto2) is an error.
     """
@@ -105,17 +108,24 @@ def plan_message(
     unknown = sorted(set(ignored) - set(schema.names))
     if unknown:
         raise PlanError(f"the ignored column {unknown[0]!r} is not a column")
+    absent = sorted(set(renamed) - set(schema.names))
+    if absent:
+        raise PlanError(f"the renamed column {absent[0]!r} is not a column")
     given = [field for field in schema if field.name not in ignored]
     twice = sorted({field.name for field in given if schema.names.count(field.name) > 1})
     if twice:
         raise PlanError(f"the column {twice[0]!r} is there several times")
     columns: list[_Column] = []
     for column in given:
-        field = descriptor.fields_by_name.get(column.name)
+        named = renamed.get(column.name, column.name)
+        field = descriptor.fields_by_name.get(named)
         if field is None:
-            if column.name in key_only:
+            if column.name in key_only and column.name not in renamed:
                 continue
-            raise PlanError(_no_field(column.name, descriptor))
+            raise PlanError(_no_field(named, descriptor))
+        filled = [each.column for each in columns if each.field == named]
+        if filled:
+            raise PlanError(f"the field {named!r} is filled by {filled[0]!r} and {column.name!r}")
         convert = _for_field(column.type, field, repr(column.name))
         columns.append(_Column(column.name, field.name, convert))
     _check_required(descriptor, [each.field for each in columns])

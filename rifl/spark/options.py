@@ -7,18 +7,16 @@ a file or an environment variable that each process reads for itself.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rifl.spark.errors import PlanError
 from rifl.spark.naming import batch_session
+from rifl.spark.parsing import flag, names, optional_seconds, pairs, rate, size, text_of
 
-__all__ = ["ConnectionOptions", "WriteOptions", "seconds"]
+__all__ = ["ConnectionOptions", "WriteOptions"]
 
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 # Spark's own, which reach every sink.
 _SPARKS = {"checkpointlocation", "queryname"}
 _PREFIXES = ("metadataenv.", "metadatafile.")
@@ -33,7 +31,7 @@ _NAMES = (
         "batchTime",
         "inFlight",
     ),
-    *("rowsPerSecond", "timeout", "deadLetter", "report", "metrics"),
+    *("fields", "rowsPerSecond", "timeout", "progress", "deadLetter", "report", "metrics"),
     *("tls", "tlsRootsFile", "tlsCertFile", "tlsKeyFile", "tlsTargetName"),
 )
 
@@ -77,12 +75,14 @@ class WriteOptions:
     descriptor_file: str | None = None
     module: str | None = None
     ignored: tuple[str, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
     batch_rows: int = 500
     batch_bytes: int = 1 << 20
     batch_time_s: float = 1.0
     in_flight: int = 4
     rows_per_second: float | None = None
     timeout_s: float = 60.0
+    progress_s: float = 10.0
     dead_letter: str | None = None
     report: str | None = None
     metrics: str | None = None
@@ -117,12 +117,12 @@ class WriteOptions:
         Lists and flags may be Python's. Raises ``PlanError``.
         """
         given = {
-            name if "." in name else name.replace("_", ""): _text(value)
+            name if "." in name else name.replace("_", ""): text_of(value)
             for name, value in options.items()
             if value is not None
         }
-        names = [key] if isinstance(key, str) else list(key)
-        return cls.read({**given, "target": target, "method": method, "key": json.dumps(names)})
+        keys = [key] if isinstance(key, str) else list(key)
+        return cls.read({**given, "target": target, "method": method, "key": json.dumps(keys)})
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -137,39 +137,27 @@ class WriteOptions:
         return cls(
             connection=_connection(target, options),
             method=method,
-            key=_names("key", options),
+            key=names("key", options),
             session=options.get("session") or None,
             name=options.get("name") or None,
-            retention_s=_seconds("retention", options),
-            close_session=_flag("closesession", options),
-            adopt=_flag("adopt", options),
+            retention_s=optional_seconds("retention", options),
+            close_session=flag("closesession", options),
+            adopt=flag("adopt", options),
             descriptor_file=options.get("descriptorfile"),
             module=options.get("module"),
-            ignored=_names("ignorecolumns", options),
-            batch_rows=_size("batchrows", options, 500),
-            batch_bytes=_size("batchbytes", options, 1 << 20),
-            batch_time_s=_seconds("batchtime", options) or 1.0,
-            in_flight=_size("inflight", options, 4),
-            rows_per_second=_rate("rowspersecond", options),
-            timeout_s=_seconds("timeout", options) or 60.0,
+            ignored=names("ignorecolumns", options),
+            fields=pairs("fields", options),
+            batch_rows=size("batchrows", options, 500),
+            batch_bytes=size("batchbytes", options, 1 << 20),
+            batch_time_s=optional_seconds("batchtime", options) or 1.0,
+            in_flight=size("inflight", options, 4),
+            rows_per_second=rate("rowspersecond", options),
+            timeout_s=optional_seconds("timeout", options) or 60.0,
+            progress_s=optional_seconds("progress", options) or 10.0,
             dead_letter=options.get("deadletter"),
             report=options.get("report"),
             metrics=options.get("metrics"),
         )
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def seconds(text: str) -> float:
-    """Read a time such as ``90``, ``250ms``, ``12h`` or ``7d``; raises ``ValueError``."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if found is None or found[2] not in _UNITS or float(found[1]) == 0:
-        raise ValueError(f"{text!r} is not a time such as 90s, 12h or 7d")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def _connection(target: str, options: Mapping[str, str]) -> ConnectionOptions:
@@ -181,7 +169,7 @@ def _connection(target: str, options: Mapping[str, str]) -> ConnectionOptions:
     files = [options.get(f"tls{part}file") for part in ("roots", "cert", "key")]
     if (files[1] is None) != (files[2] is None):
         raise PlanError("tlsCertFile and tlsKeyFile go together")
-    asked = _flag("tls", options)
+    asked = flag("tls", options)
     if any(files) and "tls" in options and not asked:
         raise PlanError("tls is false and TLS files are named")
     return ConnectionOptions(
@@ -208,54 +196,3 @@ def _check_names(options: Iterable[str]) -> None:
                 "environment variable, metadataEnv.HEADER, or a file, metadataFile.HEADER"
             )
         raise PlanError(f"unknown option {name!r}; there are: {', '.join(_NAMES)}")
-
-
-def _names(option: str, options: Mapping[str, str]) -> tuple[str, ...]:
-    text = options.get(option, "").strip()
-    if text.startswith("["):
-        try:
-            names = json.loads(text)
-        except ValueError as error:
-            raise PlanError(f"{option}: {text!r} is no list of names") from error
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise PlanError(f"{option}: {text!r} is no list of names")
-        return tuple(names)
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _flag(option: str, options: Mapping[str, str]) -> bool:
-    text = options.get(option, "false").lower()
-    if text not in ("true", "false"):
-        raise PlanError(f"{option} is true or false, not {text!r}")
-    return text == "true"
-
-
-def _seconds(option: str, options: Mapping[str, str]) -> float | None:
-    text = options.get(option)
-    try:
-        return None if text is None else seconds(text)
-    except ValueError as error:
-        raise PlanError(f"{option}: {error}") from error
-
-
-def _rate(option: str, options: Mapping[str, str]) -> float | None:
-    text = options.get(option)
-    if text is None:
-        return None
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise PlanError(f"{option}: {text!r} is no number of rows a second")
-    return rate
-
-
-def _size(option: str, options: Mapping[str, str], default: int) -> int:
-    text = options.get(option)
-    if text is None:
-        return default
-    found = re.fullmatch(r"\s*(\d+)\s*([km]?)b?\s*", text.lower())
-    if found is None:
-        raise PlanError(f"{option}: {text!r} is no number")
-    return int(found[1]) * _SIZES[found[2]]

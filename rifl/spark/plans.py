@@ -190,5 +190,9 @@ def _closed_text(name: str, batch: MicroBatch | None) -> str:
 
 def _messages(options: WriteOptions, schema: pyarrow.Schema, shape: MethodShape) -> MessagePlan:
     return plan_message(
-        schema, shape.request_class(), key_only=set(options.key), ignored=options.ignored
+        schema,
+        shape.request_class(),
+        key_only=set(options.key),
+        ignored=options.ignored,
+        renamed=dict(options.fields),
     )

@@ -18,7 +18,7 @@ from typing import Any
 from rifl.spark.counts import Counts
 from rifl.spark.errors import PlanError
 
-__all__ = ["check_metrics", "report", "tell_aborted"]
+__all__ = ["check_metrics", "report", "tell_aborted", "tell_progress"]
 
 _log = logging.getLogger("rifl.spark")
 _HELP = {
@@ -75,6 +75,22 @@ def report(
             _add(Path(metrics), method, counts)
     except (OSError, ValueError) as error:
         _logger().warning("rifl could not write its report: %s", error)
+
+
+def tell_progress(method: str, task: str, counts: Counts, seconds: float) -> None:
+    """Say in a task's own log how far it is: of a Python sink Spark shows nothing meanwhile."""
+    _logger().info(
+        "rifl writes to %s: task %s has sent %d rows in %.0f s (%.0f a second), executed=%d "
+        "replayed=%d retries=%d",
+        method,
+        task,
+        counts.sent,
+        seconds,
+        counts.sent / max(seconds, 1e-9),
+        counts.executed,
+        counts.replayed,
+        counts.retries,
+    )
 
 
 def tell_aborted(method: str, session: str) -> None:

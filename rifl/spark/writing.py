@@ -60,7 +60,7 @@ def write_task(
     worker, client_id = plan.open_worker(batch)
     delivery = plan.delivery(worker, client_id)
     put_aside = 0
-    for rows, ends in delivery.run(plan.read(batches)):
+    for rows, ends in delivery.run(plan.read(batches), attempt):
         if dead is not None:
             raise_unless_rows(ends)
             put_aside += dead.put(rows, ends)

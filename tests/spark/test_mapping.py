@@ -218,6 +218,21 @@ def test_a_type_that_may_not_fit_is_found_when_planning(field: str, kind: Any) -
     assert f"Thing.{field}" in str(caught.value) or "value" in str(caught.value)
 
 
+def test_a_column_may_fill_a_field_of_another_name() -> None:
+    """Each field is filled once, by a column that is there (DESIGN §8)."""
+    columns = {"txn": (pyarrow.string(), ["a"]), "int32": (pyarrow.int32(), [7])}
+    (made,) = _rows(columns, renamed={"txn": "string"})
+    assert (made.string, made.int32) == ("a", 7)
+    for renamed, says in (
+        ({"nope": "string"}, "'nope' is not a column"),
+        ({"txn": "nope"}, "'nope' has no field"),
+        ({"n": "int32"}, "'int32' is filled by 'int32' and 'n'"),
+    ):
+        more = {**columns, "n": (pyarrow.int32(), [8])} if "n" in renamed else columns
+        with pytest.raises(PlanError, match=says):
+            _rows(more, renamed=renamed, key_only=["txn"])
+
+
 def test_columns_without_a_field_are_found_when_planning() -> None:
     """A column is sent, or a key, or ignored by name: never dropped silently (DESIGN §8)."""
     schema = pyarrow.schema([("String", pyarrow.string()), ("shard", pyarrow.int32())])

@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 from rifl.spark.errors import PlanError
-from rifl.spark.options import WriteOptions, seconds
+from rifl.spark.options import WriteOptions
+from rifl.spark.parsing import seconds
 
 _LEAST = {"target": "host:1", "method": "/a.B/C", "key": "id"}
 
@@ -38,6 +39,11 @@ def test_options_are_read_in_any_case() -> None:
     assert not options.connection.tls
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
     assert WriteOptions.read({**_LEAST, "key": '["a, b", "c"]'}).key == ("a, b", "c")
+    for fields in ("txn=reference, amt = cents", '{"txn": "reference", "amt": "cents"}'):
+        read = WriteOptions.read({**_LEAST, "fields": fields})
+        assert read.fields == (("txn", "reference"), ("amt", "cents"))
+    made = WriteOptions.of("host:1", "/a.B/C", "id", {"fields": {"txn": "reference"}})
+    assert (made.key, made.fields) == (("id",), (("txn", "reference"),))
     assert WriteOptions.read({**_LEAST, "tlsRootsFile": "/ca.pem"}).connection.tls
 
 
@@ -60,6 +66,9 @@ def test_options_are_read_in_any_case() -> None:
         ({"name": "a#b"}, "64 characters"),
         ({"adopt": "yes"}, "true or false"),
         ({"key": "[1]"}, "no list of names"),
+        ({"fields": "txn"}, "no list such as"),
+        ({"fields": "a=b,a=c"}, "named twice"),
+        ({"fields": '{"a": 1}'}, "no list such as"),
         ({"descriptorFile": "/a", "module": "b"}, "one of them"),
         ({"tlsCertFile": "/a"}, "go together"),
         ({"tls": "false", "tlsRootsFile": "/a"}, "TLS files"),

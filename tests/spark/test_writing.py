@@ -254,6 +254,19 @@ def test_a_streams_session_of_the_users_keeps_keys_across_micro_batches() -> Non
             _planned(_options(target, session="payments", closeSession="true"), rows, stream=True)
 
 
+def test_a_long_write_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """A task's own log has a line every few seconds (DESIGN §8)."""
+    rows = _rows(range(200)).rename_columns(["txn", "account", "cents"])
+    with _bank() as (bank, target):
+        given = {"key": "txn", "fields": "txn=reference", "progress": "1ms"}
+        plan = _planned(_options(target, **given), rows)
+        _send(plan, rows, attempt="3-17")
+        assert bank.effects["r7"] == 1
+    told = [record.getMessage() for record in caplog.records if "writes to" in record.msg]
+    assert all("task 3-17 has sent" in line for line in told)
+    assert told
+
+
 def test_sessions_that_servers_forget_unused_break_no_write() -> None:
     """A slow first batch, one without rows, and a write whose rows come late go on, though
     a session that was opened and not used is forgotten after a term (DESIGN §5, §8)."""
