@@ -337,8 +337,6 @@ class Telling:
             data = b"%d %d %d" % (place, version, total)
             if responses.add(data):
                 self._rpc.reply(data)
-            if not responses.wanted:
-                break
             if place + 1 < plan.messages:
                 task.at(Point.HALF_MADE)
                 if plan.pace_s:

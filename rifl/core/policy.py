@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rifl.core.sendable import MAX_METADATA_BYTES
+
 __all__ = ["CODE_NUMBERS", "KeyBounds", "Kind", "MethodPolicies", "MethodPolicy", "PolicyError"]
 
 _DEFAULT_MAX_RESPONSE_BYTES = 4 << 20
@@ -71,6 +73,9 @@ class MethodPolicy:
     runs again.
     ``max_response_bytes``: longer answers are replaced by RESPONSE_TOO_LARGE; of a
     response stream, as much is recorded.
+    ``max_metadata_bytes``: an answer whose initial metadata, or trailing metadata and details,
+    take more is replaced in the same way; longer details are cut. gRPC's clients take 8 KiB
+    unless they set ``grpc.max_metadata_size``.
     ``database``: for atomic methods, the URL of the database whose transactions
     the records go into; None means the store's own.
     ``retention_s``: how long the records of keyed calls are kept after completion
@@ -93,6 +98,7 @@ class MethodPolicy:
     key_field: str | None = None
     buffer_bytes: int = _DEFAULT_BUFFER_BYTES
     batch_concurrency: int = 1
+    max_metadata_bytes: int = MAX_METADATA_BYTES
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.
@@ -102,8 +108,8 @@ class MethodPolicy:
             raise PolicyError("only an atomic method names a database")
         if 0 in self.unrecorded:
             raise PolicyError("OK cannot mean that nothing happened")
-        if self.max_response_bytes < 1:
-            raise PolicyError("max_response_bytes must be at least 1")
+        if self.max_response_bytes < 1 or self.max_metadata_bytes < 1:
+            raise PolicyError("max_response_bytes and max_metadata_bytes must be at least 1")
         if self.retention_s is not None and self.retention_s <= 0:
             raise PolicyError("retention_s must be positive, or None")
         if self.key_field is not None and not all(self.key_field.split(".")):

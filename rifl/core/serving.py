@@ -36,6 +36,7 @@ from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.core.record import CompletionRecord
+from rifl.core.sendable import cut
 from rifl.core.verdict import Verdict
 
 __all__ = [
@@ -65,6 +66,8 @@ __all__ = [
 _MAX_DECISIONS = 100
 # gRPC's own, in bytes.
 DEFAULT_RECEIVE_LIMIT = 4 << 20
+# Of an error of ours; it travels twice, as the status and in its details.
+_MAX_TEXT_BYTES = 1000
 _ATOMIC, _NEW = Kind.ATOMIC, Verdict.NEW
 _CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10, "INTERNAL": 13}
 
@@ -496,7 +499,10 @@ def bounded(record: CompletionRecord, attempt: Attempt) -> CompletionRecord:
 def refusal_record(error: RiflError) -> CompletionRecord:
     """Return the record of a call that ends with an error of ours."""
     return CompletionRecord(
-        _CODES[error.code], str(error), outcome=error.outcome, reason=error.reason
+        _CODES[error.code],
+        cut(str(error), _MAX_TEXT_BYTES),
+        outcome=error.outcome,
+        reason=error.reason,
     )
 
 

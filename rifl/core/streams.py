@@ -146,7 +146,7 @@ class ResponseStream:
 
     They leave as they come; the final status leaves when the record is durable.
     What is kept is bounded by the method's ``max_response_bytes``: a longer
-    stream goes on for the caller that is there, and later attempts are told that
+    stream goes on, to its handler's end whoever is there, and later attempts are told that
     it was too long. ``received`` messages the caller has already.
 
     Invariants:
@@ -197,11 +197,6 @@ class ResponseStream:
     def leave(self) -> None:
         """Note that the caller is gone."""
         self.here = False
-
-    @property
-    def wanted(self) -> bool:
-        """Whether more messages can be sent to anybody, or recorded."""
-        return self.here or not self.overflown
 
     def result(self, result: HandlerResult) -> HandlerResult:
         """Return what is recorded of a handler that ended with ``result``."""

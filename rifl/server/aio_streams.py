@@ -20,7 +20,7 @@ from rifl.core.record import Metadata
 from rifl.core.serving import HandlerResult, admit, execute
 from rifl.core.streams import RequestStream, ResponseStream
 from rifl.server.aio import AioShell, send
-from rifl.server.answers import Status, raised_result, returned_result
+from rifl.server.answers import Status, first_metadata, raised_result, returned_result
 from rifl.server.context import CURRENT, AioHandlerContext, Serving
 
 __all__ = ["stream_unary_behavior", "unary_stream_behavior"]
@@ -220,10 +220,6 @@ class _Outlet:
             raise
 
 
-class _TooLong(Exception):
-    """Nobody listens any more, and no more can be recorded."""
-
-
 def unary_stream_behavior(
     shell: AioShell, method: str, policy: MethodPolicy, handler: Any
 ) -> Callable[[Any, Any], Awaitable[None]]:
@@ -248,8 +244,6 @@ def unary_stream_behavior(
             data = response if serialize is None else serialize(response)
             if responses.add(data):
                 await outlet.put(data)
-            if not responses.wanted:
-                raise _TooLong
 
         inner.emit = emit
         try:
@@ -302,7 +296,7 @@ def unary_stream_behavior(
                     shell.shielded(carry_out(inner, responses, outlet, request, call, began))
                 )
                 try:
-                    await outlet.send_all(context, lambda: inner.noted_initial)
+                    await outlet.send_all(context, lambda: first_metadata(inner))
                 finally:
                     if not responses.here:
                         call.gone = True

@@ -13,6 +13,7 @@ from rifl.core.call import Call
 from rifl.core.errors import LeaseExpired, NotLeader, RiflError
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord, Metadata
+from rifl.core.sendable import cut, fits, sendable
 from rifl.core.serving import Answer, Handled, HandlerResult
 from rifl.server.context import Noted
 from rifl.wire import OUTCOME_KEY, RPC_INFO
@@ -21,6 +22,7 @@ __all__ = [
     "STATUS_CODES",
     "Status",
     "answer_status",
+    "first_metadata",
     "is_bare",
     "raised_result",
     "refusal_info",
@@ -31,6 +33,8 @@ __all__ = [
 ]
 
 STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+# Of a refusal, whose text travels twice.
+_TEXT_BYTES = 1000
 _OK, _UNKNOWN, _INTERNAL = 0, 2, 13
 # Past the generated __new__, for what is made on every call.
 _tuple: Any = tuple.__new__
@@ -75,9 +79,10 @@ def returned(
     if data is None and not aio:
         code = code or _INTERNAL
         details = "Failed to serialize response!" if details is None else details
-    return CompletionRecord(
+    record = CompletionRecord(
         code, details or "", data, context.noted_initial, context.noted_trailing
     )
+    return sendable(record, context.rifl_attempt.policy.max_metadata_bytes)
 
 
 def returned_result(
@@ -97,14 +102,23 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
     details = context.noted_details
     if not context.aborted and (aio or details is None):
         details = _text(error, aio=aio)
+    record = CompletionRecord(
+        code or _UNKNOWN, details or "", None, context.noted_initial, context.noted_trailing
+    )
     return HandlerResult(
-        CompletionRecord(
-            code or _UNKNOWN, details or "", None, context.noted_initial, context.noted_trailing
-        ),
+        sendable(record, context.rifl_attempt.policy.max_metadata_bytes),
         not context.aborted,
         "the handler was cancelled" if isinstance(error, asyncio.CancelledError) else "",
         context.rifl_undone,
     )
+
+
+def first_metadata(context: Noted) -> Metadata:
+    """Return what is sent before the first message of a response stream."""
+    initial = context.noted_initial
+    # What does not fit is told at the end: the call goes on.
+    limit = context.rifl_attempt.policy.max_metadata_bytes
+    return initial if not initial or fits(initial, limit) else ()
 
 
 def is_bare(record: CompletionRecord, call: Call) -> bool:
@@ -143,7 +157,7 @@ def refusal_status(error: RiflError, call: Call | None) -> Status:
     """Return what a refusal is sent as: rich details and the outcome."""
     info, retry_after_s = refusal_info(error, call)
     code = grpc.StatusCode[error.code]
-    status = rich_status(code, error.reason, str(error), info, retry_after_s)
+    status = rich_status(code, error.reason, cut(str(error), _TEXT_BYTES), info, retry_after_s)
     outcome = refusal_outcome(error, call)
     trailing = (*status.trailing_metadata, (OUTCOME_KEY, outcome.value))
     return Status(status.code.value[0], status.details, (), trailing, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rifl.core.record import CompletionRecord
+from rifl.core.sendable import sendable
 from rifl.core.serving import bounded
 from rifl.server.context import Noted, noted_of
 
@@ -67,4 +68,5 @@ def _completion(noted: Noted, reply: Any) -> CompletionRecord:
         initial_metadata=noted.noted_initial,
         trailing_metadata=noted.noted_trailing,
     )
-    return bounded(completion, noted.rifl_attempt)
+    attempt = noted.rifl_attempt
+    return bounded(sendable(completion, attempt.policy.max_metadata_bytes), attempt)

@@ -16,7 +16,7 @@ from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import HandlerResult, admit, execute
 from rifl.core.streams import RequestStream, ResponseStream
-from rifl.server.answers import Status, raised_result, returned_result
+from rifl.server.answers import Status, first_metadata, raised_result, returned_result
 from rifl.server.context import CURRENT, HandlerContext, Serving
 from rifl.server.sync import SyncShell, send
 
@@ -190,16 +190,10 @@ class _Messages:
         try:
             if self._produced is None:
                 self._produced = iter(self._handler())
-            while responses.wanted:
-                try:
-                    response = next(self._produced)
-                except StopIteration:
-                    break
+            for response in self._produced:
                 data: bytes = response if serialize is None else serialize(response)
                 if responses.add(data):
                     return data
-            else:
-                _close(self._produced)
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
                 self.raised.append(error)
@@ -279,8 +273,8 @@ def unary_stream_behavior(
         opened = False
         try:
             while (data := made.next()) is not None:
-                if not opened and inner.noted_initial:
-                    context.send_initial_metadata(inner.noted_initial)
+                if not opened and (initial := first_metadata(inner)):
+                    context.send_initial_metadata(initial)
                 opened = True
                 yield data
         except BaseException:
@@ -293,9 +287,3 @@ def unary_stream_behavior(
         send(context, status._replace(initial_metadata=()) if opened else status)
 
     return deduplicated
-
-
-def _close(produced: Any) -> None:
-    close = getattr(produced, "close", None)
-    if close is not None:
-        close()
