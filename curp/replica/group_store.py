@@ -258,10 +258,12 @@ class GroupStore(RoleStore):
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Log the removal of clients behind their last operation (invariant 7)."""
+        ended = list(client_ids)
+        self.held.drop(ended)
         with self._lock:
             if self._places is None:
                 return
-            self._places.remove(self._table.drop(client_ids))
+            self._places.remove(self._table.drop(ended))
             self.work.notify_all()
 
     def close(self) -> None:

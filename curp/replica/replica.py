@@ -382,7 +382,14 @@ class Replica:
         """Count what is held now, without holding calls up. Any thread."""
         clients, unacknowledged, running = self._store.statistics()
         waiting = sum(count() for count in self._engine.waiting)
-        return Statistics(clients, len(self._authority), unacknowledged, running, waiting)
+        return Statistics(
+            clients,
+            len(self._authority),
+            unacknowledged,
+            running,
+            waiting,
+            self._store.held.total,
+        )
 
     def report(self) -> GroupReport:
         """Look at the replica, and at the log's tail. Any thread; may wait for the engine."""

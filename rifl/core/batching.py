@@ -109,6 +109,7 @@ class _Gathering:
     def __init__(self, store: Records) -> None:
         self._store = store
         self.started: dict[Attempt, Exception | None] = {}
+        self.held = store.held
         self.may_have_run = store.may_have_run
         self.adopt = store.adopt
         self.abandon = store.abandon

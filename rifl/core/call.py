@@ -75,6 +75,8 @@ class Call:
     gone: bool = False
     store: int = 0
     seed: int = 0
+    # Where a caller is that has no name, and shares a namespace with all others.
+    source: str = ""
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class Statistics(NamedTuple):
     ``unacknowledged``, of which ``running`` have no record yet; ``waiting``
     duplicates. Over a store that replicas share the first two are the whole store's
     (clients and sessions that have a row, as last counted), the others this replica's.
+    ``answer_bytes``: large answers that are kept unacknowledged, as bounds count them.
     """
 
     clients: int
@@ -59,6 +60,7 @@ class Statistics(NamedTuple):
     unacknowledged: int
     running: int
     waiting: int
+    answer_bytes: int = 0
 
 
 class Observer:

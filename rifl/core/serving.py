@@ -32,6 +32,7 @@ from rifl.core.errors import (
     StaleRpc,
     StoreUnavailable,
 )
+from rifl.core.held import LARGE_BYTES, Held
 from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
@@ -119,6 +120,10 @@ class Records(Protocol):
     A method that has to wait returns a ``Later``; else it returns its result, so
     that a store in memory costs no hand-over.
     """
+
+    @property
+    def held(self) -> Held:
+        """What answers take that are kept."""
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide about a call and claim it if new: one atomic step."""
@@ -243,6 +248,9 @@ def start(store: Records, attempt: Attempt) -> Attempt | Steps:
     Returns what ``begin`` does.
     """
     try:
+        # What may have run before needs its answer's room already.
+        if store.held.active and not store.may_have_run(attempt):
+            store.held.admit(attempt)
         pending = store.start(attempt)
     except Exception as error:  # noqa: BLE001 - raised again when the claim is undone
         return _or_elsewhere(store, attempt, _undo(store, attempt, error))
@@ -352,6 +360,8 @@ def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> S
         except NotRecorded as error:
             return (yield from _given_up(store, attempt, refusal_record(error), ran=False))
         if standing is not None:
+            if standing.response is not None:
+                store.held.note(attempt, len(standing.response))
             if (pending := store.adopt(attempt, standing)) is not None:
                 yield pending
             return Answer(standing, standing.outcome)
@@ -421,7 +431,7 @@ def _given_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran
 
 def _record(store: Records, attempt: Attempt, record: CompletionRecord) -> CompletionRecord | Steps:
     """Make the answer's record durable (step 7), then it is the answer."""
-    record = bounded(record, attempt)
+    record = bounded(record, attempt, store.held)
     try:
         pending = store.finish(attempt, record)
     except (AttributeError, TypeError, ValueError, InProgress) as error:
@@ -481,15 +491,24 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
     return Answer(record, record.outcome)
 
 
-def bounded(record: CompletionRecord, attempt: Attempt) -> CompletionRecord:
-    """Return the record, or the one that says it was too large to keep or to send."""
+def bounded(
+    record: CompletionRecord, attempt: Attempt, held: Held | None = None
+) -> CompletionRecord:
+    """Return the record, or the one that says it was too large to keep or to send.
+
+    ``held``, if any, is told of one that is large, or of a caller without a name.
+    """
     response = record.response
     if response is None:
         return record
-    limit = attempt.call.max_response_bytes or DEFAULT_RECEIVE_LIMIT
+    call = attempt.call
+    limit = call.max_response_bytes or DEFAULT_RECEIVE_LIMIT
     if attempt.policy.max_response_bytes < limit:
         limit = attempt.policy.max_response_bytes
-    if len(response) <= limit:
+    size = len(response)
+    if size <= limit:
+        if (size >= LARGE_BYTES or call.source) and held is not None:
+            held.note(attempt, size)
         return record
     return refusal_record(
         ResponseTooLarge(f"the answer has {len(response)} bytes, more than {limit}")

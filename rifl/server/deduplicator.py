@@ -19,6 +19,7 @@ from lease_server import SessionsFrom, StorageUnavailable, add_lease_service, op
 from lease_server.log import get_logger
 from rifl.core.call import MAX_RANGES
 from rifl.core.errors import Draining, RiflError
+from rifl.core.held import AnswerBounds
 from rifl.core.observer import Observer, Observers, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.server.declarations import (
@@ -41,6 +42,8 @@ from rifl.stores.forks import belongs_here
 __all__ = ["Deduplicator"]
 
 _log = get_logger("rifl.server")
+# How many addresses it takes to fill what callers without a name share.
+_SOURCES = 4
 # Ours, and gRPC's own services that only look.
 _NEVER = {
     "/lease_server.v1.LeaseServer/*": None,
@@ -87,7 +90,12 @@ class Deduplicator:
     says otherwise, None meaning without end; after that a retry runs again. Those
     of a named session stay as long as it does. ``max_keys`` and
     ``max_key_bytes`` bound what is kept for one client, session or peer: by
-    default some millions of keys, a large batch job's, bounded by their bytes.
+    default some millions of keys, a large batch job's, bounded by their bytes. Of what
+    callers without a name share, one address has a quarter at most.
+
+    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers to calls without a
+    key that are kept since nobody acknowledged them: of one client, and of all; counted by
+    this server, since it started. New calls beyond them are WINDOW_EXCEEDED, and wait.
 
     ``sessions_from``: who may open and close named sessions on a channel without an
     authenticated peer: who shows the session's secret (``"authenticated"``), or
@@ -130,6 +138,8 @@ class Deduplicator:
         key_retention_s: float | None = 86_400.0,
         max_keys: int = 10_000_000,
         max_key_bytes: int = 512 << 20,
+        max_answer_bytes: int = 64 << 20,
+        max_total_answer_bytes: int = 1 << 30,
         max_batch_items: int = 1000,
         max_batch_bytes: int = 4 << 20,
         seal: Transform | None = None,
@@ -144,6 +154,12 @@ class Deduplicator:
         key_bounds = KeyBounds(
             max_keys=max_keys, max_bytes=max_key_bytes, retention_s=key_retention_s
         )
+        answer_bounds = AnswerBounds(
+            client_bytes=max_answer_bytes,
+            total_bytes=max_total_answer_bytes,
+            source_keys=max(1, max_keys // _SOURCES),
+            source_bytes=max(1, max_key_bytes // _SOURCES),
+        )
         codec = RecordCodec(seal, unseal)
         self._keys_from = KeysFrom(keys_from)
         self._sessions_from = SessionsFrom(sessions_from)
@@ -157,6 +173,7 @@ class Deduplicator:
         self._health = HealthStatus()
         self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         self._store.observer = self._observer
+        self._store.held.bound(answer_bounds, key_bounds)
         self._store.on_refusal = self._refusal_changed
         try:
             self._check_kinds(url)
@@ -259,7 +276,14 @@ class Deduplicator:
         """Count what is held now, without holding calls up. Any thread."""
         clients, unacknowledged, running = self._store.statistics()
         waiting = sum(count() for count in self._engine.waiting)
-        return Statistics(clients, len(self._authority), unacknowledged, running, waiting)
+        return Statistics(
+            clients,
+            len(self._authority),
+            unacknowledged,
+            running,
+            waiting,
+            self._store.held.total,
+        )
 
     def check(
         self,

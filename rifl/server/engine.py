@@ -9,6 +9,7 @@ from typing import Any
 
 from lease_server import Authority, LeaseError
 from lease_server.peer import peer_of
+from lease_server.source import source_of
 from lease_server.tokens import peer_bound
 from rifl.core.call import Call
 from rifl.core.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
@@ -175,7 +176,7 @@ class Engine:
                 "a key needs an authenticated peer: in one namespace for all, anyone could read "
                 "another's answers; the server may allow it by keys_from"
             )
-        return Call(
+        call = Call(
             namespace_id(peer, scope),
             b"",
             None,
@@ -185,6 +186,9 @@ class Engine:
             fingerprint=fingerprint(method, peer + request),
             method=method,
         )
+        if not peer:
+            call.source = source_of(context.peer())
+        return call
 
     def authenticate(self, call: Call, context: Any) -> None:
         """Check that the id is of this store, and the token for it and, if bound, this peer."""

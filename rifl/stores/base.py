@@ -14,6 +14,7 @@ from rifl.core.observer import Observer
 from rifl.core.policy import KeyBounds, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Records
+from rifl.stores.held import HeldAnswers
 
 __all__ = ["Store"]
 
@@ -34,6 +35,10 @@ class Store(Records, Protocol):
     # Told, outside any lock, when new calls begin to be refused and why, and with
     # None when they are taken again. Set before ``bind``.
     on_refusal: Callable[[RiflError | None], None] | None
+
+    @property
+    def held(self) -> HeldAnswers:
+        """What answers take that are kept; bounded before calls are served."""
 
     @property
     def leases(self) -> LeaseStorage:

@@ -18,6 +18,7 @@ from rifl.core.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import WrongDatabase
 from rifl.stores.forks import belongs_here
+from rifl.stores.held import HeldAnswers
 from rifl.stores.own_transactions import OwnTransactions
 
 __all__ = ["EmbeddedStore"]
@@ -54,6 +55,7 @@ class EmbeddedStore(OwnTransactions):
         self._draining = False
         self._unavailable: RiflError | None = None
         self._stopped: RiflError | None = None
+        self.held = HeldAnswers()
         belongs_here(self, "store")
 
     def bind(
@@ -156,8 +158,10 @@ class EmbeddedStore(OwnTransactions):
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients, with their records."""
+        ended = list(client_ids)
+        self.held.drop(ended)
         with self._lock:
-            self._remove(self._table.drop(client_ids))
+            self._remove(self._table.drop(ended))
 
     def expire_keys(self) -> None:
         """Forget keyed calls whose retention is over, and let idle clients rest."""

@@ -30,6 +30,7 @@ from rifl.core.client_table import Attempt, ClientTable, Decision
 from rifl.core.later import Later
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.core.serving import Answer, HandlerResult, Wait, refusal_record, resolve, serve
+from rifl.stores.held import HeldAnswers
 
 CLIENT = 7
 NOTHING_HAPPENED = 14
@@ -120,6 +121,10 @@ class Store:
             self.table.settle(attempt, record, keep=True)
 
         return self.enqueue(durable, RecordPending("disk full"), patient=True)
+
+    @property
+    def held(self) -> HeldAnswers:
+        return HeldAnswers()
 
     def may_have_run(self, attempt: Attempt) -> bool:
         return False

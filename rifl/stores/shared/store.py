@@ -37,6 +37,7 @@ from rifl.core.verdict import Verdict
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import UnsupportedStore
 from rifl.stores.forks import belongs_here
+from rifl.stores.held import HeldAnswers
 from rifl.stores.own_transactions import OwnTransactions
 from rifl.stores.shared.attempts import Attempts, SharedAttempt
 from rifl.stores.shared.backend import (
@@ -72,6 +73,9 @@ _NOBODY = "0" * 2 * _OWNER_BYTES
 _KEYS_PER_SWEEP = 10_000
 # How old what observers are told of the whole store may be.
 _COUNT_EVERY_S = 2.0
+# After so long without a call a client's answers are not counted here any more: its lease
+# may have ended, which the store does not tell.
+_IDLE_S = 600.0
 # A claim whose replies came late so often is given up.
 _MOST_DOUBTS = 3
 # Nothing of an answer is in it: never sealed.
@@ -157,6 +161,7 @@ class SharedStore(OwnTransactions):
             late_after_s=late_after_s,
             told=self._reached,
         )
+        self.held = HeldAnswers(clock=clock, idle_s=_IDLE_S)
         belongs_here(self, "store")
 
     def bind(

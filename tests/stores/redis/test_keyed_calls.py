@@ -57,7 +57,7 @@ def test_keys_last_for_their_retention_also_over_a_restart(serve):
 def test_keys_of_a_namespace_are_bounded_and_others_unaffected(serve):
     """A caller that never acknowledges meets WINDOW_EXCEEDED (DESIGN §9)."""
     kinds = Kinds()
-    with serve(kinds, max_keys=2) as service:
+    with serve(kinds, max_keys=8) as service:
         caller = Caller(service)
         assert [caller.call(key).result() for key in "ab"] == [b"1", b"2"]
         assert reason(caller.call("c")) == "WINDOW_EXCEEDED"

@@ -1,0 +1,207 @@
+"""Answers that nobody acknowledges are bounded: by client, by address, in all (DESIGN §9)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import rifl
+from rifl.core.call import Call
+from rifl.core.client_entry import Attempt
+from rifl.core.errors import WindowExceeded
+from rifl.core.held import AnswerBounds
+from rifl.core.policy import KeyBounds
+from rifl.stores.held import HeldAnswers
+from tests.helpers.raw import RawClient
+from tests.helpers.servers import generic, serve
+from tests.stores.postgres.servers import PostgresServer
+from tests.stores.redis.servers import RedisServer
+
+_NUMBERS = itertools.count()
+METHOD = "/p.S/Large"
+_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    name = f"held{next(_NUMBERS)}"
+    if request.param == "redis":
+        made: str = request.getfixturevalue("redis_server").url(namespace=name)
+    elif request.param == "postgresql":
+        made = request.getfixturevalue("postgres_server").url(schema=name)
+    else:
+        made = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
+    return made
+
+
+def large(request: bytes, _: Any) -> bytes:
+    return bytes(_BYTES)
+
+
+async def large_async(request: bytes, _: Any) -> bytes:
+    return bytes(_BYTES)
+
+
+def test_large_answers_of_a_client_and_of_all_are_bounded(url: str) -> None:
+    """An empty request pins its answer: beyond the bounds new calls wait, known ones not (§9)."""
+    kind = "aio" if url == "memory:" or url.startswith("redis") else "sync"
+    handler = large_async if kind == "aio" else large
+    with (
+        rifl.Deduplicator(
+            url, max_answer_bytes=3 * _BYTES, max_total_answer_bytes=5 * _BYTES
+        ) as dedup,
+        serve(kind, [generic("p.S", {"Large": handler})], dedup=dedup) as served,
+        RawClient(served.address) as one,
+        RawClient(served.address) as two,
+    ):
+        for seq in (1, 2, 3):
+            assert one.call(METHOD, b"", seq=seq, first=1).ok
+        refused = one.call(METHOD, b"", seq=4, first=1)
+        assert refused.refusal == ("RESOURCE_EXHAUSTED", "WINDOW_EXCEEDED", "not-executed")
+        # What is known is answered, or nothing could ever be acknowledged.
+        assert one.call(METHOD, b"", seq=3, first=1, attempt=2).outcome == "replayed"
+        assert dedup.statistics().answer_bytes == 3 * _BYTES
+        for seq in (1, 2):
+            assert two.call(METHOD, b"", seq=seq, first=1).ok
+        assert two.call(METHOD, b"", seq=3, first=1).reason == "WINDOW_EXCEEDED"
+        # A header makes room, also that of a call which is refused.
+        assert one.call(METHOD, b"", seq=4, first=3).ok
+        assert two.call(METHOD, b"", seq=3, first=1).ok
+        assert two.call(METHOD, b"", seq=4, first=4).ok
+        assert dedup.statistics().answer_bytes == 3 * _BYTES
+
+
+def test_one_address_does_not_fill_what_callers_without_a_name_share(
+    url: str, tmp_path: Path
+) -> None:
+    """A quarter is an address's; others find room, and known keys are answered (§9)."""
+    socket = f"unix:{tmp_path / 's'}"
+    with (
+        rifl.Deduplicator(url, keys_from="anyone", max_key_bytes=8 * _BYTES) as dedup,
+        serve(
+            "sync",
+            [generic("p.S", {"Large": large})],
+            dedup=dedup,
+            add=lambda server: server.add_insecure_port(socket),
+        ) as served,
+    ):
+
+        def pay(target: str, key: str) -> str:
+            with grpc.insecure_channel(target) as channel:
+                try:
+                    channel.unary_unary(METHOD)(
+                        b"", timeout=20, metadata=(("idempotency-key", key),)
+                    )
+                except grpc.RpcError as error:
+                    return str(error.code().name)  # type: ignore[attr-defined]
+                return "OK"
+
+        assert [pay(served.address, f"k{number}") for number in range(4)] == [
+            "OK",
+            "OK",
+            "RESOURCE_EXHAUSTED",
+            "RESOURCE_EXHAUSTED",
+        ]
+        assert pay(served.address, "k0") == "OK"
+        assert pay(socket, "another's") == "OK"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def make(clock: Clock) -> Callable[..., HeldAnswers]:
+    """Make a count with small bounds."""
+    bounds = AnswerBounds(
+        client_bytes=100_000, total_bytes=150_000, source_keys=3, source_bytes=1000
+    )
+    return lambda **options: HeldAnswers(
+        bounds, KeyBounds(retention_s=60.0), clock=clock, **options
+    )
+
+
+def arrival(client_id: int, seq: int | None, first: int = 1, **more: Any) -> Attempt:
+    call = Call(client_id, b"", seq, more.pop("key", None), first, more.pop("completed", ()))
+    call.source = more.pop("source", "")
+    return Attempt(None, call, rifl.MethodPolicy(), 1)  # type: ignore[arg-type]  # not looked at
+
+
+def test_what_is_acknowledged_or_dropped_is_not_counted(make: Callable[..., HeldAnswers]) -> None:
+    """By first incomplete, by ranges above it, and with the client (§4, §9)."""
+    held = make()
+    for seq in (1, 2, 3):
+        held.note(arrival(1, seq), 40_000)
+    held.note(arrival(1, 3), 40_000)
+    assert held.total == 120_000
+    with pytest.raises(WindowExceeded):
+        held.admit(arrival(1, 4))
+    held.admit(arrival(1, 4, 1, completed=((2, 2),)))
+    assert held.total == 80_000
+    held.admit(arrival(1, 4, 2))
+    assert held.total == 40_000
+    held.drop([1])
+    assert (held.total, held.active) == (0, False)
+    held.note(arrival(1, 9), 100)
+    assert not held.active
+
+
+def test_clients_that_do_nothing_any_more_do_not_keep_others_out(
+    make: Callable[..., HeldAnswers], clock: Clock
+) -> None:
+    """Where a store does not tell who was dropped, so long a silence stands for it (§9)."""
+    held = make(idle_s=600.0)
+    for client_id in (1, 2):
+        held.note(arrival(client_id, 1), 90_000)
+    clock.now = 599.0
+    with pytest.raises(WindowExceeded):
+        held.admit(arrival(3, 1))
+    clock.now = 600.0
+    held.admit(arrival(3, 1))
+    assert not held.active
+
+
+def test_the_keys_of_an_address_count_for_their_retention(
+    make: Callable[..., HeldAnswers], clock: Clock
+) -> None:
+    """In number and in bytes, however small; other addresses and named peers apart (§9)."""
+    held = make()
+    for number in range(3):
+        held.note(arrival(-1, None, key=b"k%d" % number, source="10.0.0.7"), 0)
+    with pytest.raises(WindowExceeded):
+        held.admit(arrival(-1, None, key=b"k9", source="10.0.0.7"))
+    held.admit(arrival(-1, None, key=b"k9", source="10.0.0.8"))
+    held.admit(arrival(-2, None, key=b"k9"))
+    clock.now = 60.0
+    held.admit(arrival(-1, None, key=b"k9", source="10.0.0.7"))
+    held.note(arrival(-1, None, key=b"k9", source="10.0.0.7"), 1000)
+    with pytest.raises(WindowExceeded):
+        held.admit(arrival(-1, None, key=b"k10", source="10.0.0.7"))
