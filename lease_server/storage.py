@@ -13,11 +13,19 @@ from lease_server.forks import leases_forked, refuse_in_children
 from lease_server.sessions import SessionRow, SessionState
 from lease_server.tokens import Secret
 
-__all__ = ["RANDOM_BITS", "LeaseStorage", "MemoryLeaseStorage", "short_store_id"]
+__all__ = [
+    "GRANTS_PER_RESTORE",
+    "RANDOM_BITS",
+    "LeaseStorage",
+    "MemoryLeaseStorage",
+    "short_store_id",
+]
 
 # Of the 63 bits that ids have: the other 37 count grants, which is enough for a thousand a
 # second for four years, and for a thousand restores (``GRANTS_PER_RESTORE``).
 RANDOM_BITS = 26
+# Left out when a store was restored, or lost something: more than it can have granted since.
+GRANTS_PER_RESTORE = 1 << 27
 
 _COUNTER_BITS = 32
 _INCARNATION_BITS = 31

@@ -40,6 +40,10 @@ _LOSS = """\
 What the store acknowledged and does not know any more RUNS AGAIN when it is asked for again:
 find out which calls these may be before you go on. All its clients are over; those that know
 their outcome unknown are told so. Every server that runs has to be started anew."""
+_RESTORED = """\
+Every client and every session of before is over: their calls are refused, and whether one ran
+that was sent after the backup is for you to find out. Plain idempotency keys are not over: a
+key that was used after the backup RUNS AGAIN when it is sent again. Stop the servers first."""
 _NAMESPACE = re.compile(r"-\d+(/|$)")
 
 
@@ -125,6 +129,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     rotate.set_defaults(run=_rotate_secret)
 
+    restored = commands.add_parser(
+        "restored", parents=[url], help="go on with a store that was restored from a backup"
+    )
+    restored.add_argument("--yes", action="store_true", help="really")
+    restored.set_defaults(run=_restored)
+
     accept = commands.add_parser(
         "accept-loss", parents=[url], help="serve again from a store that lost what it had"
     )
@@ -185,6 +195,13 @@ def _export(store: Inspection, arguments: argparse.Namespace) -> None:
 
 def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
     print_value(Report(as_json=arguments.json), "key_id", store.rotate_secret())
+
+
+def _restored(store: Inspection, arguments: argparse.Namespace) -> None:
+    if not arguments.yes:
+        sys.stderr.write(_RESTORED + "\n")
+        raise _Refused("nothing was done; to go on with what is there say --yes", ExitCode.USAGE)
+    print_value(Report(as_json=arguments.json), "store", store.restored())
 
 
 def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:

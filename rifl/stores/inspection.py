@@ -137,6 +137,15 @@ class Inspection(Protocol):
         Allowed while a server owns the store: it looks for one four times a term.
         """
 
+    def restored(self) -> str:
+        """Take what was restored from a backup for the store; its new id.
+
+        A new incarnation, whose ids are none that were granted before: every client and
+        session ends, and calls of theirs are refused, since what was recorded after the
+        backup is not known any more. Keys of namespaces stay. Done again it is harmless.
+        Refused with ``StoreLocked`` while a server uses the store.
+        """
+
     def accept_loss(self, who: str, why: str) -> str:
         """Serve again from what is there; the store's new id.
 

@@ -1048,7 +1048,7 @@ BEGIN
     WHERE name IN ('store', 'stopped_store', 'stopped', 'history', 'copied');
     INSERT INTO rifl.meta VALUES ('store', fresh), ('history', rifl.history_1()),
         ('copied', rifl.copied_1()::text);
-    UPDATE rifl.meta SET value = (value::int8 + (1::int8 << 32))::text WHERE name = 'ids';
+    UPDATE rifl.meta SET value = (value::int8 + (1::int8 << 53))::text WHERE name = 'ids';
     UPDATE rifl.clients SET state = 'over', due = '-infinity' WHERE state = 'open';
     DELETE FROM rifl.replicas;
     RETURN fresh;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -106,6 +107,25 @@ class PostgresInspection:
             oldest_unix_s=oldest,
             stopped=self._stopped,
         )
+
+    def restored(self) -> str:
+        """See ``Inspection``."""
+        if told := self._living.told():
+            raise StoreLocked(f"{self._address} is in use by {told}: stop the servers first")
+        with self._errors():
+            migrate(self._connection, self._address)
+            with self._connection.transaction():
+                (fresh,) = self._rows(
+                    "SELECT @.accept_loss_1(%s, %s)", "rifl restored", "restored from a backup"
+                )[0]
+                self._rows(
+                    "WITH closed AS (UPDATE @.sessions SET state = 'closed', "
+                    "changed_at_unix_s = %s WHERE state = 'open' RETURNING client_id) "
+                    "UPDATE @.clients SET state = 'closed', due = '-infinity' "
+                    "WHERE client_id IN (SELECT client_id FROM closed) RETURNING client_id",
+                    time.time(),
+                )
+        return str(fresh)
 
     def accept_loss(self, who: str, why: str) -> str:
         """See ``Inspection``."""

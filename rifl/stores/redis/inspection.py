@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import redis
 from lease_server.errors import StorageUnavailable
 from rifl.core.errors import OutcomeUnknown
 from rifl.core.identity import RpcId
+from rifl.core.namespace import is_namespace
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
@@ -154,6 +156,22 @@ class RedisInspection:
             return RedisLeaseStorage(self._backend).rotate_secret()[0].key_id
         except StorageUnavailable as error:
             raise StoreUnreachable(f"{self._address} cannot be written: {error}") from error
+
+    def restored(self) -> str:
+        """See ``Inspection``."""
+        if told := self._living.told():
+            raise StoreLocked(f"{self._address} is in use by {told}: stop the servers first")
+        fresh = fresh_id()
+        for client_id in self._ids():
+            ends = "" if is_namespace(client_id) else "all"
+            self._run(ACCEPT, client_id, [fresh, "row", ends])
+        self._run(ACCEPT, None, [fresh, "store", "rifl restored", "restored from a backup"])
+        self._backend.store_id = fresh.encode()
+        try:
+            RedisLeaseStorage(self._backend).close_all(time.time())
+        except StorageUnavailable as error:
+            raise StoreUnreachable(f"{self._address} cannot be written: {error}") from error
+        return fresh
 
     def accept_loss(self, who: str, why: str) -> str:
         """See ``Inspection``."""

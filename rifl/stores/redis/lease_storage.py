@@ -225,6 +225,11 @@ class RedisLeaseStorage:
         was_open = row.state is SessionState.OPEN
         return self._end(row, unix_s), was_open
 
+    def close_all(self, unix_s: float) -> None:
+        """Close every session that is open."""
+        for row in self.load_sessions():
+            self._end(row, unix_s)
+
     def _end_below(self, name: str, peer: bytes, unix_s: float, secret: str, adopting: int) -> None:
         ended: bytes | None = None
         while True:

@@ -45,7 +45,7 @@ WAL_BYTES = 4 << 30
 _BETWEEN_LOOKS_S = 0.005
 _HOW = (
     "bring the missing files back, or, if this is a backup that the service is to go on with, "
-    "run: rifl restored sqlite:///{}"
+    "run: rifl restored sqlite:///{} --yes"
 )
 
 

@@ -25,6 +25,7 @@ from rifl.stores.sqlite.database import unpack_ranges
 from rifl.stores.sqlite.guard import COMMITS, RAISE_COMMITS
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.ownership import Ownership, owner_of
+from rifl.stores.sqlite.restored import restored
 from rifl.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from rifl.stores.sqlite.store import path_of
 
@@ -179,6 +180,11 @@ class SqliteInspection:
             storage = SqliteLeaseStorage(self._path)
         with closing(storage):
             return storage.rotate_secret()[0].key_id
+
+    def restored(self) -> str:
+        """See ``Inspection``."""
+        with self._reading():
+            return restored(self._path)
 
     def accept_loss(self, who: str, why: str) -> str:
         """See ``Inspection``."""

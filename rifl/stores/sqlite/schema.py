@@ -251,6 +251,11 @@ def _prepare(
         raise StoreCorrupt(f"{path} is damaged: it has no store id")
     if store_id not in (None, owner):
         raise WrongDatabase(f"{path} holds the records of another store")
+    if get_meta(connection, "ids_of") is not None:
+        raise WrongDatabase(
+            f"the client ids in {path} are a lease server's of their own, which stores have no "
+            f"more: rifl restored sqlite:///{path} --yes ends them"
+        )
     for ids in _IDS:
         first, last = connection.execute(ids).fetchone()
         if store_id is not None or first is None:

@@ -60,7 +60,7 @@ BEGIN
     WHERE name IN ('store', 'stopped_store', 'stopped', 'history', 'copied');
     INSERT INTO @schema@.meta VALUES ('store', fresh), ('history', @schema@.history_1()),
         ('copied', @schema@.copied_1()::text);
-    UPDATE @schema@.meta SET value = (value::int8 + (1::int8 << 32))::text WHERE name = 'ids';
+    UPDATE @schema@.meta SET value = (value::int8 + (1::int8 << 53))::text WHERE name = 'ids';
     UPDATE @schema@.clients SET state = 'over', due = '-infinity' WHERE state = 'open';
     DELETE FROM @schema@.replicas;
     RETURN fresh;

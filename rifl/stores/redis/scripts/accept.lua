@@ -1,13 +1,14 @@
 -- Serve again from what is there, under a new id: processes that know more stay away, since
 -- they know the old one.
--- ARGV: 5 the fresh id, 6 what to do: 'row', of a client, before 'store'; 7 who, 8 why.
+-- ARGV: 5 the fresh id, 6 what to do: 'row', of a client (7 'all': one with keys, too), before
+-- 'store'; 7 who, 8 why.
 local meta = global .. 'meta'
 if ARGV[6] == 'row' then
   local row = redis.call('HMGET', ROW, 'store', 'state')
   if not row[1] then return tell('gone') end
   redis.call('HSET', ROW, 'store', ARGV[5])
   -- What of a client's is gone would run again: it is over. A session's keys are its own.
-  if not row[2] and not redis.call('HGET', ROW, 'keys') then
+  if not row[2] and (ARGV[7] == 'all' or not redis.call('HGET', ROW, 'keys')) then
     redis.call('HSET', ROW, 'state', 'over', 'due', '0')
   end
   return tell('ok')
@@ -21,6 +22,6 @@ redis.call('RPUSH', global .. 'losses', cjson.encode({
 redis.call('HDEL', meta, 'stopped')
 redis.call('HSET', meta, 'store', ARGV[5])
 -- Ids that may have been granted and lost are never granted again.
-redis.call('INCRBY', global .. 'ids', '4294967296')
+redis.call('INCRBY', global .. 'ids', '9007199254740992')
 redis.call('DEL', global .. 'replicas')
 return tell('ok')
