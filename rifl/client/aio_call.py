@@ -12,7 +12,7 @@ import grpc.aio
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange
 from rifl.client.aio_status import at_hand, finished_status
-from rifl.client.errors import plain_error
+from rifl.client.errors import CallError, plain_error
 from rifl.core.attempt import IssuedCall
 from rifl.core.identity import RpcId
 from rifl.core.invariant import invariant
@@ -59,10 +59,10 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         """Have the observer told of the end, should the first attempt be it."""
         self._observed = (method, begun)
 
-    def run(self, exchange: AioExchange) -> None:
-        """Let an exchange do all of it."""
+    def run(self, exchange: AioExchange, fault: CallError | None = None) -> None:
+        """Let an exchange do all of it, or end with ``fault``."""
         self._exchange = exchange
-        exchange.begin()
+        exchange.begin(fault)
 
     def finish(self) -> None:
         """Note that the call is over."""
@@ -125,8 +125,13 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         return cancelled
 
     def cancelled(self) -> bool:
-        """Return whether the call was cancelled here."""
-        return self._cancelled
+        """Return whether the call was cancelled, here or where its status says so."""
+        if self._cancelled or not self._over:
+            return self._cancelled
+        if self._exchange is None:
+            return bool(self._inner.cancelled())
+        status = self._exchange.status
+        return status is not None and status.code() is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
         """Return whether the call is over."""
@@ -181,7 +186,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
                 if self._exchange is None:
                     raise plain_error(error) from None
         if self._exchange is not None:
-            await self._exchange.result()
+            await self._exchange.connected()
 
     async def _status(self) -> Any:
         """Wait for the end; None where the first attempt, without us, is all there was."""

@@ -22,7 +22,7 @@ from rifl.client.aio_streams import (
 from rifl.client.aio_targets import AioSeveralTargets
 from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.errors import unserialisable
-from rifl.client.keys import take_key
+from rifl.client.keys import invalid_metadata, take_key
 from rifl.client.routing import Router
 from rifl.client.settings import Settings, channel_options, make_settings
 from rifl.core.attempt import IssuedCall
@@ -86,17 +86,21 @@ def connect(
 
     targets = split_targets(target)
     if len(targets) == 1 and not follow_leaders:
-        return AioChannel(open_one(targets[0]), settings, open_one, intercepted=bool(around))
-    router = Router(Targets(targets, follow=follow_leaders))
-    inner = AioSeveralTargets(router, open_one)
-    return AioChannel(inner, settings, open_one, intercepted=bool(around))
+        channel = AioChannel(open_one(targets[0]), settings, open_one, intercepted=bool(around))
+    else:
+        router = Router(Targets(targets, follow=follow_leaders))
+        inner = AioSeveralTargets(router, open_one)
+        channel = AioChannel(inner, settings, open_one, intercepted=bool(around))
+    channel._client.insecure = credentials is None
+    return channel
 
 
 class AioChannel(grpc.aio.Channel):
     """A ``grpc.aio.Channel`` over another one; built by ``rifl.aio.connect``.
 
     As ``rifl.client.Channel``; used on its event loop only. ``close(grace)`` lets
-    calls under way go on for ``grace`` seconds, those between two attempts not.
+    calls under way go on for ``grace`` seconds, those too that still wait for a client
+    id or between two attempts.
     """
 
     def __init__(
@@ -219,6 +223,10 @@ class AioChannel(grpc.aio.Channel):
     async def close(self, grace: float | None = None) -> None:
         """Close: cancel what is under way, give an idle client id back."""
         if not self._client.forked:
+            if grace:
+                until = self._client.now() + grace
+                await self._client.rest(grace)
+                grace = max(until - self._client.now(), 0.0)
             await self._client.stop()
             await self._inner.close(grace)
 
@@ -278,6 +286,8 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
     ) -> UnaryUnaryCall:
         """See ``grpc.aio.UnaryUnaryMultiCallable``."""
         client = self._client
+        if credentials is not None:
+            client.check_usable(credentials)
         lease = client.lease
         serializer = self._serializer
         try:
@@ -292,7 +302,8 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         observer = client.observer
         if observer is not None:
             metadata, begun = observer.call_begins(self._method, metadata)
-        if lease is not None and self._direct and key is None:
+        fault = invalid_metadata(metadata) if metadata else None
+        if lease is not None and self._direct and key is None and fault is None:
             if lease is not self._lease:
                 self._deduplicated = self._method in lease.methods
                 self._take_path()
@@ -324,11 +335,17 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             if limit is not None and (timeout is None or timeout > limit):
                 timeout = limit
             entries: Any = (header,) if metadata is None else (*metadata, header)
-        elif lease is not None and self._direct and not self._deduplicated and key is None:
+        elif (
+            lease is not None
+            and self._direct
+            and not self._deduplicated
+            and key is None
+            and fault is None
+        ):
             entries = metadata
         else:
             client.check_usable()
-            call.run(recovery(None, call.finish))
+            call.run(recovery(None, call.finish), fault)
             return call
         try:
             inner = self._inner(

@@ -37,6 +37,28 @@ class AioClient(ClientState):
         super().__init__(settings, getattr(channel, "router", None), connect)
         self.channel = channel
         self._keeper = _Keeper(channel)
+        # Whether it is known to be.
+        self.insecure = False
+        # What ``rest`` waits for. Calls whose first attempt is gRPC's own are not in it.
+        self.under_way: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def check_usable(self, credentials: grpc.CallCredentials | None = None) -> None:
+        """See ``ClientState``; here misuse is a ``grpc.aio.UsageError``, as gRPC's."""
+        if self.closed or self.closing:
+            raise _ClosedChannel("Channel is closed.")
+        if credentials is not None and self.insecure:
+            raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
+        super().check_usable()
+
+    async def rest(self, grace_s: float) -> None:
+        """Take no new calls, and let those under way go on for so long."""
+        self.closing = True
+        self.lease = None
+        ends = [asyncio.ensure_future(exchange.finished()) for exchange in self.under_way]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=grace_s)
+            for end in late:
+                end.cancel()
 
     def look_at_lease(self) -> None:
         """Have the lease looked after now."""
@@ -48,6 +70,10 @@ class AioClient(ClientState):
             await self._keeper.stop(self.close_waiters())
             if self.path is not None:
                 await self.path.close()
+
+
+class _ClosedChannel(grpc.aio.UsageError, ValueError):
+    """The channel was closed; ``ValueError`` is what the sync one raises."""
 
 
 class _Keeper:

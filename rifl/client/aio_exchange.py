@@ -59,6 +59,9 @@ class AioExchange(Exchange):
         self._attempts: dict[int, asyncio.Task[None]] = {}
         self._cancelled = False
         self.inner: Any = None
+        # Set where another attempt is sent, and at the end.
+        self._moved = asyncio.Event()
+        client.under_way.add(self)
 
     def want_lease(self) -> None:
         """See ``Exchange``."""
@@ -88,6 +91,8 @@ class AioExchange(Exchange):
         """See ``Exchange``."""
         if not self._over.done():
             self._over.set_result(None)
+        self._moved.set()
+        self._client.under_way.discard(self)
         if self.on_end is not None:
             self.on_end()
 
@@ -126,6 +131,27 @@ class AioExchange(Exchange):
         """Whether the call was cancelled here."""
         return self._cancelled
 
+    async def connected(self) -> None:
+        """Wait until an attempt has reached a server; raises what the call ends with instead."""
+        while not self._over.done():
+            self._moved.clear()
+            inner = self.inner
+            if inner is not None:
+                try:
+                    await inner.wait_for_connection()
+                except grpc.aio.AioRpcError:
+                    # Another attempt may follow.
+                    pass
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        raise
+                else:
+                    return
+            if inner is self.inner and not self._over.done():
+                await self._moved.wait()
+        await self.result()
+
     async def receive(self, inner: Any) -> Any:
         """Wait for what an attempt answers."""
         return await inner
@@ -137,19 +163,25 @@ class AioExchange(Exchange):
         reply: Any = None
         try:
             inner = self.inner = await self._send(header, timeout_s)
+            self._moved.set()
             reply = await self.receive(inner)
             status = FinalStatus(
                 grpc.StatusCode.OK,
                 await inner.details(),
                 await inner.initial_metadata(),
                 await inner.trailing_metadata(),
+                await inner.debug_error_string(),
             )
         except grpc.aio.AioRpcError as error:
             status = error
         except CallError as error:
             self.fail(error)
             return
-        except grpc.aio.UsageError:
+        except grpc.aio.UsageError as error:
+            if not self.state.closed:
+                # Such as credentials for a call on a channel without them.
+                self.fail(error)
+                return
             status = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
         except asyncio.CancelledError:
             task = asyncio.current_task()

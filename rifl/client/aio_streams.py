@@ -14,8 +14,8 @@ import grpc.aio
 from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange
-from rifl.client.errors import unserialisable
-from rifl.client.keys import refuse_key, take_key
+from rifl.client.errors import CallError, unserialisable
+from rifl.client.keys import invalid_metadata, refuse_key, take_key
 from rifl.client.resending import AioResending, resumed
 from rifl.core.stream_attempts import ReceivedResponses
 
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _AHEAD = 16
+_MIXED = "The iterator and read/write APIs may not be mixed on a single RPC."
 
 
 def _weakly(end: weakref.WeakMethod[Callable[[], None]]) -> Callable[[], None]:
@@ -40,17 +41,43 @@ def _weakly(end: weakref.WeakMethod[Callable[[], None]]) -> Callable[[], None]:
 class StreamUnaryCall(UnaryUnaryCall, grpc.aio.StreamUnaryCall):  # type: ignore[type-arg]
     """A call with a request stream, from an iterator or by ``write``."""
 
-    def feed(self, resending: AioResending) -> None:
-        """Take what the stream is written to."""
+    def feed(self, resending: AioResending, *, by_iterator: bool) -> None:
+        """Take what the stream is written to, and whether an iterator does that."""
         self._resending = resending
+        self._by_iterator = by_iterator
 
     async def write(self, request: Any) -> None:
-        """Send a message; none after ``done_writing``."""
-        self._resending.write(request)
+        """Send a message; returns when an attempt has sent it.
+
+        Raises ``asyncio.InvalidStateError`` after the end of the call or of the stream,
+        and what the call ends with, if it ends meanwhile.
+        """
+        self._check_style()
+        if self.done() or self.cancelled():
+            raise asyncio.InvalidStateError("RPC already finished.")
+        if self._resending.ended:
+            raise asyncio.InvalidStateError("RPC is half closed after calling done_writing().")
+        sent = self._resending.write(request)
+        over = asyncio.ensure_future(self._exchange.finished())  # type: ignore[union-attr]
+        try:
+            await asyncio.wait((sent, over), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            over.cancel()
+        if not sent.done():
+            # It ended first.
+            await self
 
     async def done_writing(self) -> None:
-        """End the stream."""
+        """End the stream; again, or after the call's end, it does nothing."""
+        self._check_style()
         self._resending.end()
+
+    def _check_style(self) -> None:
+        if self._by_iterator:
+            raise grpc.aio.UsageError(_MIXED)
 
 
 class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg]
@@ -81,15 +108,11 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
     ) -> StreamUnaryCall:
         """See ``grpc.aio.StreamUnaryMultiCallable``."""
         client = self._client
-        client.check_usable()
+        client.check_usable(credentials)
         now = client.now()
         key, metadata = take_key(metadata)
         given = tuple(metadata or ())
-        source: Any = None
-        if request_iterator is not None:
-            is_async = hasattr(request_iterator, "__aiter__")
-            source = aiter(request_iterator) if is_async else iter(request_iterator)
-        resending = AioResending(source, self._serializer)
+        resending = AioResending(request_iterator, self._serializer)
 
         async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             resending.check()
@@ -104,7 +127,7 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
 
         deadline = None if timeout is None else now + timeout
         call = StreamUnaryCall(client, deadline)
-        call.feed(resending)
+        call.feed(resending, by_iterator=request_iterator is not None)
         call.run(
             AioExchange(
                 client,
@@ -116,7 +139,8 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
                 on_end=call.finish,
                 key=key,
                 stream=True,
-            )
+            ),
+            invalid_metadata(given),
         )
         return call
 
@@ -159,10 +183,10 @@ class UnaryStreamCall(UnaryUnaryCall, grpc.aio.UnaryStreamCall):  # type: ignore
 
     _exchange: _StreamExchange
 
-    def run(self, exchange: AioExchange) -> None:
+    def run(self, exchange: AioExchange, fault: CallError | None = None) -> None:
         """Let an exchange do all of it; it does not keep this call alive."""
         exchange.on_end = _weakly(weakref.WeakMethod(self.finish))
-        super().run(exchange)
+        super().run(exchange, fault)
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Call ``callback`` with this call at the end, or now if it is over."""
@@ -174,11 +198,25 @@ class UnaryStreamCall(UnaryUnaryCall, grpc.aio.UnaryStreamCall):  # type: ignore
         if exchange is not None and not self._over:
             exchange.leave()
 
+    # By which of the two ways its messages are taken: gRPC allows one of them.
+    _iterated: bool | None = None
+
     def __aiter__(self) -> AsyncIterator[Any]:
+        self._taken(iterated=True)
         return self._messages()
 
     async def read(self) -> Any:
         """Return the next message, ``grpc.aio.EOF`` at the end; raises ``CallError``."""
+        self._taken(iterated=False)
+        return await self._read()
+
+    def _taken(self, *, iterated: bool) -> None:
+        if self._iterated is None:
+            self._iterated = iterated
+        elif self._iterated is not iterated:
+            raise grpc.aio.UsageError(_MIXED)
+
+    async def _read(self) -> Any:
         exchange = self._exchange
         while exchange.messages.empty():
             if self._over:
@@ -200,7 +238,7 @@ class UnaryStreamCall(UnaryUnaryCall, grpc.aio.UnaryStreamCall):  # type: ignore
         return exchange.messages.get_nowait()
 
     async def _messages(self) -> AsyncIterator[Any]:
-        while (message := await self.read()) is not grpc.aio.EOF:
+        while (message := await self._read()) is not grpc.aio.EOF:
             yield message
 
 
@@ -233,7 +271,7 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
     ) -> Any:
         """See ``grpc.aio.UnaryStreamMultiCallable``."""
         client = self._client
-        client.check_usable()
+        client.check_usable(credentials)
         now = client.now()
         key, metadata = take_key(metadata)
         given = tuple(metadata or ())
@@ -269,7 +307,8 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
                 deadline=deadline,
                 key=key,
                 stream=True,
-            )
+            ),
+            invalid_metadata(given),
         )
         return call
 

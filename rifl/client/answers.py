@@ -15,6 +15,8 @@ __all__ = ["FinalStatus", "read_answer"]
 
 _OK = Answer("OK")
 _TOO_LARGE = "larger than max"
+# What gRPC's servers say beyond their ``maximum_concurrent_rpcs``.
+_LIMITED = "Concurrent RPC limit exceeded!"
 
 
 class FinalStatus(NamedTuple):
@@ -80,7 +82,8 @@ def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
     permanent = (
         code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details
     ) or undecodable(status)
-    return Answer(name, outcome, retry_after_s=pushback, permanent=permanent)
+    limited = code is grpc.StatusCode.RESOURCE_EXHAUSTED and details == _LIMITED
+    return Answer(name, outcome, retry_after_s=pushback, permanent=permanent, limited=limited)
 
 
 def _pushback_s(trailing: tuple[tuple[str, str | bytes], ...]) -> float | None:

@@ -106,14 +106,20 @@ class Exchange(ABC):
 
     # Events.
 
-    def begin(self) -> None:
-        """Start with the flow's first step."""
+    def begin(self, fault: CallError | None = None) -> None:
+        """Start with the flow's first step, or end with ``fault``: it cannot be sent."""
+        if fault is not None:
+            self.fail(fault)
+            return
         self.post(lambda: self._take(lambda now: self.flow.start(now)))
 
-    def resume(self, sent_at: float, status: Status) -> None:
+    def resume(self, sent_at: float, status: Status, fault: CallError | None = None) -> None:
         """Start with the first attempt already sent, and answered by ``status``."""
         with self.state.lock:
             self.flow.start(sent_at)
+        if fault is not None:
+            self.fail(fault)
+            return
         self.attempt_ended(1, status, None)
 
     def attempt_ended(self, number: int, status: Status, reply: Any) -> None:
@@ -243,6 +249,8 @@ class Exchange(ABC):
             self.status = self.error = self._build_error()
             if fault is not None:
                 self.error = fault
+                if isinstance(fault, CallError):
+                    self.status = fault
         with state.lock:
             state.forget(self)
             # Whether or not this call made room: a wake too many does no harm.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import re
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -13,12 +14,25 @@ from rifl.client.errors import CallError, call_error
 from rifl.core.call_flow import OWN_HEADER
 from rifl.core.errors import BadHeader
 from rifl.core.keyed_tracker import check_key
+from rifl.core.outcome import Outcome
 from rifl.wire import KEY_KEY
 
-__all__ = ["CURRENT_KEY", "KEY_ENTRY", "as_key", "key", "key_error", "refuse_key", "take_key"]
+__all__ = [
+    "CURRENT_KEY",
+    "KEY_ENTRY",
+    "as_key",
+    "invalid_metadata",
+    "key",
+    "key_error",
+    "refuse_key",
+    "take_key",
+]
 
 # Consumed by the channel: it never leaves the process.
 KEY_ENTRY = "rifl-key-bin"
+# What gRPC sends (gRPC over HTTP/2, Custom-Metadata).
+_NAME = re.compile(r"[0-9a-z_.\-]+")
+_TEXT = re.compile(r"[\x20-\x7e]*")
 CURRENT_KEY: contextvars.ContextVar[bytes | None] = contextvars.ContextVar("rifl_key", default=None)
 
 
@@ -81,6 +95,32 @@ def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
     for each in given:
         check_key(each)
     return next(iter(given + headers), None), rest
+
+
+def invalid_metadata(metadata: Iterable[Any] | None) -> CallError | None:
+    """Return what gRPC says of metadata that it cannot send, None where it can.
+
+    Found here, before anything waits for a client id, and not taken for what a
+    connection answers, which would be tried again.
+    """
+    for entry in metadata or ():
+        # Other types than these are TypeErrors of gRPC's.
+        name, value = (
+            each.decode("latin-1") if isinstance(each, bytes) else each for each in entry[:2]
+        )
+        if (isinstance(name, str) and not _NAME.fullmatch(name)) or (
+            isinstance(name, str)
+            and not name.endswith("-bin")
+            and isinstance(value, str)
+            and not _TEXT.fullmatch(value)
+        ):
+            return call_error(
+                grpc.StatusCode.INTERNAL,
+                f"metadata was invalid: {metadata}",
+                rpc_id=None,
+                outcome=Outcome.NOT_EXECUTED,
+            )
+    return None
 
 
 def key_error(message: str) -> CallError:

@@ -9,7 +9,7 @@ import grpc
 
 from rifl.client.answers import FinalStatus
 from rifl.client.errors import CallError, call_error, plain_error, unserialisable
-from rifl.client.keys import CURRENT_KEY, take_key
+from rifl.client.keys import CURRENT_KEY, invalid_metadata, take_key
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core.attempt import IssuedCall
@@ -107,7 +107,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             begun=begun,
             key=key,
         )
-        future.begin()
+        future.begin(invalid_metadata(metadata))
         return future
 
     def _call(
@@ -220,9 +220,9 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             key=key,
         )
         if call is None:
-            exchange.begin()
+            exchange.begin(invalid_metadata(metadata))
         else:
-            exchange.resume(started_at, error)
+            exchange.resume(started_at, error, invalid_metadata(metadata))
         try:
             reply = exchange.run()
         except CallError as failed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -52,12 +52,13 @@ class Resending(_Kept):
 
     def __init__(
         self,
-        source: Iterator[Any],
+        source: Iterable[Any],
         serialise: Callable[[Any], bytes] | None,
         limit: int = RESEND_BYTES,
     ) -> None:
         super().__init__(serialise, limit)
         self._source = source
+        self._iterator: Iterator[Any] | None = None
         self._lock = threading.Lock()
 
     def attempt(self, *, marked: bool = False) -> Iterator[bytes]:
@@ -78,7 +79,9 @@ class Resending(_Kept):
 
     def _read(self) -> None:
         try:
-            self._add(next(self._source))
+            if self._iterator is None:
+                self._iterator = iter(self._source)
+            self._add(next(self._iterator))
         except StopIteration:
             self._kept.end()
         except BaseException as error:
@@ -91,24 +94,47 @@ class AioResending(_Kept):
 
     def __init__(
         self,
-        source: AsyncIterator[Any] | Iterator[Any] | None,
+        source: AsyncIterable[Any] | Iterable[Any] | None,
         serialise: Callable[[Any], bytes] | None,
         limit: int = RESEND_BYTES,
     ) -> None:
         super().__init__(serialise, limit)
         self._source = source
+        self._iterator: Any = None
         self._lock = asyncio.Lock()
         self._more = asyncio.Event()
+        # How many messages some attempt has sent, and who waits for how many.
+        self._sent = 0
+        self._written = 0
+        self._writers: list[tuple[int, asyncio.Future[None]]] = []
 
-    def write(self, message: Any) -> None:
-        """Append a message."""
+    @property
+    def ended(self) -> bool:
+        """Whether no more can be written."""
+        return self._kept.ended
+
+    def write(self, message: Any) -> asyncio.Future[None]:
+        """Append a message; what is returned is done when an attempt has sent it."""
         self._add(message)
+        self._written += 1
         self._more.set()
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writers.append((self._written, sent))
+        return sent
 
     def end(self) -> None:
         """Note that no more is written."""
         self._kept.end()
         self._more.set()
+
+    def _sent_up_to(self, at: int) -> None:
+        if at <= self._sent:
+            return
+        self._sent = at
+        while self._writers and self._writers[0][0] <= at:
+            _, sent = self._writers.pop(0)
+            if not sent.done():
+                sent.set_result(None)
 
     async def attempt(self, *, marked: bool = False) -> AsyncIterator[bytes]:
         """Yield the stream from its beginning; ``marked``: and the message that ends it."""
@@ -118,6 +144,7 @@ class AioResending(_Kept):
             if message is not None:
                 at += 1
                 yield message
+                self._sent_up_to(at)
             elif self._kept.ended:
                 break
             elif self._source is None:
@@ -127,13 +154,17 @@ class AioResending(_Kept):
                 async with self._lock:
                     # Another attempt may have read it meanwhile.
                     if not (self._kept.has(at) or self._kept.ended):
-                        await self._read(self._source)
+                        await self._read()
         if marked:
             yield end_marker(at)
 
-    async def _read(self, source: Any) -> None:
+    async def _read(self) -> None:
+        source: Any = self._source
         try:
-            self._add(await anext(source) if hasattr(source, "__anext__") else next(source))
+            is_async = hasattr(source, "__aiter__")
+            if self._iterator is None:
+                self._iterator = aiter(source) if is_async else iter(source)
+            self._add(await anext(self._iterator) if is_async else next(self._iterator))
         except (StopIteration, StopAsyncIteration):
             self._kept.end()
         except BaseException as error:

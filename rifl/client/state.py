@@ -94,6 +94,8 @@ class ClientState:
         # Whether the server knows the message that ends a request stream.
         self.end_marker = False
         self.closed = False
+        # Nothing new is taken, what is under way goes on.
+        self.closing = False
         self.forked = False
         self.session = ClientSession(
             window=settings.window,
@@ -188,6 +190,14 @@ class ClientState:
     def granted(self, reply: Any, sent_at: float) -> None:
         """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""
         session = self.settings.session_name is not None
+        if not reply.client_id:
+            # A generic handler for every method, in front of ours.
+            self.grant_failed(
+                FinalStatus(
+                    grpc.StatusCode.UNIMPLEMENTED, "what answered is no lease service of ours"
+                )
+            )
+            return
         grant = Grant(
             client_id=reply.client_id,
             token=reply.token,
@@ -284,7 +294,7 @@ class ClientState:
 
     def _lease_is_back(self, lease: ClientLease) -> list[Waiter]:
         self.lease_status = None
-        if not self.closed and not self.forked:
+        if not (self.closed or self.closing or self.forked):
             self.lease = lease
         # A new client id has a window of its own.
         woken = [*self.lease_waiters, *self.window_waiters]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
 
 from rifl.client.errors import CallError, unserialisable
-from rifl.client.keys import refuse_key, take_key
+from rifl.client.keys import invalid_metadata, refuse_key, take_key
 from rifl.client.resending import Resending, resumed
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
@@ -64,7 +65,7 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
             metadata,
             (credentials, wait_for_ready, compression),
         )
-        exchange.begin()
+        exchange.begin(invalid_metadata(metadata))
         try:
             return exchange.run(), exchange.status
         except CallError as failed:
@@ -87,7 +88,7 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
             metadata,
             (credentials, wait_for_ready, compression),
         )
-        exchange.begin()
+        exchange.begin(invalid_metadata(metadata))
         return exchange
 
     def _exchange(
@@ -98,7 +99,7 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
         now = client.now()
         key, metadata = take_key(metadata)
         given = tuple(metadata or ())
-        resending = Resending(iter(requests), self._serializer)
+        resending = Resending(requests, self._serializer)
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             resending.check()
@@ -118,66 +119,120 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
         )
 
 
-class StreamCall(BlockingExchange, grpc.Call):
+class StreamCall(CallFuture):
     """A call with a response stream: iterate over it, in one thread at a time.
 
     A stream that breaks off is asked for again, from the message after the last one
-    received; the server answers from its record. Leaving it early cancels it.
+    received; the server answers from its record. Leaving it early cancels it. It goes on
+    in the background, as ``CallFuture`` does, but for its messages, which are taken when
+    they are asked for.
     """
 
     hedges = False
 
-    def __init__(self, *args: Any, deadline: float | None, **kwargs: Any) -> None:
-        super().__init__(*args, deadline=deadline, **kwargs)
-        self._deadline = deadline
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Guarded by ``_condition``: the attempt under way, and whether a thread reads it.
         self._current: Any = None
         self._number = 0
+        self._reading = False
         self._responses = ReceivedResponses()
-        self._on_end: list[Callable[[], None]] = []
 
     @property
     def received(self) -> int:
         """How many messages there were so far."""
         return self._responses.count
 
+    # The exchange's shell.
+
     def launch(
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
     ) -> None:
         """See ``Exchange``."""
-        self._number = number
-        self._current = self._send(resumed(header, self._responses.asked_after()), timeout_s)
+        try:
+            current = self._send(resumed(header, self._responses.asked_after()), timeout_s)
+        except Exception as error:  # noqa: BLE001 - such as metadata that gRPC rejects
+            self.fail(error)
+            return
+        with self._condition:
+            self._current, self._number = current, number
+            self._condition.notify_all()
+        if isinstance(current, grpc.Future):
+            # Weakly: a stream that nobody reads any more is to be cancelled.
+            reference = weakref.ref(self)
+
+            def done(_: Any) -> None:
+                call = reference()
+                if call is not None:
+                    call._current_done(current)
+
+            current.add_done_callback(done)
+
+    def set_timer(self, at: float | None) -> None:
+        """See ``Exchange``; the timer does not keep the call, either."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at is not None:
+            reference = weakref.ref(self)
+
+            def wake() -> None:
+                call = reference()
+                if call is not None:
+                    call.wake()
+
+            self._timer = self._client.timers.call_at(at, wake)
 
     def cancel_attempt(self, number: int) -> None:
         """See ``Exchange``."""
-        if self._current is not None:
-            self._current.cancel()
+        current = self._current
+        if current is not None:
+            current.cancel()
 
-    def ended(self) -> None:
-        """See ``Exchange``."""
-        super().ended()
-        for callback in self._on_end:
-            self._client.call_back(callback)
+    def _current_done(self, current: Any) -> None:
+        """Take an attempt's end, on gRPC's thread, where no other one is about to see it."""
+        with self._condition:
+            if self._reading or self._over:
+                return
+        # What is asked of an attempt may wait for this thread.
+        self._client.timers.call_at(self.state.now(), lambda: self._end(current))
+
+    def _end(self, current: Any) -> None:
+        with self._condition:
+            if self._current is not current:
+                return
+            self._current = None
+        # No thread of gRPC's: it may wait.
+        super(CallFuture, self).attempt_ended(self._number, current, None)
+
+    # The caller's side.
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        while not self._over:
-            current = self._current
-            if current is None:
-                self.step()
-                continue
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._over or self._current is not None)
+                if self._over:
+                    break
+                current, self._reading = self._current, True
             try:
                 message = next(current)
             except (StopIteration, grpc.RpcError):
-                self._current = None
-                self.attempt_ended(self._number, current, None)
+                self._reading = False
+                self._end(current)
             else:
+                # Interrupted it stays set: a message may be left, so only readers see the end.
+                self._reading = False
                 self._responses.take()
                 return message
         if self.error is not None:
             raise self.error
         raise StopIteration
+
+    # As gRPC's own iterator has it.
+    next = __next__
 
     def __del__(self) -> None:
         # Wherever a collection comes this thread may hold the session's lock, or any
@@ -188,51 +243,14 @@ class StreamCall(BlockingExchange, grpc.Call):
             self._client.leave(self._left)
 
     def _left(self) -> None:
-        self.handle(lambda: self._give_up("the stream was left"))
-
-    def cancel(self) -> bool:
-        """Cancel the call; its outcome is unknown, and it can be resolved."""
-        if self._over:
-            return False
-        self.give_up()
-        current = self._current
-        if current is not None:
-            current.cancel()
-        return True
-
-    def is_active(self) -> bool:
-        """Return whether the call is under way."""
-        return not self._over
-
-    def time_remaining(self) -> Any:
-        """Return the seconds to the deadline, None if there is none."""
-        return None if self._deadline is None else max(self._deadline - self.state.now(), 0.0)
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Call ``callback`` at the end; return False if that is past."""
-        if self._over:
-            return False
-        self._on_end.append(callback)
-        return True
+        self.post(lambda: self._give_up("the stream was left"))
 
     def initial_metadata(self) -> Any:
         """Wait for the initial metadata of the attempt under way, and return it."""
-        while not self._over and self._current is None:
-            self.step()
-        answered: Any = self.status if self._over else self._current
+        with self._condition:
+            self._condition.wait_for(lambda: self._over or self._current is not None)
+            answered: Any = self.status if self._over else self._current
         return answered.initial_metadata()
-
-    def trailing_metadata(self) -> Any:
-        """Return the final status' metadata, None before the stream was read to its end."""
-        return self.status.trailing_metadata() if self.status is not None else None
-
-    def code(self) -> Any:
-        """Return the final status code, None before the stream was read to its end."""
-        return self.status.code() if self.status is not None else None
-
-    def details(self) -> Any:
-        """Return the final status text, None before the stream was read to its end."""
-        return self.status.details() if self.status is not None else None
 
 
 class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[type-arg]
@@ -289,9 +307,10 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
             key=key,
             stream=True,
         )
-        call.begin()
-        # Sent now if there is a lease; else when the first message is asked for.
-        call.step()
+        call.begin(invalid_metadata(given))
+        if call.error is not None and not isinstance(call.error, CallError):
+            # Such as metadata that gRPC rejects: nothing was sent.
+            raise call.error
         return call
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from rifl.client.answers import FinalStatus
 from rifl.client.errors import CallError
 from rifl.client.exchange import Exchange
 from rifl.client.sync_client import SyncClient
@@ -61,7 +62,8 @@ class _SyncExchange(Exchange):
     ) -> None:
         try:
             future = self._send(header, timeout_s)
-        except CallError as error:
+        except Exception as error:  # noqa: BLE001 - such as metadata of other types
+            # The thread may be anybody's: it is the caller's error.
             self.fail(error)
             return
         self._attempts[number] = future
@@ -171,6 +173,19 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
             self._timer = None
         if at is not None:
             self._timer = self._client.timers.call_at(at, self.wake)
+
+    def attempt_ended(self, number: int, status: Any, reply: Any) -> None:
+        """See ``Exchange``."""
+        if status.code() is grpc.StatusCode.OK or isinstance(status, FinalStatus | CallError):
+            super().attempt_ended(number, status, reply)
+            return
+
+        # gRPC tells of an error on the thread that is to bring the metadata which come
+        # with it: whoever asked for them there would wait for ever, and the channel, too.
+        def told() -> None:
+            super(CallFuture, self).attempt_ended(number, status, reply)
+
+        self._client.timers.call_at(self.state.now(), told)
 
     def ended(self) -> None:
         """See ``Exchange``."""

@@ -83,6 +83,8 @@ class Answer(NamedTuple):
     none; ``reason`` and ``info`` come from its ErrorInfo. ``retry_after_s`` is
     the server's pushback: negative means never. ``permanent`` marks what this
     process refused to receive or could not decode: it would be the same again.
+    ``limited``: gRPC's own server refused it by its ``maximum_concurrent_rpcs``, before
+    any handler or interceptor of ours.
     """
 
     code: str
@@ -91,6 +93,7 @@ class Answer(NamedTuple):
     info: Mapping[str, str] = _NO_INFO
     retry_after_s: float | None = None
     permanent: bool = False
+    limited: bool = False
 
     @property
     def store(self) -> int:
@@ -205,6 +208,10 @@ def judge(
             )
         return Decision(Step.RETURN, outcome=label or Outcome.EXECUTED, final=True)
     if label is None:
+        if answer.limited and sent_once and not call.may_have_run and call.key is None:
+            # As gRPC has it: told at once. Where another copy may have come before it,
+            # and for keys, which others share, this answer says nothing of the call.
+            return Decision(Step.RAISE, outcome=Outcome.NOT_EXECUTED)
         call.may_have_run = True
         if answer.permanent:
             return Decision(Step.RAISE, final=True, resolvable=True)

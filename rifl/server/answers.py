@@ -72,7 +72,7 @@ def returned(
     if data is not None and not context.spoke:
         bare: CompletionRecord = _tuple(CompletionRecord, (0, "", data, (), (), _EXECUTED, "", ()))
         return bare
-    code = _OK if context.noted_code is None else _number(context.noted_code)
+    code = _OK if context.noted_code is None else _number(context.noted_code, aio=aio)
     details = context.noted_details
     if failed is not None and aio and code == _OK:
         return raised_result(context, failed, aio=True)
@@ -98,7 +98,7 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
 
     One that was cancelled, as an event loop does when it ends, has not answered.
     """
-    code = _UNKNOWN if context.noted_code is None else _number(context.noted_code)
+    code = _UNKNOWN if context.noted_code is None else _number(context.noted_code, aio=aio)
     details = context.noted_details
     if not context.aborted and (aio or details is None):
         details = _text(error, aio=aio)
@@ -202,8 +202,9 @@ def _text(error: BaseException, *, aio: bool) -> str:
         return "Calling application raised unprintable Exception!"
 
 
-def _number(code: Any) -> int:
+def _number(code: Any, *, aio: bool) -> int:
     if isinstance(code, grpc.StatusCode):
         number: int = code.value[0]
         return number
-    return code if isinstance(code, int) and code in STATUS_CODES else _UNKNOWN
+    # Of numbers gRPC's sync server makes UNKNOWN.
+    return code if aio and isinstance(code, int) and code in STATUS_CODES else _UNKNOWN

@@ -193,6 +193,8 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
 
     async def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         """Note the status and leave the handler."""
+        if self.aborted:
+            raise grpc.aio.UsageError("Abort already called!")
         if trailing_metadata:
             self.set_trailing_metadata(trailing_metadata)
         self._note_abort(code, details)
@@ -257,8 +259,16 @@ def _metadata(entries: Iterable[Any] | None) -> Metadata:
 
     Labels of ours go: what is forwarded from another server speaks of another call.
     """
+    if isinstance(entries, dict) or not hasattr(entries or (), "__iter__"):
+        raise TypeError(f"trailing or initial metadata is a sequence of pairs, not {entries!r}")
     found: list[tuple[str, str | bytes]] = []
-    for key, value in entries or ():
+    for entry in entries or ():
+        if isinstance(entry, dict):
+            raise TypeError(f"trailing or initial metadata is a sequence of pairs, not {entry!r}")
+        key, value = entry
+        if isinstance(key, bytes):
+            # As gRPC takes them.
+            key = key.decode("ascii")
         if not isinstance(key, str) or not isinstance(value, str | bytes):
             raise TypeError(f"metadata is text to text or bytes, not {key!r} to {value!r}")
         if isinstance(value, bytes) and not key.endswith("-bin"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -259,7 +260,10 @@ def unary_stream_behavior(
 
         def begin() -> Any:
             message = request if deserialize is None else deserialize(request)
-            return handler.unary_stream(message, inner)
+            behavior = handler.unary_stream
+            if getattr(behavior, "experimental_non_blocking", False):
+                return _called_back(behavior, message, inner)
+            return behavior(message, inner)
 
         def conclude(result: HandlerResult, raised: list[BaseException]) -> Status:
             try:
@@ -287,3 +291,13 @@ def unary_stream_behavior(
         send(context, status._replace(initial_metadata=()) if opened else status)
 
     return deduplicated
+
+
+def _called_back(behavior: Any, message: Any, context: HandlerContext) -> Iterator[Any]:
+    """Return the messages of a handler that is given a callback for them, as gRPC has it.
+
+    It is called at once, and its messages may come from any thread; None is the last.
+    """
+    made: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    behavior(message, context, made.put)
+    return iter(made.get, None)
