@@ -25,10 +25,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql toxiproxy test test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
+.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql toxiproxy test test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | toxiproxy | test | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -155,6 +155,10 @@ test-pyspark: $(INSTALLED)
 lint: $(INSTALLED)
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
+
+# Built, installed into an empty environment, used there.
+package: $(INSTALLED)
+	@$(PYTHON) -m tests.packaging.check
 
 types: $(INSTALLED)
 	@$(PYTHON) -m mypy

@@ -1,4 +1,4 @@
-"""Prometheus metrics of groups (``rifl[metrics]``): for replicas and for witnesses.
+"""Prometheus metrics of groups (``rifl-grpc[metrics]``): for replicas and for witnesses.
 
 ::
 
@@ -24,7 +24,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError as error:  # pragma: no cover - needs an environment without it
-    raise ImportError("curp.metrics needs the extra: pip install 'rifl[metrics]'") from error
+    raise ImportError("curp.metrics needs the extra: pip install 'rifl-grpc[metrics]'") from error
 
 __all__ = ["PrometheusGroupObserver", "WitnessCollector", "serve_metrics"]
 

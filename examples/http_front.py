@@ -2,7 +2,7 @@
 
 HTTP's ``Idempotency-Key`` (the IETF draft) becomes the key of the gRPC call, so a
 browser's retry is the same payment, whichever replica of the front it reaches.
-Needs the extra ``rifl[examples]``. Run it: ``python -m examples.http_front``.
+Needs the extra ``rifl-grpc[examples]``. Run it: ``python -m examples.http_front``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The handler has ``rifl.transaction`` in place of ``session.begin()``, and ``rifl.record``. The
 connection breaks right after the commit, and the retry is answered from the record. Needs
-SQLAlchemy (extra ``rifl[examples]``). Run it: ``python -m examples.sqlalchemy_service``.
+SQLAlchemy (extra ``rifl-grpc[examples]``). Run it: ``python -m examples.sqlalchemy_service``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prometheus metrics (``rifl[metrics]``): an observer for servers and clients.
+"""Prometheus metrics (``rifl-grpc[metrics]``): an observer for servers and clients.
 
 ::
 
@@ -24,7 +24,7 @@ try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:  # pragma: no cover - needs an environment without it
-    raise ImportError("rifl.metrics needs the extra: pip install 'rifl[metrics]'") from error
+    raise ImportError("rifl.metrics needs the extra: pip install 'rifl-grpc[metrics]'") from error
 
 __all__ = ["PrometheusObserver"]
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry (``rifl[tracing]``): attributes on spans, one trace for all attempts.
+"""OpenTelemetry (``rifl-grpc[tracing]``): attributes on spans, one trace for all attempts.
 
 ::
 
@@ -22,7 +22,7 @@ try:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
 except ImportError as error:  # pragma: no cover - needs an environment without it
-    raise ImportError("rifl.tracing needs the extra: pip install 'rifl[tracing]'") from error
+    raise ImportError("rifl.tracing needs the extra: pip install 'rifl-grpc[tracing]'") from error
 
 __all__ = ["TracingObserver", "caller_context"]
 

@@ -84,4 +84,4 @@ def test_what_needs_an_extra_names_it(code: str, extra: str) -> None:
     assert extra in extras["optional-dependencies"]
     ran = without_extras(f"import rifl\n{code}\n")
     assert ran.returncode == 1
-    assert f"rifl[{extra}]" in ran.stderr.splitlines()[-1]
+    assert f"rifl-grpc[{extra}]" in ran.stderr.splitlines()[-1]

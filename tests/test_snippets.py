@@ -198,7 +198,8 @@ def _batches(reader: Reader, batch: str) -> None:
     reader.serve()
     texts = ["one", "refused", "one"]
     rows = [(text.encode(), bank_pb2.DepositRequest(reference=text)) for text in texts]
-    names = reader.run(batch, rows=rows)
+    given = {"rows": rows, "secret": "drawn, and known to the job"}
+    names = reader.run(batch, **given)
     assert names["reply"].entry == 1
     assert sorted(reader.bank.deposits) == ["one", "refused"]
 

@@ -29,6 +29,7 @@ from curp.security import (
 )
 from curp.v1 import curp_pb2 as pb
 from lease_server.sessions import SessionsFrom
+from rifl.cli.version import installed_version
 from rifl.core.policy import PolicyError
 
 __all__ = ["main"]
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="curp", description="Replicated groups of gRPC servers.")
+    parser.add_argument("--version", action="version", version=f"curp {installed_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("serve", help="run a replica until a signal")

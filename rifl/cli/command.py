@@ -14,6 +14,7 @@ from lease_server.errors import LeaseError
 from rifl.cli.export import export
 from rifl.cli.identity import candidates
 from rifl.cli.report import Report, print_call, print_client, print_store, print_value
+from rifl.cli.version import installed_version
 from rifl.core.identity import RpcId
 from rifl.stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
 from rifl.stores.inspection import Inspection, open_inspection
@@ -98,6 +99,7 @@ def _failed(error: Exception, code: ExitCode) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rifl", description=_ABOUT, epilog=_EXIT_CODES)
+    parser.add_argument("--version", action="version", version=f"rifl {installed_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
     url.add_argument("url", metavar="URL", help=_URL)

@@ -121,7 +121,7 @@ def _write_parquet(path: Path, columns: tuple[tuple[str, str], ...], rows: Itera
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtra(
-            "Parquet needs the extra: pip install 'rifl[export]', or write a .csv"
+            "Parquet needs the extra: pip install 'rifl-grpc[export]', or write a .csv"
         ) from error
     schema = pyarrow.schema(
         [(name, pyarrow.type_for_alias(arrow_type)) for name, arrow_type in columns]

@@ -246,7 +246,7 @@ class Deduplicator:
             self._engine.max_waiters = pool_size(server) // 4
 
     def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
-        """Serve gRPC health (``rifl[health]``): for the server, and the services named.
+        """Serve gRPC health (``rifl-grpc[health]``): for the server, and the services named.
 
         NOT_SERVING while new calls are refused: the store is unavailable, or the
         server drains. Before the server starts, and on its loop for an aio one.
@@ -255,7 +255,7 @@ class Deduplicator:
         self._health.serve(server, services)
 
     def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
-        """Serve gRPC reflection (``rifl[health]``) for the services named, and ours.
+        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and ours.
 
         ``services`` are full names. Raises ``ImportError`` where grpcio-reflection
         is not installed.

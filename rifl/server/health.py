@@ -31,7 +31,9 @@ class HealthStatus:
         try:
             from grpc_health.v1 import health, health_pb2, health_pb2_grpc
         except ImportError as error:
-            raise ImportError("gRPC health needs the extra: pip install 'rifl[health]'") from error
+            raise ImportError(
+                "gRPC health needs the extra: pip install 'rifl-grpc[health]'"
+            ) from error
         statuses = health_pb2.HealthCheckResponse
         names = ("", *services)
 
@@ -87,5 +89,7 @@ def add_reflection(server: grpc.Server | grpc.aio.Server, services: Sequence[str
     try:
         from grpc_reflection.v1alpha import reflection
     except ImportError as error:
-        raise ImportError("gRPC reflection needs the extra: pip install 'rifl[health]'") from error
+        raise ImportError(
+            "gRPC reflection needs the extra: pip install 'rifl-grpc[health]'"
+        ) from error
     reflection.enable_server_reflection((*services, reflection.SERVICE_NAME), server)

@@ -1,4 +1,4 @@
-"""Spark executors calling deduplicated services, each row once (``rifl[spark]``).
+"""Spark executors calling deduplicated services, each row once (``rifl-grpc[spark]``).
 
 ::
 
@@ -90,5 +90,5 @@ def _extra() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        text = f"rifl.spark needs the extra: pip install 'rifl[spark]' ({error})"
+        text = f"rifl.spark needs the extra: pip install 'rifl-grpc[spark]' ({error})"
         raise ImportError(text) from error

@@ -39,7 +39,7 @@ def check_metrics(path: str | None) -> None:
     try:
         import prometheus_client  # noqa: F401 - asked for on the driver, used there later
     except ImportError as error:
-        raise PlanError("metrics need the extra: pip install 'rifl[metrics]'") from error
+        raise PlanError("metrics need the extra: pip install 'rifl-grpc[metrics]'") from error
     if not path.endswith(".prom") or not Path(path).parent.is_dir():
         raise PlanError(f"metrics: {path!r} is not a .prom file in a directory that is there")
 

@@ -99,7 +99,7 @@ def _postgres() -> ModuleType:
     try:
         import rifl.stores.postgres
     except ImportError as error:
-        raise MissingExtra(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
+        raise MissingExtra(f"postgresql:// needs the extra rifl-grpc[postgres]: {error}") from error
     return rifl.stores.postgres
 
 
@@ -107,5 +107,5 @@ def _redis() -> ModuleType:
     try:
         import rifl.stores.redis
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"redis:// needs the extra rifl[redis]: {error}") from error
+        raise MissingExtra(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
     return rifl.stores.redis

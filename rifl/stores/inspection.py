@@ -184,7 +184,7 @@ def _redis(url: str) -> Inspection:
     try:
         from rifl.stores.redis.inspection import RedisInspection
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"redis:// needs the extra rifl[redis]: {error}") from error
+        raise MissingExtra(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
     return RedisInspection(url)
 
 
@@ -192,5 +192,5 @@ def _postgres(url: str) -> Inspection:
     try:
         from rifl.stores.postgres.inspection import PostgresInspection
     except ImportError as error:
-        raise MissingExtra(f"postgresql:// needs the extra rifl[postgres]: {error}") from error
+        raise MissingExtra(f"postgresql:// needs the extra rifl-grpc[postgres]: {error}") from error
     return PostgresInspection(url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ import pyarrow.parquet
 import pytest
 
 import rifl
+from curp.cli.command import main as curp_main
 from rifl.cli import ExitCode, main
 from rifl.cli.identity import candidates
 from rifl.core.identity import RpcId
@@ -33,6 +35,16 @@ def url(tmp_path: Path) -> str:
     made = f"sqlite:///{tmp_path / 'rifl.db'}"
     make(made)
     return made
+
+
+def test_both_commands_tell_the_installed_release(capsys: Any) -> None:
+    """By the distribution's name, which is not the import's."""
+    expected = importlib.metadata.version("rifl-grpc")
+    for name, command in (("rifl", main), ("curp", curp_main)):
+        with pytest.raises(SystemExit) as ended:
+            command(["--version"])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out == f"{name} {expected}\n"
 
 
 def test_inspect_shows_what_the_store_holds(url: str, capsys: Any) -> None:
@@ -118,7 +130,7 @@ def test_parquet_without_its_extra(
     """Where pyarrow is not installed, the error names the extra."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["export", url, "--out", str(tmp_path / "a.parquet")]) == ExitCode.MISSING_EXTRA
-    assert "rifl[export]" in capsys.readouterr().err
+    assert "rifl-grpc[export]" in capsys.readouterr().err
     assert not (tmp_path / "a.parquet").exists()
 
 
@@ -231,4 +243,4 @@ def test_a_store_without_its_extra(
     monkeypatch.setitem(sys.modules, f"rifl.stores.{extra}.inspection", None)
     scheme = "postgresql" if extra == "postgres" else extra
     assert main(["inspect", f"{scheme}://127.0.0.1:1"]) == ExitCode.MISSING_EXTRA
-    assert f"rifl[{extra}]" in capsys.readouterr().err
+    assert f"rifl-grpc[{extra}]" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``postgresql://``, shared by any number of server replicas (extra ``rifl[postgres]``)."""
+"""``postgresql://``, shared by any number of server replicas (extra ``rifl-grpc[postgres]``)."""
 
 from rifl.stores.postgres.address import Durability, PostgresAddress
 from rifl.stores.postgres.lease_storage import PostgresLeaseStorage

@@ -1,4 +1,4 @@
-"""``redis://``, ``rediss://``, and over Sentinel or a cluster (extra ``rifl[redis]``)."""
+"""``redis://``, ``rediss://``, and over Sentinel or a cluster (extra ``rifl-grpc[redis]``)."""
 
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.lease_storage import RedisLeaseStorage

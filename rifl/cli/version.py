@@ -1,0 +1,15 @@
+"""Which release is installed, as the commands tell it."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["installed_version"]
+
+
+def installed_version() -> str:
+    """Return the release's number; where nothing is installed (a bare tree), that."""
+    try:
+        return version("rifl-grpc")
+    except PackageNotFoundError:
+        return "not installed"
