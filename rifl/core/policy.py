@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rifl.core.sendable import MAX_METADATA_BYTES
 
@@ -59,6 +59,25 @@ class KeyBounds:
         return self.retention_s if own_s is None else own_s
 
 
+if TYPE_CHECKING:
+
+    class _KindField:
+        """For type checkers: a kind, or its word, is given, and a kind is read."""
+
+        def __get__(self, instance: object, owner: object = None) -> Kind: ...
+
+        def __set__(
+            self, instance: object, value: Kind | Literal["plain", "idempotent", "atomic"]
+        ) -> None: ...
+
+    class _CodesField:
+        """The same: numbers, names or ``grpc.StatusCode`` are given, and numbers read."""
+
+        def __get__(self, instance: object, owner: object = None) -> frozenset[int]: ...
+
+        def __set__(self, instance: object, value: Iterable[int | str | enum.Enum]) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodPolicy:
     """How calls of one method are deduplicated.
@@ -89,9 +108,14 @@ class MethodPolicy:
     with 1 they run one after another, in the batch's order, as plain functions always do.
     """
 
-    kind: Kind = Kind.PLAIN
+    # What is given may be of more types than what is read; at run time both are plain fields.
+    if TYPE_CHECKING:
+        kind: _KindField = _KindField()
+        unrecorded: _CodesField = _CodesField()
+    else:
+        kind: Kind = Kind.PLAIN
+        unrecorded: frozenset[int] = frozenset()
     required: bool = False
-    unrecorded: frozenset[int] = frozenset()
     max_response_bytes: int = _DEFAULT_MAX_RESPONSE_BYTES
     database: str | None = None
     retention_s: float | None = None
@@ -161,6 +185,11 @@ class MethodPolicies:
             return False
         self._patterns[method] = policy
         return True
+
+    def takes(self, method: str) -> bool:
+        """Whether what the method says of itself counts, and was not taken yet."""
+        service = method[: method.rfind("/") + 1] + "*"
+        return method not in self._patterns and self._declared.isdisjoint((method, service, "*"))
 
     def declared(self) -> list[str]:
         """Return the patterns given to the constructor."""

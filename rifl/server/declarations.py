@@ -6,7 +6,8 @@ server says in Python outweighs it. All of it is checked before calls arrive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pool
@@ -22,6 +23,8 @@ __all__ = [
     "option_of",
     "registered_services",
     "take_options",
+    "untaken_options",
+    "watch_registrations",
 ]
 
 _KINDS = {
@@ -140,7 +143,56 @@ def registered_services(server: Any) -> tuple[list[ServiceDescriptor], bool]:
             complete = False
     names.update(_service(method) for method in getattr(state, "registered_method_handlers", ()))
     found = [service for name in sorted(names) if (service := find_service(name)) is not None]
-    return found, complete and len(found) == len(names)
+    # None at all: they come after this.
+    return found, complete and bool(names) and len(found) == len(names)
+
+
+def watch_registrations(server: Any, added: Callable[[list[ServiceDescriptor]], None]) -> None:
+    """Have ``added`` called with the services that are registered on a server from now on.
+
+    gRPC has no hook for that: the server's two methods are replaced on the object. What
+    ``added`` raises is raised by the registration.
+    """
+
+    def watched(register: Callable[..., Any], named: Callable[..., set[str]]) -> Any:
+        @functools.wraps(register)
+        def registering(*arguments: Any, **named_arguments: Any) -> Any:
+            result = register(*arguments, **named_arguments)
+            names = named(*arguments, **named_arguments)
+            found = [find_service(name) for name in sorted(names)]
+            added([service for service in found if service is not None])
+            return result
+
+        return registering
+
+    def of_generic(generic_rpc_handlers: Iterable[Any]) -> set[str]:
+        return {
+            _service(method)
+            for handler in generic_rpc_handlers
+            for method in getattr(handler, "_method_handlers", None) or ()
+        }
+
+    def of_registered(service_name: str, method_handlers: Any) -> set[str]:
+        return {service_name}
+
+    for method, named in (
+        ("add_generic_rpc_handlers", of_generic),
+        ("add_registered_method_handlers", of_registered),
+    ):
+        register = getattr(server, method, None)
+        if register is not None:
+            setattr(server, method, watched(register, named))
+
+
+def untaken_options(policies: MethodPolicies, service: str) -> list[str]:
+    """Return the methods of a service whose options would count, had they been read in time."""
+    found = find_service(service)
+    methods = () if found is None else found.methods
+    return [
+        full_name(method)
+        for method in methods
+        if policies.takes(full_name(method)) and option_of(method)[0]
+    ]
 
 
 def find_service(name: str) -> ServiceDescriptor | None:

@@ -27,6 +27,7 @@ from rifl.server.declarations import (
     find_service,
     registered_services,
     take_options,
+    watch_registrations,
 )
 from rifl.server.engine import Engine, KeysFrom
 from rifl.server.health import HealthStatus, add_reflection
@@ -221,8 +222,10 @@ class Deduplicator:
     def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
         """Host the lease service, and the one that resolves outcomes, on the server.
 
-        Before it starts, and after its servicers were added: the declarations are
-        checked against them, as by ``check``; raises ``PolicyError``, also where the
+        Before it starts. The declarations are checked, as by ``check``, against the
+        servicers that were added, and against those that are added later when that
+        happens: their options count in any order. Raises ``PolicyError``, as the
+        later registration then does, also where the
         interceptor for this kind of server was never asked for: clients would be
         told that calls happen once, and they would not. On a sync
         server this also learns the size of its thread pool, for the bound on
@@ -230,11 +233,13 @@ class Deduplicator:
         """
         self.check(server)
         self._interceptors.require(server, "dedup")
+        deduplicated = self._policies.deduplicated()
+        not_deduplicated = self._policies.not_deduplicated()
         add_lease_service(
             server,
             self._authority,
-            deduplicated=self._policies.deduplicated(),
-            not_deduplicated=self._policies.not_deduplicated(),
+            deduplicated=deduplicated,
+            not_deduplicated=not_deduplicated,
             window=_client_window(self._window),
             peer_property=self._peer_property,
             # Of a store that more than this server stands for.
@@ -242,6 +247,14 @@ class Deduplicator:
             sessions_from=self._sessions_from,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
+
+        def added(services: list[ServiceDescriptor]) -> None:
+            self.check(None, services)
+            # Grants tell what these lists hold.
+            deduplicated[:] = self._policies.deduplicated()
+            not_deduplicated[:] = self._policies.not_deduplicated()
+
+        watch_registrations(server, added)
         if self._given_waiters is None:
             self._engine.max_waiters = pool_size(server) // 4
 

@@ -10,10 +10,12 @@ import grpc
 import grpc.aio
 
 from lease_server.forks import in_children
+from lease_server.log import get_logger
 from lease_server.raw import RawAnswer, raw_handler
 from rifl.core.errors import BadHeader, NotDeduplicated, RiflError
 from rifl.core.policy import MethodPolicy, PolicyError
 from rifl.server import aio, aio_streams, sync, sync_streams
+from rifl.server.declarations import untaken_options
 from rifl.server.engine import Engine
 from rifl.server.tail import Tail
 from rifl.stores.forks import forked_error
@@ -24,6 +26,7 @@ __all__ = ["AioInterceptor", "Interceptors", "SyncInterceptor"]
 _Wrap = Callable[[str, MethodPolicy, Any], Any]
 _Refuse = Callable[[str, RiflError, Any], Any]
 _MAX_WRAPPED = 4096
+_log = get_logger("rifl.server")
 
 
 class _Wrapping:
@@ -35,6 +38,8 @@ class _Wrapping:
         self._wrap = wrap
         self._refuse = refuse
         self._wrapped: dict[str, tuple[Any, Any]] = {}
+        # Services whose options were looked for.
+        self._looked_at: set[str] = set()
         in_children(self, _Wrapping._refuse_all)
 
     def _refuse_all(self) -> None:
@@ -61,6 +66,7 @@ class _Wrapping:
         if identified and known is not None and known[0] is handler:
             return known[1]
         policy = self._policies.find(method)
+        self._look_for_options(method)
         if policy is None:
             return handler
         if handler.request_streaming or handler.response_streaming:
@@ -84,6 +90,19 @@ class _Wrapping:
             self._wrapped.clear()
         self._wrapped[method] = (handler, wrapped)
         return wrapped
+
+    def _look_for_options(self, method: str) -> None:
+        """Say so once where a service's options are not honoured: clients were told otherwise."""
+        service = method[1 : method.rfind("/")]
+        if service in self._looked_at or len(self._looked_at) >= _MAX_WRAPPED:
+            return
+        self._looked_at.add(service)
+        if untaken := untaken_options(self._policies, service):
+            _log.error(
+                "options_not_taken",
+                methods=untaken,
+                hint="Deduplicator(services=[...]), or add_to_server before the servicers",
+            )
 
 
 def _needs_identity(method: str) -> BadHeader:

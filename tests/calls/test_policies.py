@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
@@ -14,8 +18,11 @@ import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from lease_server.status import read_error_info
 from rifl import Kind, MethodPolicy, PolicyError, testing
+from rifl.stores import UnsupportedStore
 from rifl.v1 import options_pb2
 from tests.calls.services import Kinds
+from tests.helpers.raw import RawClient
+from tests.helpers.servers import serve
 
 BANK = bank_pb2.DESCRIPTOR.services_by_name["Bank"]
 _numbers = itertools.count()
@@ -221,3 +228,137 @@ async def test_an_aio_server_without_the_interceptor_is_refused() -> None:
         server = grpc.aio.server()
         with pytest.raises(PolicyError, match=r"interceptors=\[dedup.aio_interceptor\(\)\]"):
             dedup.add_to_server(server)
+
+
+def _adder(described: Any, ran: list[bytes]) -> Any:
+    """Register a service as generated code does, by both of gRPC's ways."""
+
+    def act(request: bytes, context: Any) -> bytes:
+        ran.append(request)
+        return b""
+
+    async def act_async(request: bytes, context: Any) -> bytes:
+        return act(request, context)
+
+    def add(server: Any) -> None:
+        behavior: Any = act_async if isinstance(server, grpc.aio.Server) else act
+        handlers: Any = {"M": grpc.unary_unary_rpc_method_handler(behavior)}
+        name = described.full_name
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        server.add_registered_method_handlers(name, handlers)
+
+    return add
+
+
+class _Order:
+    """Stands for a deduplicator that is added before or after the servicer."""
+
+    def __init__(self, dedup: Any, add: Any, order: str) -> None:
+        self._steps = (
+            (add, dedup.add_to_server) if order == "before" else (dedup.add_to_server, add)
+        )
+        self.interceptor = dedup.interceptor
+        self.aio_interceptor = dedup.aio_interceptor
+
+    def add_to_server(self, server: Any) -> None:
+        """Take both steps."""
+        for step in self._steps:
+            step(server)
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_an_option_counts_in_any_order(kind: str, order: str) -> None:
+    """Whether its servicer is added before ``add_to_server`` or after; grants say it (§1)."""
+    described = service(kind=options_pb2.ExactlyOnce.IDEMPOTENT, required=True)
+    ran: list[bytes] = []
+    method = f"/{described.full_name}/M"
+    with rifl.Deduplicator("memory:", default=None) as dedup:
+        if (kind, order) == ("aio", "before"):
+            # An aio server does not tell what it has.
+            dedup.check(services=[described])
+        ordered = _Order(dedup, _adder(described, ran), order)
+        with (
+            serve(kind, (), dedup=ordered) as served,
+            rifl.connect(served.address) as channel,
+            RawClient(served.address) as client,
+        ):
+            assert client.call(method, b"", bare=True).reason == "BAD_HEADER"
+            assert channel.unary_unary(method)(b"x", timeout=10) == b""
+            assert method in channel._client.lease.methods  # type: ignore[union-attr]
+    assert ran == [b"x"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+async def test_an_option_added_late_is_refused_as_any(kind: str) -> None:
+    """What cannot be honoured is refused where its servicer is added (DESIGN §1)."""
+    described = service(kind=options_pb2.ExactlyOnce.ATOMIC)
+    async with rifl.Deduplicator("memory:") as dedup:
+        server: Any
+        if kind == "sync":
+            server = grpc.server(ThreadPoolExecutor(1), interceptors=[dedup.interceptor()])
+        else:
+            server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
+        dedup.add_to_server(server)
+        with pytest.raises(PolicyError, match="no transactions"):
+            _adder(described, [])(server)
+
+
+def test_an_option_that_nobody_took_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """On an aio server whose servicers came first it cannot be seen in time (DESIGN §9)."""
+    described = service(required=True)
+    with (
+        rifl.Deduplicator("memory:") as dedup,
+        serve("aio", (), dedup=_Order(dedup, _adder(described, []), "before")) as served,
+        RawClient(served.address) as client,
+    ):
+        for seq in (1, 2):
+            assert client.call(f"/{described.full_name}/M", b"", seq).ok
+    told = [record for record in caplog.records if "options_not_taken" in record.getMessage()]
+    assert len(told) == 1
+
+
+def test_mypy_takes_the_words_of_a_policy(tmp_path: Path) -> None:
+    """``mypy --strict`` passes what the docs write, and finds a word that is none (§9)."""
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(
+        """
+import grpc, rifl
+policy = rifl.MethodPolicy(kind="atomic", unrecorded={"UNAVAILABLE", 8, grpc.StatusCode.ABORTED})
+kind: rifl.Kind = policy.kind
+numbers: frozenset[int] = policy.unrecorded
+rifl.Deduplicator("memory:", methods={"/a.B/C": policy, "/a.B/D": "atomic", "*": None})
+rifl.MethodPolicy(kind="atomci")
+"""
+    )
+    checked = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"),
+            *("--config-file=", f"--cache-dir={tmp_path}", str(snippet)),
+        ],
+        cwd=Path(rifl.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = [line for line in checked.stdout.splitlines() if line.startswith(f"{snippet}:")]
+    assert len(errors) == 1, checked.stdout
+    assert "atomci" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite:///:memory:", "memory:"),
+        ("sqlite:///file.db?mode=ro", "no parameters"),
+        ("memory:?x=1", "memory"),
+        ("redis://127.0.0.1:1/?namspace=x", "namspace"),
+        ("redis+cluster://127.0.0.1:1/?namspace=x", "namspace"),
+        ("redis+sentinel://127.0.0.1:1/primary?namspace=x", "namspace"),
+        ("postgresql://127.0.0.1:1/db?shcema=x", "not a PostgreSQL URL"),
+    ],
+)
+def test_a_url_that_is_not_understood_is_refused(url: str, words: str) -> None:
+    """A parameter that nobody knows is a mistake, not a file's name (DESIGN §6)."""
+    with pytest.raises(UnsupportedStore, match=words):
+        rifl.Deduplicator(url)

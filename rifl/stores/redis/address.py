@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+from redis.connection import (
+    URL_QUERY_ARGUMENT_PARSERS,
+    AbstractConnection,
+    Connection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
 
 from rifl.stores.errors import UnsupportedStore
 
@@ -117,6 +126,8 @@ class RedisAddress:
             raise UnsupportedStore("what the store holds is bytes: decode_responses, encoding")
         if not ours.get("namespace", "rifl") or set(ours.get("namespace", "")) & set("{}"):
             raise UnsupportedStore("a namespace is not empty and has no braces")
+        if unknown := sorted(set(given) - _known_to_the_driver()):
+            raise UnsupportedStore(f"the store's URL has no parameter {unknown[0]!r}")
         userinfo, _, netloc = parts.netloc.rpartition("@")
         user, _, password = userinfo.partition(":")
         default_port = _SENTINEL_PORT if topology is Topology.SENTINEL else _PORT
@@ -155,6 +166,13 @@ _OPTIONS: dict[str, Any] = {
     "beat_s": float,
     "dead_after_s": float,
 }
+
+
+def _known_to_the_driver() -> set[str]:
+    """Return the parameters that redis-py takes for a connection."""
+    kinds = (AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection)
+    own = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters}
+    return (own | set(URL_QUERY_ARGUMENT_PARSERS)) - {"self", "args", "kwargs"}
 
 
 def _host(text: str, default_port: int) -> tuple[str, int]:

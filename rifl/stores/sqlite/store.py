@@ -57,11 +57,20 @@ _UNNOTED_S = 60
 
 
 def path_of(url: str) -> Path:
-    """Return the file that ``sqlite:///file`` names (four slashes: from the root)."""
+    """Return the file that ``sqlite:///file`` names (four slashes: from the root).
+
+    Raises ``UnsupportedStore`` for anything else: a URL has no parameters here, and a database
+    in memory is seen by one connection, where the store has several.
+    """
     prefix = "sqlite:///"
     if not url.startswith(prefix) or len(url) == len(prefix):
         raise UnsupportedStore(f"{url!r} is not sqlite:///file")
-    return Path(url[len(prefix) :])
+    name = url[len(prefix) :]
+    if name.startswith(":memory:"):
+        raise UnsupportedStore("a store in memory is memory:, not sqlite:///:memory:")
+    if "?" in name:
+        raise UnsupportedStore(f"sqlite:///file takes no parameters: ?{name.partition('?')[2]}")
+    return Path(name)
 
 
 class SqliteStore(GroupCommits):
