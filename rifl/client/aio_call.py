@@ -74,6 +74,9 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
     def _inner_done(self, inner: Any) -> None:
         issued = self._issued
         if issued is None:
+            if self._observed is not None:
+                method, begun = self._observed
+                self._client.tell_plain(method, self._sent_at, at_hand(inner.code()), begun)
             self.finish()
         elif at_hand(inner.code()) is grpc.StatusCode.OK:
             self._client.complete(issued, self._sent_at)

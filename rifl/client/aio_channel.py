@@ -23,8 +23,9 @@ from rifl.client.aio_targets import AioSeveralTargets
 from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.errors import unserialisable
 from rifl.client.keys import invalid_metadata, take_key
+from rifl.client.opening import open_aio, opening
 from rifl.client.routing import Router
-from rifl.client.settings import Settings, channel_options, make_settings
+from rifl.client.settings import Settings, channel_options, make_settings, method_name
 from rifl.core.attempt import IssuedCall
 from rifl.core.client_lease import ClientLease
 from rifl.core.observer import Observer
@@ -80,11 +81,12 @@ def connect(
     around = list(interceptors)
 
     def open_one(address: str) -> grpc.aio.Channel:
-        if credentials is None:
-            return grpc.aio.insecure_channel(address, inner_options, compression, around)
-        return grpc.aio.secure_channel(address, credentials, inner_options, compression, around)
+        return open_aio(address, credentials, inner_options, compression, around)
 
     targets = split_targets(target)
+    if opening():
+        # Called in place of gRPC's function, by another call of this one.
+        return open_one(targets[0])  # type: ignore[return-value]
     if len(targets) == 1 and not follow_leaders:
         channel = AioChannel(open_one(targets[0]), settings, open_one, intercepted=bool(around))
     else:
@@ -125,13 +127,14 @@ class AioChannel(grpc.aio.Channel):
 
     def unary_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Callable[[Any], bytes] | None = None,
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> AioUnaryUnaryMultiCallable:
         """See ``grpc.aio.Channel.unary_unary``."""
         self._check_process()
+        method = method_name(method)
         inner: Any = self._inner.unary_unary(
             method,
             None,
@@ -149,13 +152,14 @@ class AioChannel(grpc.aio.Channel):
 
     def unary_stream(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Callable[[Any], bytes] | None = None,
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> AioUnaryStreamMultiCallable:
         """See ``grpc.aio.Channel.unary_stream``."""
         self._check_process()
+        method = method_name(method)
         inner: Any = self._inner.unary_stream(
             method,
             None,
@@ -168,13 +172,14 @@ class AioChannel(grpc.aio.Channel):
 
     def stream_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Callable[[Any], bytes] | None = None,
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> AioStreamUnaryMultiCallable:
         """See ``grpc.aio.Channel.stream_unary``."""
         self._check_process()
+        method = method_name(method)
         inner: Any = self._inner.stream_unary(
             method,
             None,
@@ -185,10 +190,12 @@ class AioChannel(grpc.aio.Channel):
             self._client, inner, method, request_serializer, response_deserializer
         )
 
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+    def stream_stream(self, method: str | bytes, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.aio.Channel.stream_stream``."""
         self._check_process()
-        return AioBidirectionalMultiCallable(self._inner.stream_stream(*args, **kwargs))
+        method = method_name(method)
+        inner = self._inner.stream_stream(method, *args, **kwargs)
+        return AioBidirectionalMultiCallable(self._client, inner, method)
 
     async def batch(
         self,
@@ -361,7 +368,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             if issued is not None:
                 client.complete(issued, None)
             raise
-        if observer is not None and issued is not None:
+        if observer is not None:
             call.observe(self._method, begun)
         call.follow(inner, issued, sent_at)
         return call

@@ -14,9 +14,11 @@ import grpc.aio
 from rifl.client.aio_call import UnaryUnaryCall
 from rifl.client.aio_client import AioClient
 from rifl.client.aio_exchange import AioExchange
+from rifl.client.aio_status import at_hand
 from rifl.client.errors import CallError, unserialisable
 from rifl.client.keys import invalid_metadata, refuse_key, take_key
 from rifl.client.resending import AioResending, resumed
+from rifl.client.state import forked_error
 from rifl.core.stream_attempts import ReceivedResponses
 
 __all__ = [
@@ -111,6 +113,9 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
         client.check_usable(credentials)
         now = client.now()
         key, metadata = take_key(metadata)
+        begun = None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
         given = tuple(metadata or ())
         resending = AioResending(request_iterator, self._serializer)
 
@@ -137,6 +142,7 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
                 deadline=deadline,
                 context=self._deserializer,
                 on_end=call.finish,
+                begun=begun,
                 key=key,
                 stream=True,
             ),
@@ -274,11 +280,14 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
         client.check_usable(credentials)
         now = client.now()
         key, metadata = take_key(metadata)
-        given = tuple(metadata or ())
         try:
             body = request if self._serializer is None else self._serializer(request)
         except Exception as error:
             raise unserialisable() from error
+        begun = None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
+        given = tuple(metadata or ())
 
         def send_now(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             return self._inner(
@@ -295,7 +304,7 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
 
         lease = client.lease
         if lease is not None and key is None and not lease.methods.has(self._method, stream=True):
-            return send_now(None, timeout)
+            return _watched(client, self._method, now, begun, send_now(None, timeout))
         deadline = None if timeout is None else now + timeout
         call = UnaryStreamCall(client, deadline)
         call.run(
@@ -305,6 +314,7 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
                 send,
                 started_at=now,
                 deadline=deadline,
+                begun=begun,
                 key=key,
                 stream=True,
             ),
@@ -314,10 +324,12 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
 
 
 class AioBidirectionalMultiCallable(grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg]
-    """gRPC's own, but that a key is refused, which nobody would look at."""
+    """gRPC's own, but that it is observed, and a key refused."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, client: AioClient, inner: Any, method: str) -> None:
+        self._client = client
         self._inner = inner
+        self._method = method
 
     def __call__(
         self,
@@ -328,5 +340,23 @@ class AioBidirectionalMultiCallable(grpc.aio.StreamStreamMultiCallable):  # type
         **kwargs: Any,
     ) -> Any:
         """See ``grpc.aio.StreamStreamMultiCallable``."""
+        client = self._client
+        if client.forked:
+            raise forked_error()
         refuse_key(metadata)
-        return self._inner(request_iterator, timeout, metadata, *args, **kwargs)
+        now, begun = client.now(), None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
+        call = self._inner(request_iterator, timeout, metadata, *args, **kwargs)
+        return _watched(client, self._method, now, begun, call)
+
+
+def _watched(client: AioClient, method: str, sent_at: float, begun: Any, call: Any) -> Any:
+    """Return a call that is passed through, its end told to the observer, if there is one."""
+    if client.observer is not None:
+
+        def ended(done: Any) -> None:
+            client.tell_plain(method, sent_at, at_hand(done.code()), begun)
+
+        call.add_done_callback(ended)
+    return call

@@ -11,9 +11,10 @@ import grpc
 
 from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.multicallable import UnaryUnaryMultiCallable
+from rifl.client.opening import open_sync, opening
 from rifl.client.routing import Router
 from rifl.client.session import Session
-from rifl.client.settings import Settings, channel_options, make_settings
+from rifl.client.settings import Settings, channel_options, make_settings, method_name
 from rifl.client.streams import (
     BidirectionalMultiCallable,
     StreamUnaryMultiCallable,
@@ -117,13 +118,13 @@ def connect(
     )
 
     def open_one(address: str) -> grpc.Channel:
-        if credentials is None:
-            inner = grpc.insecure_channel(address, inner_options, compression)
-        else:
-            inner = grpc.secure_channel(address, credentials, inner_options, compression)
+        inner = open_sync(address, credentials, inner_options, compression)
         return grpc.intercept_channel(inner, *interceptors) if interceptors else inner
 
     targets = split_targets(target)
+    if opening():
+        # Called in place of gRPC's function, by another call of this one.
+        return open_one(targets[0])  # type: ignore[return-value]
     if len(targets) == 1 and not follow_leaders:
         return Channel(open_one(targets[0]), settings, open_one)
     router = Router(Targets(targets, follow=follow_leaders))
@@ -160,13 +161,14 @@ class Channel(grpc.Channel):
 
     def unary_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Callable[[Any], bytes] | None = None,
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
         """See ``grpc.Channel.unary_unary``."""
         self._check_process()
+        method = method_name(method)
         inner: Any = self._inner.unary_unary(
             method,
             None,
@@ -179,13 +181,14 @@ class Channel(grpc.Channel):
 
     def unary_stream(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Callable[[Any], bytes] | None = None,
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
         """See ``grpc.Channel.unary_stream``."""
         self._check_process()
+        method = method_name(method)
         inner: Any = self._inner.unary_stream(
             method,
             None,
@@ -198,13 +201,14 @@ class Channel(grpc.Channel):
 
     def stream_unary(
         self,
-        method: str,
+        method: str | bytes,
         request_serializer: Callable[[Any], bytes] | None = None,
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
         """See ``grpc.Channel.stream_unary``."""
         self._check_process()
+        method = method_name(method)
         inner: Any = self._inner.stream_unary(
             method,
             None,
@@ -215,10 +219,12 @@ class Channel(grpc.Channel):
             self._client, inner, method, request_serializer, response_deserializer
         )
 
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+    def stream_stream(self, method: str | bytes, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.Channel.stream_stream``."""
         self._check_process()
-        return BidirectionalMultiCallable(self._inner.stream_stream(*args, **kwargs))
+        method = method_name(method)
+        inner = self._inner.stream_stream(method, *args, **kwargs)
+        return BidirectionalMultiCallable(self._client, inner, method)
 
     def batch(
         self,

@@ -117,7 +117,14 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
         debug_error_string: str | None = None,
         original_code: grpc.StatusCode | None = None,
     ) -> None:
-        super().__init__(code, initial_metadata, trailing_metadata, details, debug_error_string)
+        super().__init__(
+            code,
+            # As gRPC's own: who reads them iterates over them.
+            () if initial_metadata is None else initial_metadata,  # type: ignore[arg-type]
+            () if trailing_metadata is None else trailing_metadata,  # type: ignore[arg-type]
+            details,
+            debug_error_string,
+        )
         # What Exception itself shows, and old pickles and loggers read.
         self.args = (details,)
         self.rpc_id = rpc_id

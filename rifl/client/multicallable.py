@@ -144,9 +144,16 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         if lease is not None and key is None:
             if not self._deduplicated:
                 try:
-                    return invoke(body, timeout, metadata, credentials, wait_for_ready, compression)
+                    reply = invoke(
+                        body, timeout, metadata, credentials, wait_for_ready, compression
+                    )
                 except grpc.RpcError as error:
+                    if observer is not None:
+                        client.tell_plain(self._method, sent_at, error.code(), begun)
                     raise plain_error(error) from None
+                if observer is not None:
+                    client.tell_plain(self._method, sent_at, grpc.StatusCode.OK, begun)
+                return reply
             # Calls that wait for the window go first.
             if self._fast and not client.window_waiters:
                 stamp = client.stamp()

@@ -11,7 +11,7 @@ from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
 from rifl.wire import MAX_RESPONSE_BYTES
 
-__all__ = ["Settings", "channel_options", "make_settings"]
+__all__ = ["Settings", "channel_options", "make_settings", "method_name"]
 
 _RETRIES_OPTION = "grpc.enable_retries"
 _RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
@@ -99,6 +99,11 @@ def make_settings(
         keep_deadline_exceeded=keep_deadline_exceeded,
         conflict_keys=dict(conflict_keys or {}),
     )
+
+
+def method_name(method: str | bytes) -> str:
+    """Return a method's full name as text; gRPC takes bytes, too."""
+    return method.decode() if isinstance(method, bytes) else method
 
 
 def channel_options(

@@ -144,6 +144,12 @@ class ClientState:
         ended = EndedCall(method, call.rpc_id, 1, outcome, "", code, self.now() - sent_at)
         self.observer.call_ended(ended, begun)  # type: ignore[union-attr]
 
+    def tell_plain(self, method: str, sent_at: float, code: grpc.StatusCode, begun: Any) -> None:
+        """Tell the observer, of which there is one, of a call that was passed through."""
+        outcome = Outcome.EXECUTED if code is grpc.StatusCode.OK else Outcome.UNKNOWN
+        ended = EndedCall(method, None, 1, outcome, "", code.name, self.now() - sent_at)
+        self.observer.call_ended(ended, begun)  # type: ignore[union-attr]
+
     def complete(self, call: IssuedCall, sent_at: float | None) -> None:
         """Acknowledge a call and let the next one in."""
         with self.lock:
@@ -332,7 +338,8 @@ def forked_error() -> CallError:
     """Build what a forked child's use of its parent's channel raises."""
     return ForkedProcessError(
         grpc.StatusCode.FAILED_PRECONDITION,
-        "this channel belongs to the parent process; connect again after the fork",
+        "this channel belongs to the parent process; connect again after the fork "
+        "(gunicorn: in post_fork)",
         outcome=Outcome.NOT_EXECUTED,
         reason=ForkedProcessError.reason,
     )

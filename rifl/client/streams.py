@@ -11,6 +11,7 @@ import grpc
 from rifl.client.errors import CallError, unserialisable
 from rifl.client.keys import invalid_metadata, refuse_key, take_key
 from rifl.client.resending import Resending, resumed
+from rifl.client.state import forked_error
 from rifl.client.sync_client import SyncClient
 from rifl.client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core.stream_attempts import ReceivedResponses
@@ -20,6 +21,7 @@ __all__ = [
     "StreamCall",
     "StreamUnaryMultiCallable",
     "UnaryStreamMultiCallable",
+    "watched",
 ]
 
 
@@ -98,6 +100,9 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
         client.check_usable()
         now = client.now()
         key, metadata = take_key(metadata)
+        begun = None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
         given = tuple(metadata or ())
         resending = Resending(requests, self._serializer)
 
@@ -114,6 +119,7 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
             started_at=now,
             deadline=None if timeout is None else now + timeout,
             context=self._deserializer,
+            begun=begun,
             key=key,
             stream=True,
         )
@@ -211,6 +217,9 @@ class StreamCall(CallFuture):
         return self
 
     def __next__(self) -> Any:
+        if self.state.forked:
+            # gRPC's threads are the parent's.
+            raise forked_error()
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._over or self._current is not None)
@@ -284,11 +293,14 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
         client.check_usable()
         now = client.now()
         key, metadata = take_key(metadata)
-        given = tuple(metadata or ())
         try:
             body = request if self._serializer is None else self._serializer(request)
         except Exception as error:
             raise unserialisable() from error
+        begun = None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
+        given = tuple(metadata or ())
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             entries = given if header is None else (*given, header)
@@ -296,7 +308,7 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
 
         lease = client.lease
         if lease is not None and key is None and not lease.methods.has(self._method, stream=True):
-            return send(None, timeout)
+            return watched(client, self._method, now, begun, send(None, timeout))
         sender: Sender = send
         call = StreamCall(
             client,
@@ -304,6 +316,7 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
             sender,
             started_at=now,
             deadline=None if timeout is None else now + timeout,
+            begun=begun,
             key=key,
             stream=True,
         )
@@ -315,10 +328,12 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
 
 
 class BidirectionalMultiCallable(grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]
-    """gRPC's own, but that a key is refused, which nobody would look at. Any thread."""
+    """gRPC's own, but that it is observed, and a key refused. Any thread."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, client: SyncClient, inner: Any, method: str) -> None:
+        self._client = client
         self._inner = inner
+        self._method = method
 
     def __call__(
         self,
@@ -329,5 +344,24 @@ class BidirectionalMultiCallable(grpc.StreamStreamMultiCallable):  # type: ignor
         **kwargs: Any,
     ) -> Any:
         """See ``grpc.StreamStreamMultiCallable.__call__``."""
+        client = self._client
+        if client.forked:
+            raise forked_error()
         refuse_key(metadata)
-        return self._inner(request_iterator, timeout, metadata, *args, **kwargs)
+        now, begun = client.now(), None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
+        call = self._inner(request_iterator, timeout, metadata, *args, **kwargs)
+        return watched(client, self._method, now, begun, call)
+
+
+def watched(client: SyncClient, method: str, sent_at: float, begun: Any, call: Any) -> Any:
+    """Return a call that is passed through, its end told to the observer, if there is one."""
+    if client.observer is not None:
+
+        def ended() -> None:
+            client.tell_plain(method, sent_at, call.code(), begun)
+
+        if not call.add_callback(ended):
+            ended()
+    return call

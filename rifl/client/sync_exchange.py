@@ -14,6 +14,7 @@ import grpc
 from rifl.client.answers import FinalStatus
 from rifl.client.errors import CallError
 from rifl.client.exchange import Exchange
+from rifl.client.state import forked_error
 from rifl.client.sync_client import SyncClient
 from rifl.core.attempt import IssuedCall
 from rifl.core.call_flow import CallFlow
@@ -293,6 +294,9 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         return self.status
 
     def _wait(self, timeout: float | None) -> None:
+        if self.state.forked:
+            # Its end would be told in the parent.
+            raise forked_error()
         with self._condition:
             if not self._condition.wait_for(lambda: self._over, timeout):
                 raise grpc.FutureTimeoutError

@@ -12,6 +12,7 @@ import sys
 import rifl.client
 import rifl.core
 from rifl.client.errors import ForkedProcessError
+from rifl.client.streams import StreamCall
 from tests.client.protocol_server import ECHO
 
 
@@ -19,7 +20,20 @@ def main(target: str) -> int:
     with rifl.client.connect(target) as channel:
         method = channel.unary_unary(ECHO)
         method(b"")
+        future = method.future(b"")
+        future.result()
+        waiting = method.future(b"")
+        stream = StreamCall(
+            channel._client, ECHO, lambda header, timeout: None, started_at=0.0, deadline=None
+        )
+        bidirectional = channel.stream_stream(ECHO)
         uses = (
+            lambda: waiting.result(),
+            lambda: waiting.code(),
+            lambda: next(stream),
+            lambda: stream.code(),
+            lambda: bidirectional(iter([b""])),
+            lambda: channel.batch(ECHO, [rifl.client.BatchItem(b"")]),
             lambda: method(b""),
             lambda: method.with_call(b""),
             lambda: method.future(b""),

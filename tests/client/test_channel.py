@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 import lease_server
 import rifl.aio
 import rifl.client
+from rifl.client.aio_channel import AioChannel
 from rifl.client.errors import CallError
 from rifl.core import Outcome
 from tests.client.conftest import FAST, Connect
@@ -344,7 +345,7 @@ def test_a_forked_child_is_refused() -> None:
             timeout=60,
             check=False,
         )
-    assert forked.stdout == "12 of 12 refused, still here\n", forked.stderr
+    assert forked.stdout == "18 of 18 refused, still here\n", forked.stderr
 
 
 @pytest.mark.parametrize(
@@ -354,3 +355,49 @@ def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     """Settings that make no sense are refused when built (DESIGN §9)."""
     with pytest.raises(ValueError, match="must"):
         rifl.client.connect("localhost:1", **wrong)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_grpcs_own_functions_may_be_replaced_by_ours(
+    monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    """A library's channels become ours, with one of gRPC's inside (DESIGN §1)."""
+    credentials = grpc.local_channel_credentials() if secure else None
+    name = "secure_channel" if secure else "insecure_channel"
+    more = () if credentials is None else (credentials,)
+
+    def replace(module: Any, connect: Any) -> None:
+        def replaced(target: str, *args: Any, **kwargs: Any) -> Any:
+            return connect(target, credentials, options=kwargs.get("options") or ())
+
+        monkeypatch.setattr(module, name, replaced)
+
+    replace(grpc, rifl.client.connect)
+    replace(grpc.aio, rifl.aio.connect)
+    with ProtocolServer(credentials=grpc.local_server_credentials() if secure else None) as server:
+        for opened in (
+            getattr(grpc, name)(server.target, *more, options=[("grpc.max_metadata_size", 9000)]),
+            rifl.client.connect(server.target, credentials),
+        ):
+            with opened as channel:
+                assert isinstance(channel, rifl.client.Channel)
+                assert not isinstance(channel._inner, rifl.client.Channel)
+                assert channel.unary_unary(ECHO)(b"x", timeout=20) == b"x"
+        async with getattr(grpc.aio, name)(server.target, *more) as aio_channel:
+            assert isinstance(aio_channel, AioChannel)
+            assert not isinstance(aio_channel._inner, AioChannel)
+            assert await aio_channel.unary_unary(ECHO)(b"x", timeout=20) == b"x"
+
+
+def test_whoever_wrapped_grpcs_functions_sees_our_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As instrumentations do, at any time (DESIGN §9)."""
+    seen: list[str] = []
+    original = grpc.insecure_channel
+
+    def wrapped(target: str, *args: Any, **kwargs: Any) -> grpc.Channel:
+        seen.append(target)
+        return original(target, *args, **kwargs)
+
+    monkeypatch.setattr(grpc, "insecure_channel", wrapped)
+    rifl.client.connect("127.0.0.1:1").close()
+    assert seen == ["127.0.0.1:1"]

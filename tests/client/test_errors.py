@@ -48,7 +48,7 @@ def test_every_error_pickles_with_all_it_says(reason: str, metadata: object) -> 
         assert (one.rpc_id, one.outcome, one.reason) == (RpcId(7, 3), Outcome.UNKNOWN, reason)
         assert one.debug_error_string() == "debug"
         for given in (one.initial_metadata(), one.trailing_metadata()):
-            assert (given and tuple(given)) == (metadata and tuple(metadata))  # type: ignore[arg-type]
+            assert tuple(given) == tuple(metadata or ())
     assert "rpc 7/3" in str(copy)
     assert "outcome unknown" in str(copy)
 

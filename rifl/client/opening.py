@@ -1,0 +1,76 @@
+"""Opens gRPC's own channels, also where its functions were replaced by ones that open ours."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+__all__ = ["open_aio", "open_sync", "opening"]
+
+# Whether a channel of ours is being opened in this context.
+_OPENING: contextvars.ContextVar[bool] = contextvars.ContextVar("rifl_opening", default=False)
+# As they were when this was imported.
+_ORIGINALS: dict[str, Callable[..., Any]] = {
+    "insecure_channel": grpc.insecure_channel,
+    "secure_channel": grpc.secure_channel,
+    "aio.insecure_channel": grpc.aio.insecure_channel,
+    "aio.secure_channel": grpc.aio.secure_channel,
+}
+
+
+def opening() -> bool:
+    """Whether this is asked for by a function that stands in for gRPC's, inside ``connect``.
+
+    A library's channels become ours where ``grpc.insecure_channel`` is replaced by a
+    function that calls ``connect``. That calls it in its turn, and would without end.
+    """
+    return _OPENING.get()
+
+
+def open_sync(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str, Any]],
+    compression: grpc.Compression | None,
+) -> grpc.Channel:
+    """Open a channel by ``grpc.insecure_channel`` or ``grpc.secure_channel``."""
+    if credentials is None:
+        channel = _open("insecure_channel", grpc.insecure_channel, target, options, compression)
+    else:
+        channel = _open(
+            "secure_channel", grpc.secure_channel, target, credentials, options, compression
+        )
+    opened: grpc.Channel = channel
+    return opened
+
+
+def open_aio(
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    options: Sequence[tuple[str, Any]],
+    compression: grpc.Compression | None,
+    interceptors: Sequence[grpc.aio.ClientInterceptor],
+) -> grpc.aio.Channel:
+    """Open a channel by ``grpc.aio.insecure_channel`` or ``grpc.aio.secure_channel``."""
+    rest = (options, compression, interceptors)
+    if credentials is None:
+        channel = _open("aio.insecure_channel", grpc.aio.insecure_channel, target, *rest)
+    else:
+        channel = _open("aio.secure_channel", grpc.aio.secure_channel, target, credentials, *rest)
+    opened: grpc.aio.Channel = channel
+    return opened
+
+
+def _open(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    if _OPENING.get():
+        return _ORIGINALS[name](*arguments)
+    # Whoever else has wrapped gRPC's functions, such as for tracing, is to see ours, too.
+    token = _OPENING.set(True)
+    try:
+        return function(*arguments)
+    finally:
+        _OPENING.reset(token)
