@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,13 @@ def postgres_user() -> pwd.struct_passwd:
 
 
 class PostgresServer:
-    """A server on 127.0.0.1, with the settings of a fresh installation."""
+    """A server on 127.0.0.1, with the settings of a fresh installation.
 
-    def __init__(self, **settings: str) -> None:
+    ``environment``: added to that of the process.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None, **settings: str) -> None:
+        self._environment = {**os.environ, **(environment or {})}
         self.binaries = postgres_executables()
         # Not below the caller's directory, into which only its own user may look.
         self.directory = Path(tempfile.mkdtemp(prefix="rifl-postgres-"))
@@ -86,7 +91,11 @@ class PostgresServer:
             arguments += ["-c", f"{name}={value}"]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [*as_user(), *arguments], stdout=log, stderr=log, cwd="/"
+                [*as_user(), *arguments],
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=self._environment,
             )
         end, pause = time.monotonic() + _START_S, threading.Event()
         while not self._answers(self._process):

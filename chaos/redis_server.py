@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,16 @@ def redis_answers(client: Any) -> bool:
 
 
 class RedisServer:
-    """A server on 127.0.0.1, as durable as Redis gets unless told otherwise."""
+    """A server on 127.0.0.1, as durable as Redis gets unless told otherwise.
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    ``environment``: added to that of the process.
+    """
+
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str] | None = None, **settings: str
+    ) -> None:
         self.directory = directory
+        self._environment = {**os.environ, **(environment or {})}
         self.settings = {
             "appendonly": "yes",
             "appendfsync": "always",
@@ -60,7 +68,9 @@ class RedisServer:
         for name, value in self.settings.items():
             arguments += [f"--{name}", *value.split(" ")]
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(arguments, stdout=log, stderr=log)  # noqa: S603 - our own
+            self._process = subprocess.Popen(  # noqa: S603 - our own
+                arguments, stdout=log, stderr=log, env=self._environment
+            )
         end, pause = time.monotonic() + _START_S, threading.Event()
         with self.client() as client:
             while not redis_answers(client):

@@ -15,6 +15,7 @@ from rifl.core.completed_set import CompletedSet
 from rifl.core.namespace import is_namespace
 from rifl.core.policy import Kind
 from rifl.stores.shared.requests import (
+    MOST_LIVED_S,
     Abandon,
     Beat,
     Beats,
@@ -104,6 +105,10 @@ class SharedData:
         self._wake = wake
         self.clients: dict[int, Client] = {}
         self.beats: dict[str, int] = {}
+        # The time that was lived through, and whose clock moves it.
+        self.lived_s = 0.0
+        self._sweeper = ""
+        self._reading_s = 0.0
 
     def carry_out(self, request: Any) -> Any:
         """Carry a request out, in one atomic step."""
@@ -132,7 +137,8 @@ class SharedData:
         """Let go of keyed calls whose retention is over; see ``Backend``."""
         now, gone = self._clock(), 0
         for client_id, client in list(self.clients.items()):
-            over = [key for key, end in client.ends.items() if end <= now][: limit - gone]
+            ends = client.ends.items()
+            over = [key for key, end in ends if end <= self.lived_s][: limit - gone]
             for key in over:
                 del client.ends[key]
                 self._freed(client, key, client.done.pop(key)[1])
@@ -262,7 +268,7 @@ class SharedData:
         if isinstance(identity, bytes):
             client.bytes_kept += len(record)
             if attempt.retention_s is not None:
-                client.ends[identity] = self._clock() + attempt.retention_s
+                client.ends[identity] = self.lived_s + MOST_LIVED_S + attempt.retention_s
 
     @staticmethod
     def _freed(client: Client, identity: int | bytes, record: bytes = b"") -> None:
@@ -314,7 +320,16 @@ class SharedData:
         for owner, count in beat.dead:
             if self.beats.get(owner) == count:
                 del self.beats[owner]
+        if not beat.leaving:
+            self._live(beat)
         return Beats(dict(self.beats), self._clock())
+
+    def _live(self, beat: Beat) -> None:
+        if self._sweeper == beat.owner:
+            self.lived_s += max(0.0, min(MOST_LIVED_S, beat.reading_s - self._reading_s))
+        elif self._sweeper in self.beats:
+            return
+        self._sweeper, self._reading_s = beat.owner, beat.reading_s
 
     def is_current(self, call: Call, token: bytes, kind: Kind) -> bool:
         """Whether an attempt may still commit: what an atomic transaction is fenced by."""

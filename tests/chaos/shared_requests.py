@@ -228,7 +228,7 @@ class Sequence:
         )
 
     def _lease(self, client_id: int) -> Step:
-        what = self.random.choice(("renew", "standing", "release", "renew"))
+        what = self.random.choice(("renew", "release", "renew"))
         return Step(f"{what} {client_id}", lambda subject: getattr(subject.leases, what)(client_id))
 
     def _open(self, name: str) -> Step:

@@ -114,6 +114,7 @@ class SimulatedStore(Subject):
     def age(self, seconds: float) -> None:
         super().age(seconds)
         self.world.loop.now += seconds
+        self.server.data.lived_s += seconds
 
     def flush(self) -> None:
         """Deliver what was published."""

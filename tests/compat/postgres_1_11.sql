@@ -99,6 +99,24 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- The time that was lived through: a date when it began, and moved since by nothing but the
+-- beats of one replica at a time (``beat_2``). No jump of a clock ends a retention.
+CREATE TABLE IF NOT EXISTS rifl.age (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    lived timestamptz NOT NULL DEFAULT clock_timestamp(),
+    sweeper text NOT NULL DEFAULT '',
+    reading double precision NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO rifl.age DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+-- When a retention that begins now ends; the counter may be one beat behind.
+CREATE OR REPLACE FUNCTION rifl.ends_1(p_retention interval) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF p_retention IS NULL THEN RETURN NULL; END IF;
+    RETURN (SELECT lived FROM rifl.age) + interval '2 seconds' + p_retention;
+END $$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION rifl.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -292,7 +310,7 @@ BEGIN
                 ELSE
                     UPDATE rifl.calls
                     SET record = p_lost, recorded_at = clock_timestamp(),
-                        expires_at = clock_timestamp() + retention
+                        expires_at = rifl.ends_1(retention)
                     WHERE client_id = p_client AND seq = p_seq AND key = p_key
                       AND token = p_take_over AND calls.record IS NULL;
                     CONTINUE WHEN NOT FOUND;
@@ -478,7 +496,7 @@ BEGIN
         ignored := rifl.durable_1();
         UPDATE rifl.calls
         SET record = p_record, recorded_at = clock_timestamp(),
-            expires_at = clock_timestamp() + retention,
+            expires_at = CASE WHEN p_seq = 0 THEN rifl.ends_1(retention) END,
             -- That of a request stream is known only now.
             fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
@@ -569,7 +587,7 @@ BEGIN
     ignored := pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
     UPDATE rifl.calls
     SET record = p_record, recorded_at = clock_timestamp(),
-        expires_at = clock_timestamp() + retention,
+        expires_at = CASE WHEN p_seq = 0 THEN rifl.ends_1(retention) END,
         fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
     WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
       AND record IS NULL
@@ -601,10 +619,12 @@ END $$;
 
 -- Count a replica's beat, take out those that stand still, and return all. p_known: the
 -- beats this replica knows to be durable; a store with fewer has lost something.
--- p_leaving: take it out instead.
-CREATE OR REPLACE FUNCTION rifl.beat_1(
+-- p_leaving: take it out instead. p_reading: what its own clock shows, in seconds. One
+-- replica's clock counts at a time, and what it has moved since its last beat was lived
+-- through, two seconds at most.
+CREATE OR REPLACE FUNCTION rifl.beat_2(
     p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
-    p_dead_beats bigint[]
+    p_dead_beats bigint[], p_reading double precision
 ) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE plpgsql AS $$
 DECLARE
     mine bigint;
@@ -623,8 +643,24 @@ BEGIN
     DELETE FROM rifl.replicas AS replicas
     USING unnest(p_dead, p_dead_beats) AS dead (owner, beats)
     WHERE replicas.owner = dead.owner AND replicas.beats = dead.beats;
+    UPDATE rifl.age
+    SET lived = lived + CASE WHEN sweeper = p_owner THEN
+            make_interval(secs => greatest(0, least(2, p_reading - reading)))
+            ELSE interval '0' END,
+        sweeper = p_owner, reading = p_reading
+    WHERE p_reading IS NOT NULL AND (sweeper = p_owner
+        OR NOT EXISTS (SELECT FROM rifl.replicas WHERE owner = sweeper));
     RETURN QUERY SELECT owner, beats FROM rifl.replicas;
 END $$;
+
+-- What releases before this one call.
+CREATE OR REPLACE FUNCTION rifl.beat_1(
+    p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
+    p_dead_beats bigint[]
+) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE sql AS $$
+    SELECT * FROM rifl.beat_2(
+        p_store, p_owner, p_known, p_leaving, p_dead, p_dead_beats, NULL)
+$$;
 
 -- A session in which no call was made yet: its retention, while term is that of a lease.
 ALTER TABLE rifl.clients ADD COLUMN IF NOT EXISTS full_term interval;
@@ -945,7 +981,7 @@ BEGIN
     FOR call IN
         DELETE FROM rifl.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM rifl.calls
-            WHERE expires_at <= clock_timestamp() LIMIT p_limit FOR UPDATE SKIP LOCKED
+            WHERE expires_at <= (SELECT lived FROM rifl.age) LIMIT p_limit FOR UPDATE SKIP LOCKED
         ) RETURNING *
     LOOP
         PERFORM rifl.count_key_1(
@@ -962,7 +998,7 @@ BEGIN
         IF call.kind = 'plain' THEN
             UPDATE rifl.calls
             SET record = p_lost, recorded_at = clock_timestamp(),
-                expires_at = clock_timestamp() + retention
+                expires_at = rifl.ends_1(retention)
             WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;
             PERFORM rifl.count_key_1(call.client_id, call.key, 0, length(p_lost));
         ELSE
@@ -1062,33 +1098,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'abc172fd-9aec-4a03-b8b9-7e39be207dc7');
+VALUES ('store', '4b265d3b-a365-47a5-85c2-c942468e04da');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '11');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7710984426040431925/1');
+VALUES ('history', '7710986712305415051/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:19:03.155975+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:27:57.771248+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:17:48.174458+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:26:42.909742+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'e07d8df30d6f009e517076df87c3e70c', '56abe7cfc41511e6', '{}', NULL, '2026-11-22 13:17:48.167946+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '73199ddc53d7631dcbf0017d8dae1008', '6080feb647d62406', '{}', NULL, '2026-11-22 13:26:42.87194+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'cb374eebbb8b30c5912ee47a7e387a8e', '56abe7cfc41511e6', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:17:48.170806+00', '2026-11-22 13:17:48.171929+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '309d404e9253398c2eed47d8c420126b', '6080feb647d62406', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:26:42.887725+00', '2026-11-22 13:26:42.899689+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'b12664c01d94839b85205a9347cf50cb', '56abe7cfc41511e6', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:17:48.172983+00', '2026-11-22 13:17:48.173322+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '64b89df20b9e33a89c416cc10c8b734a', '6080feb647d62406', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:26:42.901823+00', '2026-11-22 13:26:42.903627+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b3c8e795fc75f908094c5f712db6a366', '56abe7cfc41511e6', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:17:48.17498+00', '2026-11-22 13:17:48.176205+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'bc39ee238665b3ac75f80c1505fc25b3', '6080feb647d62406', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:26:42.911912+00', '2026-11-22 13:26:42.919755+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '6649f7d36ded105d1578b1b9785bcd9c', '56abe7cfc41511e6', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:17:48.177505+00', '2026-11-22 13:17:48.178119+00', '876000:00:00', '2126-10-29 13:17:48.178119+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '54c69cd6ac082e4a0970cc692a34a6f3', '6080feb647d62406', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:26:42.931074+00', '2026-11-22 13:26:42.937772+00', '876000:00:00', '2126-10-29 13:26:44.630828+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1100,4 +1136,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x7d4c0241a69e2fd527ea1765e48f7c607cdcf5f51b929c2f13bec9f41b317dee');
+VALUES ('1', '0', E'\\xf322ef3e52492cfd74751164adb74f492194c809d3d17335ae86b66ae1339603');

@@ -86,7 +86,7 @@ class PostgresBackend:
         self._take_back = _statement(address.schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
         self._weak = ""
         looked = f"{_NOW}, {address.schema}.copied_1(), {_SETTINGS}"
-        self._beat = _statement(address.schema, "beat_1", _BEAT_TYPES, f"*, {looked}")
+        self._beat = _statement(address.schema, "beat_2", _BEAT_TYPES, f"*, {looked}")
         # With what is known before it is asked: the beats go on meanwhile.
         behind = f"SELECT beats < %s::int8 FROM {address.schema}.replicas WHERE owner = %s"
         pools.greeting = Greeting(
@@ -294,6 +294,7 @@ class PostgresBackend:
                 request.leaving,
                 owners,
                 beats,
+                request.reading_s,
             )
         raise TypeError(f"not a request: {request!r}")
 
@@ -461,7 +462,7 @@ _CLAIM_TYPES = (
 )
 _CLAIM_RESULTS = "text text text text bytea bool"
 _FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
-_BEAT_TYPES = "text text int8 bool text[] int8[]"
+_BEAT_TYPES = "text text int8 bool text[] int8[] float8"
 _ENDS = {Finish: "finish", Abandon: "abandon", Look: "look"}
 
 

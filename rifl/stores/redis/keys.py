@@ -29,14 +29,14 @@ def sweep_keys(scripts: Scripts, lost: bytes, limit: int) -> int:
     when the next one is, and the index is moved only if nobody filed it meanwhile.
     """
     reply = scripts.run(ENDS, None, ["due", _LOOKED_AT_ONCE])
-    count = int(reply[1])
-    living, due = reply[2 : 2 + count], reply[2 + count :]
+    lived, count = reply[1], int(reply[2])
+    living, due = reply[3 : 3 + count], reply[3 + count :]
     gone = 0
     for client_id, seen in zip(due[::2], due[1::2], strict=True):
         look: bytes = b""
         while gone < limit:
             wanted = min(_KEYS_AT_ONCE, limit - gone)
-            arguments = [wanted, lost, int(is_namespace(int(client_id))), *living]
+            arguments = [wanted, lost, int(is_namespace(int(client_id))), lived, *living]
             reply = scripts.run(EXPIRE, int(client_id), arguments)
             gone += int(reply[1])
             look = reply[2] if reply[0] == b"look" else b""

@@ -25,7 +25,8 @@ __all__ = ["LAYOUT", "find_backend", "fresh_id", "open_backend"]
 # What this release writes, and up to which it reads:
 # 1  a record behind its fingerprint
 # 2  behind a head, which holds the method and the time as well
-LAYOUT = 2
+# 3  retentions end by time that was lived through
+LAYOUT = 3
 _ID_BYTES = 16
 # A cluster's servers have some hundred slots each, at least.
 _TAGS_TRIED = 10_000

@@ -31,6 +31,7 @@ HMGET @hash one two
 HGETALL @hash
 HKEYS @hash
 HLEN @hash
+HEXISTS @hash one
 HINCRBY @hash one 1
 HDEL @hash two
 SET @text 1

@@ -43,7 +43,8 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
         return Finished(ending, reply[1] if ending is Ending.STANDS else b"")
     if isinstance(request, Beat):
         dead = [part for entry in request.dead for part in entry]
-        reply = yield BEAT, None, [request.owner, int(request.leaving), *dead]
+        reading_ms = int(request.reading_s * 1000)
+        reply = yield BEAT, None, [request.owner, int(request.leaving), reading_ms, *dead]
         beats = {reply[at].decode(): int(reply[at + 1]) for at in range(2, len(reply), 2)}
         return Beats(beats, int(reply[1]) / 1000)
     if isinstance(request, TakeBack):

@@ -48,9 +48,9 @@ class Backend(Protocol):
         """Let go of keyed calls whose retention is over, at most ``limit``; how many.
 
         Record, identity and what counts towards bounds go in one durable step, late
-        rather than early, by the store's clock. ``lost`` is the record of a plain call
-        in a namespace, to be kept for a time, whose replica is gone: no lease ends it, so
-        this does.
+        rather than early, by what was lived through (``Beat``). ``lost`` is the record of
+        a plain call in a namespace, to be kept for a time, whose replica is gone: no lease
+        ends it, so this does.
         Blocks; raises ``BackendError``.
         """
 

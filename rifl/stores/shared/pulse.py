@@ -151,13 +151,13 @@ class Pulse:
 
     def look(self) -> Generator[Any, Any, None]:
         """Rule: look at all replicas now, for one that may have come since."""
-        self._observe((yield Beat(self._owner)))
+        self._observe((yield Beat(self._owner, reading_s=self._clock())))
 
     def beat(self) -> Generator[Any, Any, None]:
         """Rule: count a beat, take out the dead, and see who lives."""
         with self._lock:
             dead = self._replicas.dead()
-        self._observe((yield Beat(self._owner, dead)))
+        self._observe((yield Beat(self._owner, dead, reading_s=self._clock())))
         for incarnation, _ in dead:
             _log.warning("replica_dead", owner=incarnation)
 

@@ -9,6 +9,7 @@ from rifl.core.call import Call
 from rifl.core.policy import Kind
 
 __all__ = [
+    "MOST_LIVED_S",
     "Abandon",
     "Beat",
     "Beats",
@@ -21,6 +22,11 @@ __all__ = [
     "Look",
     "TakeBack",
 ]
+
+
+# What one beat adds to the time that was lived through, at most; and by how much a key is
+# kept longer, since the counter may be so much behind when its call is completed.
+MOST_LIVED_S = 2.0
 
 
 class Claim(NamedTuple):
@@ -49,7 +55,7 @@ class Claim(NamedTuple):
 
     A namespace (``is_namespace``) needs no row and no lease: it is alive, and nothing
     of it is kept but its keys. ``retention_s``: how long the record of a keyed call
-    is kept from its completion, whoever completes it, by the store's clock; None for
+    is kept from its completion, whoever completes it, in time lived through; None for
     as long as the client lives, as always with a session's.
 
     ``until_s``: a claim that arrives when the store's clock is past this, in seconds,
@@ -172,11 +178,17 @@ class Beat(NamedTuple):
 
     ``dead`` are incarnations with the beats they stood still at. The reply is
     ``Beats``.
+
+    Retentions are counted in time that was lived through, which no clock says: the store
+    keeps a counter of it, and one replica at a time moves it, by what ``reading_s``, a
+    clock of its own that never jumps, has moved since its last beat; at most by
+    ``MOST_LIVED_S``. When that replica is gone, the next one that beats goes on from there.
     """
 
     owner: str
     dead: tuple[tuple[str, int], ...] = ()
     leaving: bool = False
+    reading_s: float = 0.0
 
 
 class Beats(NamedTuple):

@@ -25,8 +25,10 @@ def let_pass(store: Any, seconds: float) -> None:
         redis.zincrby(backend.key("ends"), -passed_ms, member)
         if redis.hexists(base + "client", "look"):
             redis.hincrby(base + "client", "look", -passed_ms)
-        for key in redis.zrange(base + "ends", 0, -1):
-            redis.zincrby(base + "ends", -passed_ms, key)
+        for key, ends in redis.zrange(base + "ends", 0, -1, withscores=True):
+            # Below zero it is how long, and not counted yet.
+            if ends >= 0:
+                redis.zincrby(base + "ends", -passed_ms, key)
         redis.eval(_AGE, 1, base + "run", passed_ms)
 
 

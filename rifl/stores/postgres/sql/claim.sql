@@ -26,6 +26,24 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- The time that was lived through: a date when it began, and moved since by nothing but the
+-- beats of one replica at a time (``beat_2``). No jump of a clock ends a retention.
+CREATE TABLE IF NOT EXISTS @schema@.age (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    lived timestamptz NOT NULL DEFAULT clock_timestamp(),
+    sweeper text NOT NULL DEFAULT '',
+    reading double precision NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO @schema@.age DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+-- When a retention that begins now ends; the counter may be one beat behind.
+CREATE OR REPLACE FUNCTION @schema@.ends_1(p_retention interval) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF p_retention IS NULL THEN RETURN NULL; END IF;
+    RETURN (SELECT lived FROM @schema@.age) + interval '2 seconds' + p_retention;
+END $$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -219,7 +237,7 @@ BEGIN
                 ELSE
                     UPDATE @schema@.calls
                     SET record = p_lost, recorded_at = clock_timestamp(),
-                        expires_at = clock_timestamp() + retention
+                        expires_at = @schema@.ends_1(retention)
                     WHERE client_id = p_client AND seq = p_seq AND key = p_key
                       AND token = p_take_over AND calls.record IS NULL;
                     CONTINUE WHEN NOT FOUND;

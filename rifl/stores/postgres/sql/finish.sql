@@ -40,7 +40,7 @@ BEGIN
         ignored := @schema@.durable_1();
         UPDATE @schema@.calls
         SET record = p_record, recorded_at = clock_timestamp(),
-            expires_at = clock_timestamp() + retention,
+            expires_at = CASE WHEN p_seq = 0 THEN @schema@.ends_1(retention) END,
             -- That of a request stream is known only now.
             fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
@@ -131,7 +131,7 @@ BEGIN
     ignored := pg_advisory_xact_lock_shared(hashtextextended(p_token, 0));
     UPDATE @schema@.calls
     SET record = p_record, recorded_at = clock_timestamp(),
-        expires_at = clock_timestamp() + retention,
+        expires_at = CASE WHEN p_seq = 0 THEN @schema@.ends_1(retention) END,
         fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
     WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
       AND record IS NULL
@@ -163,10 +163,12 @@ END $$;
 
 -- Count a replica's beat, take out those that stand still, and return all. p_known: the
 -- beats this replica knows to be durable; a store with fewer has lost something.
--- p_leaving: take it out instead.
-CREATE OR REPLACE FUNCTION @schema@.beat_1(
+-- p_leaving: take it out instead. p_reading: what its own clock shows, in seconds. One
+-- replica's clock counts at a time, and what it has moved since its last beat was lived
+-- through, two seconds at most.
+CREATE OR REPLACE FUNCTION @schema@.beat_2(
     p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
-    p_dead_beats bigint[]
+    p_dead_beats bigint[], p_reading double precision
 ) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE plpgsql AS $$
 DECLARE
     mine bigint;
@@ -185,5 +187,21 @@ BEGIN
     DELETE FROM @schema@.replicas AS replicas
     USING unnest(p_dead, p_dead_beats) AS dead (owner, beats)
     WHERE replicas.owner = dead.owner AND replicas.beats = dead.beats;
+    UPDATE @schema@.age
+    SET lived = lived + CASE WHEN sweeper = p_owner THEN
+            make_interval(secs => greatest(0, least(2, p_reading - reading)))
+            ELSE interval '0' END,
+        sweeper = p_owner, reading = p_reading
+    WHERE p_reading IS NOT NULL AND (sweeper = p_owner
+        OR NOT EXISTS (SELECT FROM @schema@.replicas WHERE owner = sweeper));
     RETURN QUERY SELECT owner, beats FROM @schema@.replicas;
 END $$;
+
+-- What releases before this one call.
+CREATE OR REPLACE FUNCTION @schema@.beat_1(
+    p_store text, p_owner text, p_known bigint, p_leaving boolean, p_dead text[],
+    p_dead_beats bigint[]
+) RETURNS TABLE (o_owner text, o_beats bigint) LANGUAGE sql AS $$
+    SELECT * FROM @schema@.beat_2(
+        p_store, p_owner, p_known, p_leaving, p_dead, p_dead_beats, NULL)
+$$;

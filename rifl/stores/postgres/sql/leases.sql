@@ -317,7 +317,7 @@ BEGIN
     FOR call IN
         DELETE FROM @schema@.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM @schema@.calls
-            WHERE expires_at <= clock_timestamp() LIMIT p_limit FOR UPDATE SKIP LOCKED
+            WHERE expires_at <= (SELECT lived FROM @schema@.age) LIMIT p_limit FOR UPDATE SKIP LOCKED
         ) RETURNING *
     LOOP
         PERFORM @schema@.count_key_1(
@@ -334,7 +334,7 @@ BEGIN
         IF call.kind = 'plain' THEN
             UPDATE @schema@.calls
             SET record = p_lost, recorded_at = clock_timestamp(),
-                expires_at = clock_timestamp() + retention
+                expires_at = @schema@.ends_1(retention)
             WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;
             PERFORM @schema@.count_key_1(call.client_id, call.key, 0, length(p_lost));
         ELSE

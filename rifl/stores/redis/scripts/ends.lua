@@ -15,12 +15,14 @@ if what == 'file' then
 end
 
 if what == 'due' then
-  -- 6 how many; the number of living replicas, these, then ids with their times
+  -- 6 how many; the time that was lived through, the number of living replicas, these, then
+  -- ids with their times
   local found = redis.call('HKEYS', global .. 'replicas')
   local living = #found
+  local lived = redis.call('HGET', global .. 'age', 'lived') or '0'
   for _, part in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now_ms(), 'WITHSCORES',
     'LIMIT', 0, ARGV[6])) do table.insert(found, part) end
-  return tell('ok', tostring(living), unpack(found))
+  return tell('ok', lived, tostring(living), unpack(found))
 end
 
 -- move: 6 id, 7 the time it was found at, 8 the new one, empty for none. Not if it was

@@ -11,12 +11,15 @@
 -- not compared, in a transaction that could not be undone).
 local base, global, store, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local ROW, SEQS, RUN, DONE = base .. 'client', base .. 'seqs', base .. 'run', base .. 'done'
--- When the records of keyed calls may be let go, by member.
+-- When the records of keyed calls may be let go, by member, in ms that were lived through;
+-- below zero as long as nobody counted: then it is how long.
 local ENDS = base .. 'ends'
 local MAX_RANGES = 1024
 -- How late one may be let go because somebody else was slow, or clocks of a cluster
 -- differ: late is safe.
 local LATE_MS = 60000
+-- What a beat adds to the time that was lived through, at most.
+local MOST_LIVED_MS = 2000
 local position = 0
 
 -- A store that has lost what it acknowledged says so once and for all: another id
@@ -119,9 +122,12 @@ local function complete(member, attempt, fingerprint, record)
   redis.call('HSET', DONE, member, closed(attempt, fingerprint, now, record))
   if not is_key(member) then return end
   redis.call('HINCRBY', ROW, 'bytes', #record)
-  -- Its retention counts from here.
+  -- Its retention counts from here; on a cluster, where the counter is out of reach, from
+  -- the first look at it.
   if attempt.r then
-    redis.call('ZADD', ENDS, string.format('%.0f', now + attempt.r), member)
+    local lived = seen ~= -1 and tonumber(redis.call('HGET', global .. 'age', 'lived'))
+    local ends = lived and lived + MOST_LIVED_MS + attempt.r or -attempt.r
+    redis.call('ZADD', ENDS, string.format('%.0f', ends), member)
   end
 end
 
