@@ -87,6 +87,19 @@ class Status(Protocol):
         """Return gRPC's own account, str or None."""
 
 
+# What grpc/_channel.py says where it ends a call by itself.
+_ENDED_HERE = frozenset(
+    {
+        "Exception deserializing response!",
+        "Exception iterating requests!",
+        "Exception serializing request!",
+        "Locally cancelled by application!",
+        "Cancelled upon garbage collection!",
+    }
+)
+_UNKNOWN_CODE = "Server sent unknown code"
+
+
 class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[misc, type-arg]
     """A call that failed.
 
@@ -346,10 +359,16 @@ def call_error(
         # Other people's outcomes may lack it, and gRPC's futures wait for it for
         # ever where it was this process that failed them.
         debug_error_string=None
-        if undecodable(status)
+        if _ended_here(status)
         else getattr(status, "debug_error_string", str)(),
         original_code=original_code,
     )
+
+
+def _ended_here(status: Status) -> bool:
+    """Whether gRPC's own code in this process made the status, and gives no account of it."""
+    details = status.details() or ""
+    return details in _ENDED_HERE or details.startswith(_UNKNOWN_CODE)
 
 
 def undecodable(status: Status) -> bool:

@@ -226,7 +226,8 @@ def test_streams_go_on_at_another_target(connect: Connect, tmp_path: Path) -> No
             "Spread": grpc.unary_stream_rpc_method_handler(spread),
         },
     )
-    dedup = Deduplicator(f"sqlite:///{tmp_path / 'calls.db'}")
+    declared: Any = {f"/test.Service/{name}": "plain" for name in ("Gather", "Spread")}
+    dedup = Deduplicator(f"sqlite:///{tmp_path / 'calls.db'}", methods=declared)
     with (
         dedup,
         serve("sync", [handler], dedup=dedup) as first,

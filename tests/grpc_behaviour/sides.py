@@ -61,10 +61,12 @@ class Side:
         self.ours = name == "rifl"
 
     @contextlib.contextmanager
-    def serve(self, behaviours: Behaviours, *, interceptors: Any = (), **rest: Any) -> Any:
-        """Serve on a ``grpc.server``; yields its address."""
+    def serve(
+        self, behaviours: Behaviours, *, interceptors: Any = (), declared: bool = True, **rest: Any
+    ) -> Any:
+        """Serve on a ``grpc.server``; yields its address. ``declared``: the streams, too."""
         with contextlib.ExitStack() as stack:
-            dedup = self._deduplicator(stack)
+            dedup = self._deduplicator(stack, declared=declared)
             inside = [dedup.interceptor()] if dedup is not None else []
             pool = ThreadPoolExecutor(8)
             server = grpc.server(pool, interceptors=[*interceptors, *inside], **rest)
@@ -79,10 +81,12 @@ class Side:
             yield f"127.0.0.1:{port}"
 
     @contextlib.asynccontextmanager
-    async def serve_aio(self, behaviours: Behaviours, **rest: Any) -> AsyncIterator[str]:
+    async def serve_aio(
+        self, behaviours: Behaviours, *, declared: bool = True, **rest: Any
+    ) -> AsyncIterator[str]:
         """Serve on a ``grpc.aio.server`` of this loop; yields its address."""
         with contextlib.ExitStack() as stack:
-            dedup = self._deduplicator(stack)
+            dedup = self._deduplicator(stack, declared=declared)
             inside = [dedup.aio_interceptor()] if dedup is not None else []
             server = grpc.aio.server(ThreadPoolExecutor(8), interceptors=inside, **rest)
             server.add_generic_rpc_handlers((behaviours.handler(),))
@@ -110,8 +114,8 @@ class Side:
         settings.setdefault("keep_deadline_exceeded", True)
         return rifl.aio.connect(address, **settings)
 
-    def _deduplicator(self, stack: contextlib.ExitStack) -> Any:
+    def _deduplicator(self, stack: contextlib.ExitStack, *, declared: bool) -> Any:
         if not self.ours:
             return None
-        declared: Any = {f"/{SERVICE}/{name}": "plain" for name in _KINDS}
-        return stack.enter_context(rifl.Deduplicator("memory:", methods=declared))
+        methods: Any = {f"/{SERVICE}/{name}": "plain" for name in _KINDS} if declared else {}
+        return stack.enter_context(rifl.Deduplicator("memory:", methods=methods))

@@ -13,8 +13,12 @@ from tests.grpc_behaviour.sides import DEADLINE_S, SERVICE, Behaviours, Side
 
 UNARY, COLLECT, COUNT = (f"/{SERVICE}/{name}" for name in ("Unary", "Collect", "Count"))
 
+# Streams that are not declared are passed through.
+DECLARED = pytest.mark.parametrize("declared", [True, False], ids=["declared", "passed through"])
 
-def test_a_deadline_ends_a_request_stream_in_the_background(side: Side) -> None:
+
+@DECLARED
+def test_a_deadline_ends_a_request_stream_in_the_background(side: Side, declared: bool) -> None:
     """The future ends, and its channel goes on (gRPC ``_rpc_part_2_test``; DESIGN §4)."""
     hold = threading.Event()
 
@@ -22,7 +26,7 @@ def test_a_deadline_ends_a_request_stream_in_the_background(side: Side) -> None:
         yield b"a"
         hold.wait(DEADLINE_S)
 
-    with side.serve(Behaviours()) as address, side.connect(address) as channel:
+    with side.serve(Behaviours(), declared=declared) as address, side.connect(address) as channel:
         stub = channel.stream_unary(COLLECT)
         assert stub(iter([b"a"]), timeout=DEADLINE_S) == b"a"
         future = stub.future(endless(), timeout=0.2)
@@ -34,19 +38,21 @@ def test_a_deadline_ends_a_request_stream_in_the_background(side: Side) -> None:
         assert stub(iter([b"b"]), timeout=DEADLINE_S) == b"b"
 
 
-def test_a_response_stream_is_sent_before_it_is_read(side: Side) -> None:
+@DECLARED
+def test_a_response_stream_is_sent_before_it_is_read(side: Side, declared: bool) -> None:
     """Its handler runs without ``next``, on a fresh channel, too (DESIGN §4)."""
     behaviours = Behaviours()
-    with side.serve(behaviours) as address, side.connect(address) as channel:
+    with side.serve(behaviours, declared=declared) as address, side.connect(address) as channel:
         call = channel.unary_stream(COUNT)(b"2", timeout=DEADLINE_S)
         assert behaviours.begun.wait(DEADLINE_S)
         assert list(call) == [b"0", b"1"]
 
 
-def test_a_response_stream_is_a_future(side: Side) -> None:
+@DECLARED
+def test_a_response_stream_is_a_future(side: Side, declared: bool) -> None:
     """``done``, ``cancelled``, ``result``, callbacks, and the status, which waits (DESIGN §4)."""
     ended = threading.Event()
-    with side.serve(Behaviours()) as address, side.connect(address) as channel:
+    with side.serve(Behaviours(), declared=declared) as address, side.connect(address) as channel:
         call = channel.unary_stream(COUNT)(b"2", timeout=DEADLINE_S)
         call.add_done_callback(lambda done: ended.set() if done is call else None)
         assert (call.cancelled(), call.is_active()) == (False, True)
@@ -59,7 +65,8 @@ def test_a_response_stream_is_a_future(side: Side) -> None:
         assert isinstance(call.debug_error_string(), str | None)
 
 
-def test_a_response_stream_that_is_cancelled_or_late_ends(side: Side) -> None:
+@DECLARED
+def test_a_response_stream_that_is_cancelled_or_late_ends(side: Side, declared: bool) -> None:
     """Its callbacks run though nobody reads it; its reader is told (DESIGN §4)."""
     behaviours = Behaviours()
 
@@ -69,7 +76,7 @@ def test_a_response_stream_that_is_cancelled_or_late_ends(side: Side) -> None:
         yield b"1"
 
     behaviours._behaviours["Count"] = slow
-    with side.serve(behaviours) as address, side.connect(address) as channel:
+    with side.serve(behaviours, declared=declared) as address, side.connect(address) as channel:
         stub = channel.unary_stream(COUNT)
         call = stub(b"", timeout=DEADLINE_S)
         assert next(call) == b"0"
@@ -88,9 +95,10 @@ def test_a_response_stream_that_is_cancelled_or_late_ends(side: Side) -> None:
         assert late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def test_a_request_stream_that_is_no_iterable_is_an_rpc_error(side: Side) -> None:
+@DECLARED
+def test_a_request_stream_that_is_no_iterable_is_an_rpc_error(side: Side, declared: bool) -> None:
     """Not a TypeError in the caller's face (gRPC ``_invocation_defects_test``)."""
-    with side.serve(Behaviours()) as address, side.connect(address) as channel:
+    with side.serve(Behaviours(), declared=declared) as address, side.connect(address) as channel:
         stub = channel.stream_unary(COLLECT)
         with pytest.raises(grpc.RpcError):
             stub(object(), timeout=DEADLINE_S)
