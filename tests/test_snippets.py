@@ -233,6 +233,7 @@ def _operations(
     health: str,
     metrics: str,
     tracing: str,
+    settling: str,
     several: str,
 ) -> None:
     reader.serve()
@@ -240,6 +241,7 @@ def _operations(
     server = grpc.server(ThreadPoolExecutor(2), interceptors=[observed["dedup"].interceptor()])
     reader.run(health, server=server, dedup=observed["dedup"])
     reader.run(tracing)
+    reader.run(settling)
     reader.run(several, credentials=grpc.ssl_channel_credentials())
     # The other is of a main thread that ends: names only.
     assert "serve_until_signal" in stopping

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import enum
 import os
 import re
 import sys
@@ -11,9 +10,11 @@ from contextlib import closing
 from pathlib import Path
 
 from lease_server.errors import LeaseError
+from rifl.cli.exits import ExitCode, Refused
 from rifl.cli.export import export
 from rifl.cli.identity import candidates
 from rifl.cli.report import Report, print_call, print_client, print_store, print_value
+from rifl.cli.unknown import add_unknown
 from rifl.cli.version import installed_version
 from rifl.core.identity import RpcId
 from rifl.stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
@@ -48,25 +49,6 @@ key that was used after the backup RUNS AGAIN when it is sent again. Stop the se
 _NAMESPACE = re.compile(r"-\d+(/|$)")
 
 
-class ExitCode(enum.IntEnum):
-    """What the command ends with."""
-
-    DONE = 0
-    STORE = 1
-    USAGE = 2
-    OWNED = 3
-    NOT_FOUND = 4
-    MISSING_EXTRA = 5
-
-
-class _Refused(Exception):
-    """A command that cannot be done: its line and its exit code."""
-
-    def __init__(self, message: str, code: ExitCode) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on standard error."""
     arguments = _arguments(argv)
@@ -75,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
             arguments.run(store, arguments)
             sys.stdout.flush()
         return ExitCode.DONE
-    except _Refused as error:
+    except Refused as error:
         return _failed(error, error.code)
     except MissingExtra as error:
         return _failed(error, ExitCode.MISSING_EXTRA)
@@ -144,6 +126,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     accept.add_argument("--why", required=True, help="and why")
     accept.add_argument("--yes", action="store_true", help="really")
     accept.set_defaults(run=_accept_loss)
+    add_unknown(commands, url)
     given = sys.argv[1:] if argv is None else argv
     # A namespace's id begins as an option does.
     return parser.parse_args([f" {text}" if _NAMESPACE.match(text) else text for text in given])
@@ -163,30 +146,30 @@ def _show(store: Inspection, arguments: argparse.Namespace) -> None:
     if isinstance(found, int):
         client = store.client(found)
         if client is None:
-            raise _Refused(f"there is no client {found}", ExitCode.NOT_FOUND)
+            raise Refused(f"there is no client {found}", ExitCode.NOT_FOUND)
         print_client(report, client, list(store.calls(found)))
         return
     rpc_id = _find(store, found, arguments.what)
     call = store.call(rpc_id)
     if call is None:
-        raise _Refused(f"{arguments.what} has just gone", ExitCode.NOT_FOUND)
+        raise Refused(f"{arguments.what} has just gone", ExitCode.NOT_FOUND)
     print_call(report, call, store.record(rpc_id), with_response=arguments.response)
 
 
 def _release(store: Inspection, arguments: argparse.Namespace) -> None:
     found = _candidates(arguments.what)
     if isinstance(found, int):
-        raise _Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEYHEX", ExitCode.USAGE)
+        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEYHEX", ExitCode.USAGE)
     rpc_id = _find(store, found, arguments.what)
     if holder := store.holder(rpc_id):
-        raise _Refused(
+        raise Refused(
             f"a running server ({holder}) has it, and would not notice: stop it", ExitCode.OWNED
         )
     if not arguments.yes:
         sys.stderr.write(_WARNING + "\n")
-        raise _Refused(f"nothing was done; to forget {rpc_id} say --yes", ExitCode.USAGE)
+        raise Refused(f"nothing was done; to forget {rpc_id} say --yes", ExitCode.USAGE)
     if not store.release(rpc_id):
-        raise _Refused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
+        raise Refused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
     print_value(Report(as_json=arguments.json), "released", str(rpc_id))
 
 
@@ -202,14 +185,14 @@ def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
 def _restored(store: Inspection, arguments: argparse.Namespace) -> None:
     if not arguments.yes:
         sys.stderr.write(_RESTORED + "\n")
-        raise _Refused("nothing was done; to go on with what is there say --yes", ExitCode.USAGE)
+        raise Refused("nothing was done; to go on with what is there say --yes", ExitCode.USAGE)
     print_value(Report(as_json=arguments.json), "store", store.restored())
 
 
 def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:
     if not arguments.yes:
         sys.stderr.write(_LOSS + "\n")
-        raise _Refused("nothing was done; to serve from what is there say --yes", ExitCode.USAGE)
+        raise Refused("nothing was done; to serve from what is there say --yes", ExitCode.USAGE)
     new = store.accept_loss(arguments.who, arguments.why)
     print_value(Report(as_json=arguments.json), "store", new)
 
@@ -218,14 +201,14 @@ def _candidates(text: str) -> int | list[RpcId]:
     try:
         return candidates(text.strip())
     except ValueError as error:
-        raise _Refused(str(error), ExitCode.USAGE) from error
+        raise Refused(str(error), ExitCode.USAGE) from error
 
 
 def _find(store: Inspection, found: list[RpcId], text: str) -> RpcId:
     kept = [rpc_id for rpc_id in found if store.call(rpc_id) is not None]
     if not kept:
-        raise _Refused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
+        raise Refused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
     if len(kept) > 1:
         client, _, key = text.partition("/")
-        raise _Refused(f"{text} is a seq and a key; the key is {client}/0x{key}", ExitCode.USAGE)
+        raise Refused(f"{text} is a seq and a key; the key is {client}/0x{key}", ExitCode.USAGE)
     return kept[0]

@@ -28,6 +28,7 @@ from rifl.core.outcome import Outcome
 __all__ = [
     "ANOTHER_STORE",
     "NOT_HOSTED",
+    "AnswerLostError",
     "BadHeaderError",
     "BatchTooLargeError",
     "CallError",
@@ -293,6 +294,10 @@ class RecordPendingError(CallError, core.RecordPending):  # type: ignore[misc]
 
 class ResponseTooLargeError(CallError, core.ResponseTooLarge):  # type: ignore[misc]
     """See ``rifl.core.ResponseTooLarge``."""
+
+
+class AnswerLostError(CallError, core.AnswerLost):  # type: ignore[misc]
+    """See ``rifl.core.AnswerLost``."""
 
 
 class RequestTooLargeError(CallError, core.RequestTooLarge):  # type: ignore[misc]

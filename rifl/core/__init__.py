@@ -8,6 +8,7 @@ replicated groups and the simulator alike.
 from rifl.core.bit_vec_queue import BitVecQueue
 from rifl.core.completed_set import CompletedSet
 from rifl.core.errors import (
+    AnswerLost,
     BadHeader,
     BatchTooLarge,
     Deposed,
@@ -43,6 +44,7 @@ from rifl.core.result_tracker import ResultTracker
 from rifl.core.verdict import Verdict
 
 __all__ = [
+    "AnswerLost",
     "BadHeader",
     "BatchTooLarge",
     "BitVecQueue",

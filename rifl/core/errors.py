@@ -8,7 +8,7 @@
      ├─ OutcomeUnknown     NotExecuted        NotLeader         Draining
      ├─ StoreUnavailable   Deposed            RecordPending     ResponseTooLarge
      ├─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
-     └─ NotWrapped         StoreMismatch      RequestTooLarge
+     └─ NotWrapped         StoreMismatch      RequestTooLarge   AnswerLost
 
 Each class carries the ``reason`` of the wire's ErrorInfo, the name of its gRPC
 status ``code`` and the ``outcome``: whether the call can have run. Instances
@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from rifl.core.outcome import Outcome
 
 __all__ = [
+    "AnswerLost",
     "BadHeader",
     "BatchTooLarge",
     "Deposed",
@@ -227,6 +228,14 @@ class ResponseTooLarge(RiflError):
 
     reason = "RESPONSE_TOO_LARGE"
     code = "RESOURCE_EXHAUSTED"
+    outcome = Outcome.EXECUTED
+
+
+class AnswerLost(RiflError):
+    """The call ran, as an operator found out, and its answer is lost. This is what is recorded."""
+
+    reason = "ANSWER_LOST"
+    code = "FAILED_PRECONDITION"
     outcome = Outcome.EXECUTED
 
 

@@ -70,7 +70,13 @@ DEFAULT_RECEIVE_LIMIT = 4 << 20
 # Of an error of ours; it travels twice, as the status and in its details.
 _MAX_TEXT_BYTES = 1000
 _ATOMIC, _NEW = Kind.ATOMIC, Verdict.NEW
-_CODES = {"INVALID_ARGUMENT": 3, "RESOURCE_EXHAUSTED": 8, "ABORTED": 10, "INTERNAL": 13}
+_CODES = {
+    "INVALID_ARGUMENT": 3,
+    "RESOURCE_EXHAUSTED": 8,
+    "FAILED_PRECONDITION": 9,
+    "ABORTED": 10,
+    "INTERNAL": 13,
+}
 
 
 class Wait(NamedTuple):

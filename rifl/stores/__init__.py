@@ -21,6 +21,14 @@ from rifl.stores.errors import (
 )
 from rifl.stores.memory import MemoryStore
 from rifl.stores.pending import Pending
+from rifl.stores.settling import (
+    Settled,
+    Settlement,
+    State,
+    UnknownCall,
+    settle_unknown,
+    unknown_calls,
+)
 from rifl.stores.transactions import DbApiTransaction
 
 __all__ = [
@@ -29,6 +37,9 @@ __all__ = [
     "MissingExtra",
     "Pending",
     "RecordCodec",
+    "Settled",
+    "Settlement",
+    "State",
     "Store",
     "StoreCorrupt",
     "StoreError",
@@ -37,10 +48,13 @@ __all__ = [
     "StoreNotDurable",
     "StoreSchemaTooNew",
     "StoreUnreachable",
+    "UnknownCall",
     "UnsupportedStore",
     "WrongDatabase",
     "open_lease_storage",
     "open_store",
+    "settle_unknown",
+    "unknown_calls",
 ]
 
 

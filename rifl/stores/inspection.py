@@ -9,7 +9,20 @@ from rifl.core.identity import RpcId
 from rifl.core.record import CompletionRecord
 from rifl.stores.errors import MissingExtra, UnsupportedStore
 
-__all__ = ["CallRow", "ClientRow", "Inspection", "SessionInfo", "Summary", "open_inspection"]
+__all__ = [
+    "NOTES_KEPT",
+    "VERDICTS_KEPT_S",
+    "CallRow",
+    "ClientRow",
+    "Inspection",
+    "SessionInfo",
+    "Summary",
+    "open_inspection",
+]
+
+# What is remembered of calls whose outcome was unknown: so many, SQLite's for a week.
+NOTES_KEPT = 10_000
+VERDICTS_KEPT_S = 7 * 86_400
 
 
 class Summary(NamedTuple):
@@ -121,6 +134,26 @@ class Inspection(Protocol):
         SQLite: the store's owner, which would not notice. Redis, PostgreSQL: the
         replica that runs the call, if it lives. Blocks for as long as a replica may
         be silent before it is taken for dead.
+        """
+
+    def stored(self, rpc_id: RpcId) -> bytes | None:
+        """Return the bytes of a call's record, None if it has none."""
+
+    def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """Give a call another record, if it still has the one that was seen; remember the note.
+
+        ``seen`` None: it was begun, and nobody runs it. One atomic step: an attempt that runs
+        though its replica was taken for dead can record nothing any more. False if it has
+        changed.
+        """
+
+    def remember(self, rpc_id: RpcId, note: str) -> None:
+        """Keep a note of a call, the newest of each, and ``NOTES_KEPT`` in all."""
+
+    def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
+        """Return what is remembered: the method, since when, and the note.
+
+        SQLite remembers verdicts by itself, for ``VERDICTS_KEPT_S``: then without a note.
         """
 
     def release(self, rpc_id: RpcId) -> bool:

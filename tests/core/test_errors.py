@@ -33,6 +33,7 @@ TABLE = {
     "RequestTooLarge": ("REQUEST_TOO_LARGE", "RESOURCE_EXHAUSTED", N),
     "BatchTooLarge": ("BATCH_TOO_LARGE", "RESOURCE_EXHAUSTED", N),
     # ---
+    "AnswerLost": ("ANSWER_LOST", "FAILED_PRECONDITION", E),
     "NotExecuted": ("NOT_EXECUTED", "ABORTED", N),
     "NotRecorded": ("NOT_RECORDED", "INTERNAL", U),
     "NotDeduplicated": ("NOT_DEDUPLICATED", "FAILED_PRECONDITION", N),

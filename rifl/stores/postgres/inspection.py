@@ -16,7 +16,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
-from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
+from rifl.stores.inspection import NOTES_KEPT, CallRow, ClientRow, SessionInfo, Summary
 from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.backend import PostgresBackend
 from rifl.stores.postgres.connections import Pools
@@ -36,6 +36,13 @@ SELECT client_id, seq, key, method, fingerprint, length(record),
     extract(epoch FROM coalesce(recorded_at, claimed_at))::bigint,
     CASE WHEN record IS NULL THEN owner END
 FROM @.calls
+"""
+_SETTLED = """
+CREATE TABLE IF NOT EXISTS @.settled (
+    client_id bigint NOT NULL, seq bigint NOT NULL, key bytea NOT NULL, method text NOT NULL,
+    since_unix_s bigint, note text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (client_id, seq, key)
+)
 """
 _WHERE = "WHERE client_id = %s AND seq = %s AND key = %s"
 _CLIENTS = """
@@ -170,18 +177,58 @@ class PostgresInspection:
 
     def record(self, rpc_id: RpcId) -> CompletionRecord | None:
         """See ``Inspection``."""
-        rows = self._rows(
-            f"SELECT record FROM @.calls {_WHERE}",
-            *_key(rpc_id),
-        )
-        if not rows or rows[0][0] is None:
+        stored = self.stored(rpc_id)
+        if stored is None:
             return None
         try:
-            return RecordCodec().from_bytes(rows[0][0])
+            return RecordCodec().from_bytes(stored)
         except OutcomeUnknown as sealed:
             return refusal_record(sealed)
         except ValueError as error:
             raise StoreCorrupt(f"the record of {rpc_id} is damaged") from error
+
+    def stored(self, rpc_id: RpcId) -> bytes | None:
+        """See ``Inspection``."""
+        rows = self._rows(f"SELECT record FROM @.calls {_WHERE}", *_key(rpc_id))
+        return rows[0][0] if rows else None
+
+    def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """See ``Inspection``."""
+        key = _key(rpc_id)
+        try:
+            with self._errors(), self._connection.transaction():
+                if seen is None:
+                    tokens = self._rows(f"SELECT token FROM @.calls {_WHERE}", *key)
+                    done = bool(tokens) and self._finish(rpc_id, tokens[0][0], data)
+                else:
+                    done = bool(
+                        self._rows(
+                            f"UPDATE @.calls SET record = %s {_WHERE} AND record = %s RETURNING 1",
+                            *(data, *key, seen),
+                        )
+                    )
+                    if done and rpc_id.key is not None:
+                        self._count(rpc_id, 0, len(data) - len(seen))
+                if done:
+                    self._remember(rpc_id, note)
+                return done
+        except psycopg.errors.LockNotAvailable as error:
+            raise StoreLocked(f"{rpc_id} is being recorded just now; look again") from error
+
+    def remember(self, rpc_id: RpcId, note: str) -> None:
+        """See ``Inspection``."""
+        with self._errors(), self._connection.transaction():
+            self._remember(rpc_id, note)
+
+    def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
+        """See ``Inspection``."""
+        if self._rows("SELECT to_regclass('@.settled') IS NULL")[0][0]:
+            return
+        for client_id, seq, key, method, since, note in self._rows(
+            "SELECT client_id, seq, key, method, since_unix_s, note FROM @.settled ORDER BY at"
+        ):
+            rpc_id = RpcId(client_id, seq) if seq else RpcId(client_id, None, key)
+            yield rpc_id, method, since, note
 
     def holder(self, rpc_id: RpcId) -> str | None:
         """See ``Inspection``."""
@@ -218,6 +265,38 @@ class PostgresInspection:
         self._connection.close()
         self._pools.close()
 
+    def _remember(self, rpc_id: RpcId, note: str) -> None:
+        # Made when it is needed: servers do not know it.
+        self._connection.execute(_SETTLED.replace("@.", f"{self._address.schema}.").encode())
+        call = self.call(rpc_id)
+        self._rows(
+            "INSERT INTO @.settled VALUES (%s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT (client_id, seq, key) DO UPDATE SET note = excluded.note, "
+            "at = excluded.at RETURNING 1",
+            *_key(rpc_id),
+            "" if call is None else call.method,
+            None if call is None else call.changed_at_unix_s,
+            note,
+        )
+        self._rows(
+            "DELETE FROM @.settled WHERE at < (SELECT min(at) FROM "
+            "(SELECT at FROM @.settled ORDER BY at DESC LIMIT %s) AS newest) RETURNING 1",
+            NOTES_KEPT,
+        )
+
+    def _finish(self, rpc_id: RpcId, token: str, data: bytes) -> bool:
+        ending = self._rows(
+            "SELECT ending FROM @.finish_1(%s, %s, %s, %s, %s, %s, 'finish', '')",
+            *(self._store_id, *_key(rpc_id), token, data),
+        )
+        return bool(ending[0][0] == "done")
+
+    def _count(self, rpc_id: RpcId, keys: int, size: int) -> None:
+        self._rows(
+            "SELECT @.count_key_1(%s::int8, %s::bytea, %s, %s::int8)",
+            *(rpc_id.client_id, rpc_id.key, keys, size),
+        )
+
     def _release(self, rpc_id: RpcId, token: str, *, running: bool) -> bool:
         if not self._rows("SELECT @.same_store_1(%s)", self._store_id)[0][0]:
             raise StoreCorrupt(f"{self._address} is another store than it was")
@@ -232,10 +311,7 @@ class PostgresInspection:
             raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
         waiters, size = rows[0]
         if rpc_id.key is not None:
-            self._rows(
-                "SELECT @.count_key_1(%s::int8, %s::bytea, -1, %s::int8)",
-                *(rpc_id.client_id, rpc_id.key, -len(rpc_id.key) - size),
-            )
+            self._count(rpc_id, -1, -len(rpc_id.key) - size)
         if running:
             self._rows("SELECT @.wake_1(%s::text, %s::text[])", token, waiters)
             self._rows("SELECT @.end_1(%s::int8)", rpc_id.client_id)

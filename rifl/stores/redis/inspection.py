@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,11 +17,11 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
-from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
+from rifl.stores.inspection import NOTES_KEPT, CallRow, ClientRow, SessionInfo, Summary
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.lease_storage import RedisLeaseStorage, read_session
 from rifl.stores.redis.opening import find_backend, fresh_id
-from rifl.stores.redis.scripts import ACCEPT, LOOK, RELEASE, Script
+from rifl.stores.redis.scripts import ACCEPT, LOOK, RELEASE, SETTLE, Script
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.living import Living
 
@@ -123,15 +124,49 @@ class RedisInspection:
 
     def record(self, rpc_id: RpcId) -> CompletionRecord | None:
         """See ``Inspection``."""
-        reply = self._look(rpc_id.client_id, "call", _member(rpc_id), 1)
-        if reply[0] == b"gone" or not reply[2]:
+        stored = self.stored(rpc_id)
+        if stored is None:
             return None
         try:
-            return RecordCodec().from_bytes(reply[2])
+            return RecordCodec().from_bytes(stored)
         except OutcomeUnknown as sealed:
             return refusal_record(sealed)
         except ValueError as error:
             raise StoreCorrupt(f"the record of {rpc_id} is damaged") from error
+
+    def stored(self, rpc_id: RpcId) -> bytes | None:
+        """See ``Inspection``."""
+        reply = self._look(rpc_id.client_id, "call", _member(rpc_id), 1)
+        return None if reply[0] == b"gone" else reply[2] or None
+
+    def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """See ``Inspection``. The note is elsewhere in a cluster, so it goes first."""
+        found = self._find(rpc_id)
+        if found is None or (found.row.record_bytes is None) is not (seen is None):
+            return False
+        self.remember(rpc_id, note)
+        arguments = [_member(rpc_id), found.token, seen or b"", data]
+        return bool(self._run(SETTLE, rpc_id.client_id, arguments)[0] == b"settled")
+
+    def remember(self, rpc_id: RpcId, note: str) -> None:
+        """See ``Inspection``."""
+        found = self._find(rpc_id)
+        method = "" if found is None else found.row.method
+        since = None if found is None else found.row.changed_at_unix_s
+        name = self._backend.key("settled")
+        entry = json.dumps([*_named(rpc_id), method, since, note])
+        self._read("rpush", name, entry)
+        self._read("ltrim", name, -NOTES_KEPT, -1)
+
+    def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
+        """See ``Inspection``."""
+        latest: dict[RpcId, tuple[str, int | None, str]] = {}
+        for entry in self._read("lrange", self._backend.key("settled"), 0, -1):
+            client_id, seq, key, method, since, note = json.loads(entry)
+            rpc_id = RpcId(client_id, seq, None if key is None else bytes.fromhex(key))
+            latest[rpc_id] = method, since, note
+        for rpc_id, (method, since, note) in latest.items():
+            yield rpc_id, method, since, note
 
     def holder(self, rpc_id: RpcId) -> str | None:
         """See ``Inspection``."""
@@ -270,6 +305,10 @@ class RedisInspection:
 
 def _member(rpc_id: RpcId) -> bytes:
     return b"s%016x" % (rpc_id.seq or 0) if rpc_id.key is None else b"k" + rpc_id.key
+
+
+def _named(rpc_id: RpcId) -> tuple[int, int | None, str | None]:
+    return rpc_id.client_id, rpc_id.seq, None if rpc_id.key is None else rpc_id.key.hex()
 
 
 def _found(client_id: int, entry: list[bytes]) -> _Found:

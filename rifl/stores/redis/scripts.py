@@ -20,6 +20,7 @@ __all__ = [
     "RIGHTS",
     "SERVING",
     "SESSION",
+    "SETTLE",
     "Script",
 ]
 
@@ -51,6 +52,7 @@ OPEN = Script("open")
 RELEASE = Script("release")
 RIGHTS = Script("rights", prelude=False)
 SESSION = Script("session")
+SETTLE = Script("settle")
 
 # What servers run; LOOK is asked by people, as another user if they like.
 SERVING = (BEAT, CLAIM, ENDS, EXPIRE, FINISH, LEASE, LEASES, OPEN, RELEASE, SESSION)

@@ -13,12 +13,14 @@ from rifl.core.errors import RecordPending
 from rifl.core.invariant import InvariantViolated
 from rifl.core.record import CompletionRecord
 from rifl.stores.codec import DATE_BYTES, RecordCodec
+from rifl.stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl.stores.sqlite.guard import Replaced
 from rifl.stores.sqlite.journal import Journal
 from rifl.stores.sqlite.medium import FILES, Medium
 from rifl.stores.sqlite.named import note_named
 from rifl.stores.sqlite.schema import close_database, get_meta, open_database, set_meta
 from rifl.stores.sqlite.sharing import SharedTransactions
+from rifl.stores.sqlite.statements import FORGET_UNKNOWN
 
 __all__ = ["Database", "pack_ranges", "unpack_ranges"]
 
@@ -33,7 +35,17 @@ _DROP_NAMESPACES = (
     "DELETE FROM rifl_client WHERE client_id < 0 "
     "AND client_id NOT IN (SELECT client_id FROM rifl_call)"
 )
-_CLOSE_INTENTS = "UPDATE rifl_call SET record=? WHERE record IS NULL"
+# Of keys, which age, the verdict has a date.
+_CLOSE_INTENTS = (
+    "UPDATE rifl_call SET record=CASE typeof(identity) WHEN 'blob' THEN ? ELSE ? END "
+    "WHERE record IS NULL"
+)
+# Whoever acknowledges a verdict, or lets its client end, takes the record with it.
+_REMEMBER_INTENTS = (
+    "INSERT OR IGNORE INTO rifl_unknown SELECT client_id, identity, method, "
+    "coalesce(changed_at_unix_s, CAST(strftime('%s') AS INTEGER)), NULL "
+    "FROM rifl_call WHERE record IS NULL"
+)
 
 
 def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
@@ -130,9 +142,18 @@ class Database:
             for client_id, identity, method in rows
         ]
 
-    def close_intents(self, record: CompletionRecord) -> int:
-        """Give every intent of a dead incarnation its verdict, durably; how many."""
-        return self._writer.execute(_CLOSE_INTENTS, (self._codec.to_bytes(record),)).rowcount
+    def close_intents(self, record: CompletionRecord, lived_s: int) -> int:
+        """Give every intent of a dead incarnation its verdict, durably; how many.
+
+        Not sealed: nothing of an answer is in it.
+        """
+        verdicts = [RecordCodec().to_bytes(record, date) for date in (lived_s + 1, None)]
+        self._writer.execute("BEGIN IMMEDIATE")
+        self._writer.execute(_REMEMBER_INTENTS)
+        self._writer.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
+        closed = self._writer.execute(_CLOSE_INTENTS, verdicts).rowcount
+        self._writer.execute("COMMIT")
+        return closed
 
     def forget_namespaces(self) -> None:
         """Remove peers' namespaces that hold no key any more."""

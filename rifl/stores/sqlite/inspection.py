@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,13 +21,21 @@ from rifl.stores.errors import (
     UnsupportedStore,
     WrongDatabase,
 )
-from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
+from rifl.stores.inspection import (
+    NOTES_KEPT,
+    VERDICTS_KEPT_S,
+    CallRow,
+    ClientRow,
+    SessionInfo,
+    Summary,
+)
 from rifl.stores.sqlite.database import unpack_ranges
 from rifl.stores.sqlite.guard import COMMITS, RAISE_COMMITS
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl.stores.sqlite.ownership import Ownership, owner_of
 from rifl.stores.sqlite.restored import restored
 from rifl.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
+from rifl.stores.sqlite.statements import FORGET_UNKNOWN, REMEMBER_UNKNOWN
 from rifl.stores.sqlite.store import path_of
 
 __all__ = ["SqliteInspection"]
@@ -142,16 +151,49 @@ class SqliteInspection:
 
     def record(self, rpc_id: RpcId) -> CompletionRecord | None:
         """See ``Inspection``."""
+        stored = self.stored(rpc_id)
+        if stored is None:
+            return None
+        try:
+            return RecordCodec().from_bytes(stored)
+        except OutcomeUnknown as sealed:
+            return refusal_record(sealed)
+
+    def stored(self, rpc_id: RpcId) -> bytes | None:
+        """See ``Inspection``."""
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT record FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
             ).fetchone()
-        if row is None or row[0] is None:
-            return None
-        try:
-            return RecordCodec().from_bytes(row[0])
-        except OutcomeUnknown as sealed:
-            return refusal_record(sealed)
+        return None if row is None else row[0]
+
+    def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """See ``Inspection``.
+
+        Beside the owner, which reads a record whenever it is asked for one; but not of a call
+        that it may run.
+        """
+        if seen is None:
+            with self._owning():
+                return self._replace(rpc_id, seen, data, note)
+        return self._replace(rpc_id, seen, data, note)
+
+    def remember(self, rpc_id: RpcId, note: str) -> None:
+        """See ``Inspection``."""
+        with self._writing() as connection:
+            self._remember(connection, rpc_id, note)
+
+    def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
+        """See ``Inspection``."""
+        if self._version <= _UNNUMBERED:
+            return
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT client_id, identity, method, since_unix_s, note FROM rifl_unknown "
+                "ORDER BY since_unix_s"
+            ).fetchall()
+        for client_id, identity, method, since, note in rows:
+            yield _rpc_id(client_id, identity), method, since, note
 
     def holder(self, rpc_id: RpcId) -> str | None:
         """See ``Inspection``."""
@@ -159,20 +201,14 @@ class SqliteInspection:
 
     def release(self, rpc_id: RpcId) -> bool:
         """See ``Inspection``."""
-        ownership = Ownership(self._path, 0.0)
-        try:
-            with self._reading(), closing(connect(self._path)) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                if self._version > _UNNUMBERED:
-                    # The row may be the one that tells how much was committed.
-                    connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
-                deleted = connection.execute(
-                    "DELETE FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
-                )
-                connection.execute("COMMIT")
-                return deleted.rowcount > 0
-        finally:
-            ownership.release()
+        with self._owning(), self._writing() as connection:
+            if self._version > _UNNUMBERED:
+                # The row may be the one that tells how much was committed.
+                connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
+            deleted = connection.execute(
+                "DELETE FROM rifl_call WHERE client_id=? AND identity=?", _key(rpc_id)
+            )
+            return deleted.rowcount > 0
 
     def rotate_secret(self) -> int:
         """See ``Inspection``."""
@@ -193,6 +229,47 @@ class SqliteInspection:
     def close(self) -> None:
         """See ``Inspection``."""
         self._connection.close()
+
+    def _replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        with self._writing() as connection:
+            changed = connection.execute(
+                "UPDATE rifl_call SET record=? WHERE client_id=? AND identity=? AND record IS ?",
+                (data, *_key(rpc_id), seen),
+            ).rowcount
+            if changed:
+                self._remember(connection, rpc_id, note)
+            return bool(changed)
+
+    def _remember(self, connection: sqlite3.Connection, rpc_id: RpcId, note: str) -> None:
+        if self._version <= _UNNUMBERED:
+            # Migrated by the first server of this release.
+            raise StoreUnreachable(f"{self._path} has schema {self._version}: serve it once before")
+        known = connection.execute(
+            "SELECT method, since_unix_s FROM rifl_unknown WHERE client_id=? AND identity=? "
+            "UNION ALL SELECT method, changed_at_unix_s FROM rifl_call "
+            "WHERE client_id=? AND identity=?",
+            (*_key(rpc_id), *_key(rpc_id)),
+        ).fetchone()
+        method, since = known or ("", int(time.time()))
+        connection.execute(REMEMBER_UNKNOWN, (*_key(rpc_id), method, since, note))
+        connection.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
+
+    @contextmanager
+    def _owning(self) -> Iterator[None]:
+        """Keep every server away; raises ``StoreLocked`` if one is there."""
+        ownership = Ownership(self._path, 0.0)
+        try:
+            yield
+        finally:
+            ownership.release()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, beside a server or without one."""
+        with self._reading(), closing(connect(self._path)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
 
     def _check(self) -> None:
         known = self._connection.execute(
@@ -276,9 +353,10 @@ def _key(rpc_id: RpcId) -> tuple[int, int | bytes | None]:
 
 def _call_row(row: tuple[Any, ...]) -> CallRow:
     client_id, identity, method, fingerprint, size, changed_at = row
-    rpc_id = (
-        RpcId(client_id, None, identity)
-        if isinstance(identity, bytes)
-        else RpcId(client_id, identity)
-    )
-    return CallRow(rpc_id, method, fingerprint, size, changed_at)
+    return CallRow(_rpc_id(client_id, identity), method, fingerprint, size, changed_at)
+
+
+def _rpc_id(client_id: int, identity: int | bytes) -> RpcId:
+    if isinstance(identity, bytes):
+        return RpcId(client_id, None, identity)
+    return RpcId(client_id, identity)

@@ -11,10 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lease_server.log import get_logger
+from rifl.stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.gathering import LONGEST_S, QUIET_S, Gathering
 from rifl.stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
-from rifl.stores.sqlite.statements import MOST_AT_ONCE, Statement
+from rifl.stores.sqlite.statements import (
+    FORGET_UNKNOWN,
+    MOST_AT_ONCE,
+    REMEMBER_UNKNOWN,
+    Statement,
+)
 from rifl.stores.sqlite.turns import LONGEST_WAIT_S
 
 if TYPE_CHECKING:
@@ -164,15 +170,19 @@ class _Acknowledged:
     registering: bool = False
     # How long the store has lived, in seconds; None: not to be written now.
     lived_s: int | None = None
+    # Calls whose outcome is not known.
+    unknown: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.clients or self.calls or self.dropped or self.lived_s is not None)
+        return bool(self.clients or self.calls or self.dropped or self.unknown) or (
+            self.lived_s is not None
+        )
 
     def is_due(self) -> bool:
         """Whether it has to go with the next commit, whatever that is."""
         return (
             self.registering
-            or bool(self.dropped)
+            or bool(self.dropped or self.unknown)
             or self.lived_s is not None
             or len(self.calls) >= _RIDING_ACKNOWLEDGEMENTS
         )
@@ -281,6 +291,12 @@ class Journal:
         with self._wake:
             self._acknowledged.clients[client_id] = (first_incomplete, completed)
             self._acknowledged.registering = True
+
+    def remember(self, client_id: int, identity: int | bytes, method: str) -> None:
+        """Have a call whose outcome is not known remembered, with the next commit."""
+        with self._wake:
+            row = (client_id, identity, method, int(time.time()), None)
+            self._acknowledged.unknown.append(row)
 
     def live(self, lived_s: int) -> None:
         """Have it noted how long the store has lived, soon."""
@@ -569,6 +585,7 @@ class Journal:
             later.dropped = noted.dropped + later.dropped
             later.after = noted.after + later.after
             later.registering = noted.registering or later.registering
+            later.unknown = noted.unknown + later.unknown
             later.lived_s = noted.lived_s if later.lived_s is None else later.lived_s
 
     def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
@@ -639,6 +656,9 @@ class Journal:
         _CLIENT.write(connection, clients)
         connection.executemany(_DROP_CALLS, noted.dropped)
         connection.executemany(_DROP_CLIENT, noted.dropped)
+        if noted.unknown:
+            connection.executemany(REMEMBER_UNKNOWN, noted.unknown)
+            connection.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
         if noted.lived_s is not None:
             connection.execute(_LIVED, (noted.lived_s,))
 

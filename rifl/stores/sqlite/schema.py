@@ -70,6 +70,16 @@ CREATE TABLE rifl_call (
     commit_number INTEGER,
     PRIMARY KEY (client_id, identity)
 ) WITHOUT ROWID;
+-- Calls whose outcome was unknown, whatever became of their clients, and what an operator
+-- said of them.
+CREATE TABLE rifl_unknown (
+    client_id INTEGER NOT NULL,
+    identity NOT NULL,
+    method TEXT NOT NULL,
+    since_unix_s INTEGER,
+    note TEXT,
+    PRIMARY KEY (client_id, identity)
+) WITHOUT ROWID;
 """
 
 # Every table and column is named, so that a damaged schema is noticed at once. Negative
@@ -96,6 +106,9 @@ _MIGRATIONS = {
     ),
     2: (
         "ALTER TABLE rifl_call ADD COLUMN commit_number INTEGER",
+        "CREATE TABLE rifl_unknown (client_id INTEGER NOT NULL, identity NOT NULL, "
+        "method TEXT NOT NULL, since_unix_s INTEGER, note TEXT, "
+        "PRIMARY KEY (client_id, identity)) WITHOUT ROWID",
         "INSERT INTO rifl_meta VALUES ('opening', 0), ('commits', 0), ('closed', 1)",
         "ALTER TABLE rifl_session ADD COLUMN secret BLOB NOT NULL DEFAULT x''",
     ),

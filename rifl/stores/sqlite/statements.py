@@ -13,7 +13,16 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-__all__ = ["MOST_AT_ONCE", "Statement"]
+__all__ = ["FORGET_UNKNOWN", "MOST_AT_ONCE", "REMEMBER_UNKNOWN", "Statement"]
+
+# A call whose outcome is not known, for people to look into, for so many seconds, and at most
+# so many calls.
+REMEMBER_UNKNOWN = "INSERT OR REPLACE INTO rifl_unknown VALUES (?, ?, ?, ?, ?)"
+FORGET_UNKNOWN = (
+    "DELETE FROM rifl_unknown WHERE since_unix_s < CAST(strftime('%s') AS INTEGER) - ? "
+    "OR since_unix_s < (SELECT min(since_unix_s) FROM "
+    "(SELECT since_unix_s FROM rifl_unknown ORDER BY since_unix_s DESC LIMIT ?))"
+)
 
 # In one statement. Every number up to the first has one of its own, so that a usual
 # commit takes one step; all of them stay prepared. SQLite takes 32,766 parameters.

@@ -24,6 +24,7 @@ from rifl.core.errors import (
 from rifl.core.groups import Replies, Together
 from rifl.core.later import Later
 from rifl.core.namespace import is_namespace
+from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
@@ -266,6 +267,8 @@ class SqliteStore(GroupCommits):
         call = attempt.call
         kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
+        if kept.outcome is Outcome.UNKNOWN:
+            self._database(attempt).journal.remember(call.client_id, call.identity, call.method)
         entry = Entry(
             Journal.RECORD,
             row,
@@ -620,7 +623,7 @@ class SqliteStore(GroupCommits):
         if database.incarnation > 1:
             _log.info("taken_over", database=database.name, incarnation=database.incarnation)
         some = database.intents(_LOGGED_IDENTITIES)
-        if lost := database.close_intents(verdict):
+        if lost := database.close_intents(verdict, self._lived_s):
             _log.warning("outcomes_unknown", calls=lost, database=database.name, some=some)
         if len(self._databases) == 1:
             database.forget_namespaces()
@@ -641,7 +644,8 @@ class SqliteStore(GroupCommits):
                 raise ValueError(f"{identity!r} is no identity")
             policy = self._policies.find(method)
             # What was dated before the store counted may be dated by any clock.
-            completed_s = max(self._codec.completed_at(head or b"") or 0, self._lived_from_s)
+            dated_s = self._codec.completed_at(head or b"")
+            completed_s = self._lived_s if dated_s is None else max(dated_s, self._lived_from_s)
             self._table.restore_key(
                 client_id,
                 identity,

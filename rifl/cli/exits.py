@@ -1,0 +1,26 @@
+"""What the command ends with."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["ExitCode", "Refused"]
+
+
+class ExitCode(enum.IntEnum):
+    """What the command ends with."""
+
+    DONE = 0
+    STORE = 1
+    USAGE = 2
+    OWNED = 3
+    NOT_FOUND = 4
+    MISSING_EXTRA = 5
+
+
+class Refused(Exception):
+    """A command that cannot be done: its line and its exit code."""
+
+    def __init__(self, message: str, code: ExitCode) -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,179 @@
+"""What settling unknown outcomes has to keep, for each store that outlives its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from lease_server import open_authority
+from rifl.core.call import Call
+from rifl.core.errors import PayloadMismatch
+from rifl.core.identity import RpcId
+from rifl.core.outcome import Outcome
+from rifl.core.policy import MethodPolicies, MethodPolicy
+from rifl.core.record import CompletionRecord
+from rifl.core.verdict import Verdict
+from rifl.stores import (
+    Settled,
+    Settlement,
+    State,
+    StoreLocked,
+    open_store,
+    settle_unknown,
+    unknown_calls,
+)
+from rifl.stores.inspection import open_inspection
+from rifl.stores.settling import settle
+from tests.compat.make_store import ANSWER, make
+
+__all__ = ["SettlesUnknown"]
+
+BEGUN = RpcId(1, 4)
+KEY = RpcId(1025, None, b"lost")
+ANSWERED = RpcId(1025, None, b"order-17")
+RAN = Settlement(True, "ops", "the ledger has it", b"found")
+LOST = Settlement(True, "ops", "the ledger has it")
+NOT_RUN = Settlement(False, "ops", "the ledger has it not")
+PLAIN = MethodPolicy()
+
+
+def _result(later: Any) -> Any:
+    return later.wait() if hasattr(later, "wait") else later
+
+
+@contextlib.contextmanager
+def _serving(url: str) -> Iterator[Any]:
+    """A server's store, as it starts and stops."""
+    store: Any = open_store(url)
+    authority = open_authority(store.leases, term_s=60.0)
+    store.bind(authority, MethodPolicies({}, "plain"), clock=time.monotonic, window=64)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _call(rpc_id: RpcId, payload: bytes | None = None) -> Call:
+    call = Call(rpc_id.client_id, b"", rpc_id.seq, rpc_id.key, 4 if rpc_id.seq else 1)
+    call.method = "/bank.Bank/Deposit"
+    call.fingerprint = payload
+    return call
+
+
+def _arrive(url: str, rpc_id: RpcId, payload: bytes | None = None) -> CompletionRecord | None:
+    """What an arrival is answered; None: it would run."""
+    call = _call(rpc_id, payload)
+    with _serving(url) as store:
+        decision = _result(store.claim(call, PLAIN))
+        if decision.verdict is Verdict.NEW:
+            _result(store.abandon(decision.attempt))
+            return None
+        assert decision.verdict is Verdict.COMPLETED
+        record = decision.record or store.fetch(call)
+        assert isinstance(record, CompletionRecord)
+        return record
+
+
+class SettlesUnknown:
+    """``url`` is the fixture of a store of its own."""
+
+    @pytest.fixture
+    def made(self, url: str) -> str:
+        """A store with a call of a client, and one by a key, whose server died."""
+        make(url)
+        with _serving(url) as store:
+            attempt = _result(store.claim(_call(KEY, b"p"), PLAIN)).attempt
+            _result(store.start(attempt))
+        return url
+
+    @pytest.mark.parametrize("rpc_id", [BEGUN, KEY], ids=str)
+    @pytest.mark.parametrize("told", [False, True])
+    def test_what_ran_is_answered_with_what_was_found(
+        self, made: str, rpc_id: RpcId, told: bool
+    ) -> None:
+        """Also after arrivals were told unknown: from now on all get the answer (DESIGN §4)."""
+        if told:
+            before = _arrive(made, rpc_id)
+            assert before is not None
+            assert before.outcome is Outcome.UNKNOWN
+        (listed,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
+        assert listed.state is State.UNKNOWN if told else listed.state is not State.SETTLED
+        assert listed.method in ("/bank.Bank/Deposit", "")
+        assert settle_unknown(made, [rpc_id], RAN) == {rpc_id: Settled.EXECUTED}
+        for _ in range(2):
+            assert _arrive(made, rpc_id) == CompletionRecord(response=b"found")
+        (listed,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
+        assert listed.state is State.SETTLED
+        assert listed.note is not None
+        assert (listed.note["who"], listed.note["why"]) == ("ops", "the ledger has it")
+        assert settle_unknown(made, [rpc_id], NOT_RUN) == {rpc_id: Settled.ANSWERED}
+
+    def test_an_answer_that_is_lost_is_said_to_be(self, made: str) -> None:
+        """Every later arrival is told that it ran, and its payload is compared still (§4)."""
+        _arrive(made, KEY)
+        assert settle_unknown(made, [KEY], LOST) == {KEY: Settled.EXECUTED}
+        record = _arrive(made, KEY, b"p")
+        assert record is not None
+        assert (record.reason, record.outcome) == ("ANSWER_LOST", Outcome.EXECUTED)
+        with pytest.raises(PayloadMismatch):
+            _arrive(made, KEY, b"another")
+
+    @pytest.mark.parametrize("rpc_id", [BEGUN, KEY], ids=str)
+    @pytest.mark.parametrize("told", [False, True])
+    def test_what_did_not_run_is_new(self, made: str, rpc_id: RpcId, told: bool) -> None:
+        """Its next arrival runs it; who said so, and why, is remembered (DESIGN §4)."""
+        if told:
+            _arrive(made, rpc_id)
+        assert settle_unknown(made, [rpc_id], NOT_RUN) == {rpc_id: Settled.NOT_EXECUTED}
+        (listed,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
+        assert listed.state is State.SETTLED
+        assert listed.note is not None
+        assert listed.note["decision"] == "not-executed"
+        assert _arrive(made, rpc_id) is None
+
+    def test_an_answer_is_never_touched(self, made: str) -> None:
+        """A call that has its answer is left as it is, whatever is said of it (DESIGN §4)."""
+        assert settle_unknown(made, [ANSWERED], LOST) == {ANSWERED: Settled.ANSWERED}
+        assert settle_unknown(made, [ANSWERED], NOT_RUN) == {ANSWERED: Settled.ANSWERED}
+        assert _arrive(made, ANSWERED) == ANSWER
+        assert ANSWERED not in [call.rpc_id for call in unknown_calls(made)]
+
+    @pytest.mark.parametrize("settlement", [RAN, NOT_RUN], ids=["ran", "did not"])
+    def test_a_call_that_may_run_is_not_settled(self, url: str, settlement: Settlement) -> None:
+        """While its process may live nothing is settled, and it shows as stuck (DESIGN §4)."""
+        make(url)
+        with _serving(url) as store:
+            attempt = _result(store.claim(_call(KEY, b"p"), PLAIN)).attempt
+            _result(store.start(attempt))
+            (stuck,) = [call for call in unknown_calls(url, 0.0) if call.rpc_id == KEY]
+            assert stuck.state is State.STUCK
+            assert stuck.owner
+            assert KEY not in [call.rpc_id for call in unknown_calls(url)]
+            with pytest.raises(StoreLocked):
+                settle_unknown(url, [KEY], settlement)
+            _result(store.finish(attempt, CompletionRecord(response=b"mine")))
+        assert _arrive(url, KEY) == CompletionRecord(response=b"mine")
+
+    def test_what_changed_since_it_was_seen_is_not_replaced(self, made: str) -> None:
+        """The record that was seen has to stand there still (DESIGN §4)."""
+        _arrive(made, KEY)
+        with closing(open_inspection(made)) as store:
+            assert not store.replace(KEY, b"something else", b"data", "{}")
+            assert not store.replace(KEY, None, b"data", "{}")
+            assert settle(store, RpcId(77, 1), LOST) is Settled.GONE
+
+    def test_many_are_settled_with_one_call(self, made: str) -> None:
+        """A program settles what it found out; done again, what stands is left (DESIGN §4)."""
+        both = [BEGUN, KEY, ANSWERED]
+        found = settle_unknown(made, both, LOST)
+        assert [found[rpc_id] for rpc_id in both] == [
+            Settled.EXECUTED,
+            Settled.EXECUTED,
+            Settled.ANSWERED,
+        ]
+        assert set(settle_unknown(made, both, LOST).values()) == {Settled.ANSWERED}
