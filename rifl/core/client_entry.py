@@ -48,6 +48,8 @@ class Attempt:
     sealed = False
     unsynced = False
     ran = False
+    # Its handler has ended, and what is to be written of it could not be, so far.
+    owed = False
     waiters: Sequence[Callable[[], None]] = ()
 
     def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:

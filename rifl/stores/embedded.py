@@ -190,7 +190,11 @@ class EmbeddedStore(OwnTransactions):
     def running(self) -> int:
         """How many attempts are not settled."""
         with self._lock:
-            return len(self._table.running())
+            return self._at_work()
+
+    def _at_work(self) -> int:
+        """How many attempts there is anything to wait for; called with the lock held."""
+        return len(self._table.running())
 
     def statistics(self) -> tuple[int, int, int]:
         """Clients with state, calls not acknowledged, and of these the ones running."""
@@ -209,7 +213,7 @@ class EmbeddedStore(OwnTransactions):
     def settled(self, timeout_s: float) -> bool:
         """Wait until no attempt runs; False if that took longer."""
         with self._idle:
-            return self._idle.wait_for(lambda: not self._table.running(), timeout_s)
+            return self._idle.wait_for(lambda: not self._at_work(), timeout_s)
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rifl.core.call import Call
@@ -19,7 +20,7 @@ from rifl.stores.pending import Pending
 from rifl.stores.sqlite.database import Database
 from rifl.stores.sqlite.journal import Entry, Journal
 
-__all__ = ["GroupCommits", "is_stale", "not_started", "record_pending"]
+__all__ = ["GroupCommits", "is_stale", "not_started", "owing", "record_pending"]
 
 
 class GroupCommits(EmbeddedStore):
@@ -77,7 +78,8 @@ class GroupCommits(EmbeddedStore):
                 first.entry.registered.add(database.name)
             self._settle_all(attempts, kept)
 
-        entry = Entry(Journal.RECORD, *rows, patient=True, failure=record_pending, durable=recorded)
+        failure = partial(owing, attempts)
+        entry = Entry(Journal.RECORD, *rows, patient=True, failure=failure, durable=recorded)
         entry.pending.result = [
             None if stands is record else stands
             for stands, record in zip(kept, records, strict=True)
@@ -112,6 +114,13 @@ def is_stale(attempt: Attempt) -> bool:
 def not_started(error: Exception) -> StoreUnavailable:
     """Return what a call is refused with whose intent could not be written."""
     return StoreUnavailable(f"the store cannot be written: {error}")
+
+
+def owing(attempts: Sequence[Attempt], error: Exception) -> RecordPending:
+    """Note that what these attempts did is not written yet; return what is told of that."""
+    for attempt in attempts:
+        attempt.owed = True
+    return record_pending(error)
 
 
 def record_pending(error: Exception) -> RecordPending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,13 @@ from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import UnsupportedStore, WrongDatabase
 from rifl.stores.pending import Pending
 from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
-from rifl.stores.sqlite.groups import GroupCommits, is_stale, not_started, record_pending
+from rifl.stores.sqlite.groups import (
+    GroupCommits,
+    is_stale,
+    not_started,
+    owing,
+    record_pending,
+)
 from rifl.stores.sqlite.guard import Replaced
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
@@ -273,7 +280,7 @@ class SqliteStore(GroupCommits):
             Journal.RECORD,
             row,
             patient=True,
-            failure=record_pending,
+            failure=partial(owing, (attempt,)),
             durable=lambda: self._recorded(attempt, kept, entry.pending),
         )
         if kept is not record:
@@ -291,7 +298,7 @@ class SqliteStore(GroupCommits):
                 Journal.DELETE,
                 (call.client_id, call.identity),
                 patient=True,
-                failure=record_pending,
+                failure=partial(owing, (attempt,)),
                 durable=lambda: self._recorded(attempt, record, acknowledged.pending),
             )
             return self._queue(attempt, acknowledged, database)
@@ -305,10 +312,17 @@ class SqliteStore(GroupCommits):
             Journal.DELETE,
             (attempt.call.client_id, attempt.call.identity),
             patient=True,
-            failure=record_pending,
+            failure=partial(owing, (attempt,)),
             durable=lambda: self._settle(attempt, None),
         )
         return self._submit(attempt, entry, self._main)
+
+    def _at_work(self) -> int:
+        running = self._table.running()
+        if self._bound and any(one.journal.stopped for one in self._databases.values()):
+            # Nothing is written any more: what is owed is the next start's.
+            return sum(not attempt.owed for attempt in running)
+        return len(running)
 
     def fetch(self, call: Call) -> CompletionRecord | None:
         """Read a record back."""
