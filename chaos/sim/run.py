@@ -124,6 +124,9 @@ class _Run:
             loop.at(calls[0].at, None, self._batch, calls)
         for at, session in schedule.closings:
             loop.at(at, None, Closing(world, session).send)
+            for server in self.servers:
+                for when in (at / 2, at - 0.001, at + 0.5):
+                    loop.at(when, None, server.overheard, session)
         for fault in schedule.faults:
             loop.at(fault.at, None, self._strike, fault)
         quiet = max(

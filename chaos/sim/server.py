@@ -24,6 +24,7 @@ from lease_server.errors import LeaseError
 from lease_server.requests import RequestDesk, Terms
 from lease_server.service import status_of
 from lease_server.shared import Authority
+from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus
 from rifl.core.batching import BatchAnswer, serve_batch
 from rifl.core.call import Call
@@ -45,6 +46,8 @@ from rifl.stores.shared.backend import BackendError
 __all__ = ["POLICIES", "Opened", "Server"]
 
 _OK = FinalStatus(grpc.StatusCode.OK)
+# What a stranger shows for a session.
+_STRANGERS = b"not what it opens by"
 _ABORTED = CompletionRecord(code=9, details="the account does not allow it")
 _RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
 _UNRECORDED = CompletionRecord(code=14, details="come back later")
@@ -191,6 +194,26 @@ class Server:
             world.network.send_again(self.index)
         world.trace(self.name, f"started, life {self.lives}")
         process.after(authority.term_s / _SWEEPS_PER_TERM, self._sweep)
+
+    def overheard(self, session: str) -> None:
+        """Be asked by a stranger, who knows a session's name, for its id and for its end."""
+        if not self.process.alive:
+            return
+        closing = pb.CloseSessionRequest(name=session, secret=_STRANGERS)
+        opening = pb.OpenSessionRequest(name=session, secret=_STRANGERS)
+        try:
+            self._answer_lease["CloseSession"](closing.SerializeToString(), b"")
+        except LeaseError as error:
+            if error.reason != "NOT_YOURS":
+                # Nobody opened it yet, or it is forgotten: the stranger may have it.
+                return
+        else:
+            self.world.broken("stranger", PermissionError(f"closed {session}"))
+        try:
+            self._answer_lease["OpenSession"](opening.SerializeToString(), b"")
+        except LeaseError:
+            return
+        self.world.broken("stranger", PermissionError(f"opened {session}"))
 
     def crash(self, fault: Fault = Fault.CRASH) -> None:
         """End at once."""

@@ -102,6 +102,9 @@ class StoreLeases:
         if self.renew(standing.client_id) is not Standing.SESSION:
             # Its retention ended while a call of it ran.
             return replace(standing, state=SessionState.EXPIRED)
+        if row.secret and not standing.secret:
+            standing = replace(standing, secret=row.secret)
+            self._store.sessions[row.peer, row.name] = standing
         if row.retention_s > standing.retention_s:
             standing = replace(standing, retention_s=row.retention_s)
             self._store.sessions[row.peer, row.name] = standing

@@ -186,13 +186,13 @@ def _record_given_up() -> AbstractContextManager[Any]:
 def _closed_session_reopened() -> AbstractContextManager[Any]:
     original = SessionBook.open
 
-    def open_(self: SessionBook, name: str, peer: bytes, retention_s: float) -> Any:
+    def open_(self: SessionBook, name: str, peer: bytes, *arguments: Any, **more: Any) -> Any:
         with self._lock:
             row = self._table.get(peer, name)
             if row is not None and row.state is not sessions.SessionState.OPEN:
                 self._table._forget(row)
                 self._storage.forget_session(row.client_id)
-        return original(self, name, peer, retention_s)
+        return original(self, name, peer, *arguments, **more)
 
     return unittest.mock.patch.object(SessionBook, "open", open_)
 
@@ -201,6 +201,19 @@ def _closed_session_served() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(
         sessions.SessionTable, "alive", lambda self, client_id, now: client_id in self._rows
     )
+
+
+def _session_opens_by_its_name() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(sessions.SessionTable, "require_owner", return_value=None)
+
+
+def _unused_session_forgotten_in_use() -> AbstractContextManager[Any]:
+    original = sessions.SessionTable.renew
+
+    def renew(self: sessions.SessionTable, client_id: int, now: float, **_: Any) -> bool:
+        return original(self, client_id, now, used=False)
+
+    return unittest.mock.patch.object(sessions.SessionTable, "renew", renew)
 
 
 def _late_finisher_not_fenced() -> AbstractContextManager[Any]:
@@ -767,6 +780,13 @@ MUTATIONS = (
     Mutation("resolution not recorded", "§4: never will", "memory", _resolution_not_recorded),
     Mutation("closed session reopened", "§5: never a new id", "spark", _closed_session_reopened),
     Mutation("closed session served", "§5, §8: zombies refused", "spark", _closed_session_served),
+    Mutation("session opens by its name", "§5: by its secret", "spark", _session_opens_by_its_name),
+    Mutation(
+        "session forgotten in use",
+        "§5: unused is without a call",
+        "spark",
+        _unused_session_forgotten_in_use,
+    ),
     Mutation(
         "late finisher not fenced", "§6: attempt token", "replicas", _late_finisher_not_fenced
     ),

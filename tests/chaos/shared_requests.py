@@ -231,20 +231,29 @@ class Sequence:
         what = self.random.choice(("renew", "release", "renew"))
         return Step(f"{what} {client_id}", lambda subject: getattr(subject.leases, what)(client_id))
 
+    def _shown(self) -> bytes:
+        # Most have the secret that most sessions have.
+        return self.random.choice((b"one" * 8, b"one" * 8, b"one" * 8, b"other" * 5, b""))
+
     def _open(self, name: str) -> Step:
         client_id = next(self.ids)
-        row = SessionRow(client_id, name, PEER, SessionState.OPEN, TERM_S, UNIX_S)
+        secret, adopting = self._shown(), self.random.random() < 0.5
+        row = SessionRow(client_id, name, PEER, SessionState.OPEN, TERM_S, UNIX_S, secret)
         self.sessions.setdefault(name, client_id)
 
         def take(subject: Subject) -> Any:
-            found = subject.leases.open_session(row, SessionPolicy())
-            return found.client_id, found.state
+            found = subject.leases.open_session(row, SessionPolicy(), adopting=adopting)
+            return found.client_id, found.state, found.secret
 
         return Step(f"open {row}", take)
 
     def _close(self, name: str) -> Step:
+        secret, adopting = self._shown(), self.random.random() < 0.5
+
         def take(subject: Subject) -> Any:
-            row, was_open = subject.leases.close_session(name, PEER, UNIX_S)
+            row, was_open = subject.leases.close_session(
+                name, PEER, UNIX_S, secret, adopting=adopting
+            )
             return row.client_id, row.state, was_open
 
         return Step(f"close {name}", take)

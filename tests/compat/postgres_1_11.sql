@@ -346,13 +346,13 @@ BEGIN
            OR client.due < clock_timestamp() + client.term THEN
             applied := rifl.acknowledge_1(p_client, p_first, p_acks, false);
         END IF;
-        IF p_refusing THEN o_found := 'refusing'; RETURN; END IF;
         IF client.full_term IS NOT NULL THEN
             -- The first call made in a session: it is kept for its retention from now on.
             UPDATE rifl.clients
             SET term = full_term, due = clock_timestamp() + 1.25 * full_term, full_term = NULL
             WHERE client_id = p_client AND full_term IS NOT NULL;
         END IF;
+        IF p_refusing THEN o_found := 'refusing'; RETURN; END IF;
         IF p_seq = 0 THEN
             SELECT coalesce(sum(keys), 0) AS keys, coalesce(sum(bytes), 0) AS bytes INTO held
             FROM rifl.key_counts WHERE client_id = p_client;
@@ -887,9 +887,6 @@ BEGIN
                     make_interval(secs => p_retention_s));
         END IF;
     ELSIF p_opening THEN
-        IF known.secret = '' AND p_secret <> '' THEN
-            UPDATE rifl.sessions SET secret = p_secret WHERE client_id = known.client_id;
-        END IF;
         IF known.state = 'open' AND p_retention_s > known.retention_s THEN
             UPDATE rifl.sessions SET retention_s = p_retention_s
             WHERE client_id = known.client_id;
@@ -906,6 +903,8 @@ BEGIN
         IF known.state = 'open' AND rifl.renew_1(known.client_id) <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
             result := 'over';
+        ELSIF known.state = 'open' AND known.secret = '' AND p_secret <> '' THEN
+            UPDATE rifl.sessions SET secret = p_secret WHERE client_id = known.client_id;
         END IF;
     ELSIF known.client_id = p_client AND known.state = 'open' THEN
         UPDATE rifl.sessions
@@ -1098,33 +1097,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '4b265d3b-a365-47a5-85c2-c942468e04da');
+VALUES ('store', 'd4b979ef-3fe1-41bd-8b6e-f539f50ade05');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '11');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7710986712305415051/1');
+VALUES ('history', '7710989338506287020/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:27:57.771248+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:38:08.212912+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:26:42.909742+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:36:53.385244+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '73199ddc53d7631dcbf0017d8dae1008', '6080feb647d62406', '{}', NULL, '2026-11-22 13:26:42.87194+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '2254cdb812d80f888b3ee29baa711028', '943c6573808c30b7', '{}', NULL, '2026-11-22 13:36:53.322394+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '309d404e9253398c2eed47d8c420126b', '6080feb647d62406', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:26:42.887725+00', '2026-11-22 13:26:42.899689+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '71098dee87d0f76998a4fae7eceb23ae', '943c6573808c30b7', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:36:53.336681+00', '2026-11-22 13:36:53.357854+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '64b89df20b9e33a89c416cc10c8b734a', '6080feb647d62406', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:26:42.901823+00', '2026-11-22 13:26:42.903627+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '6375d331f3ed8e66ff1b44a605c197b1', '943c6573808c30b7', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:36:53.371215+00', '2026-11-22 13:36:53.371694+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'bc39ee238665b3ac75f80c1505fc25b3', '6080feb647d62406', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:26:42.911912+00', '2026-11-22 13:26:42.919755+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'fd1d01bde5a61a7b62b3b58e95ccd6d3', '943c6573808c30b7', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:36:53.38591+00', '2026-11-22 13:36:53.403068+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '54c69cd6ac082e4a0970cc692a34a6f3', '6080feb647d62406', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:26:42.931074+00', '2026-11-22 13:26:42.937772+00', '876000:00:00', '2126-10-29 13:26:44.630828+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '79acdf26b87867246e87a4f606383add', '943c6573808c30b7', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:36:53.411319+00', '2026-11-22 13:36:53.417157+00', '876000:00:00', '2126-10-29 13:36:55.071326+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1136,4 +1135,4 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\xf322ef3e52492cfd74751164adb74f492194c809d3d17335ae86b66ae1339603');
+VALUES ('1', '0', E'\\x6e9751734c60c8a4131f9f4ee736c8a2ffa518e2e6007f4ed2480759dfc7a0a5');

@@ -273,13 +273,13 @@ BEGIN
            OR client.due < clock_timestamp() + client.term THEN
             applied := @schema@.acknowledge_1(p_client, p_first, p_acks, false);
         END IF;
-        IF p_refusing THEN o_found := 'refusing'; RETURN; END IF;
         IF client.full_term IS NOT NULL THEN
             -- The first call made in a session: it is kept for its retention from now on.
             UPDATE @schema@.clients
             SET term = full_term, due = clock_timestamp() + 1.25 * full_term, full_term = NULL
             WHERE client_id = p_client AND full_term IS NOT NULL;
         END IF;
+        IF p_refusing THEN o_found := 'refusing'; RETURN; END IF;
         IF p_seq = 0 THEN
             SELECT coalesce(sum(keys), 0) AS keys, coalesce(sum(bytes), 0) AS bytes INTO held
             FROM @schema@.key_counts WHERE client_id = p_client;

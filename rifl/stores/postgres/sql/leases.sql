@@ -223,9 +223,6 @@ BEGIN
                     make_interval(secs => p_retention_s));
         END IF;
     ELSIF p_opening THEN
-        IF known.secret = '' AND p_secret <> '' THEN
-            UPDATE @schema@.sessions SET secret = p_secret WHERE client_id = known.client_id;
-        END IF;
         IF known.state = 'open' AND p_retention_s > known.retention_s THEN
             UPDATE @schema@.sessions SET retention_s = p_retention_s
             WHERE client_id = known.client_id;
@@ -242,6 +239,8 @@ BEGIN
         IF known.state = 'open' AND @schema@.renew_1(known.client_id) <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
             result := 'over';
+        ELSIF known.state = 'open' AND known.secret = '' AND p_secret <> '' THEN
+            UPDATE @schema@.sessions SET secret = p_secret WHERE client_id = known.client_id;
         END IF;
     ELSIF known.client_id = p_client AND known.state = 'open' THEN
         UPDATE @schema@.sessions
