@@ -293,6 +293,7 @@ _READ: dict[str, Callable[..., None]] = {
     "errors.md": _errors,
     "guarantees.md": _run_each,
     "keys.md": _keys,
+    "libraries.md": _run_each,
     "operations.md": _operations,
     "policies.md": _run_each,
     "stores.md": _stores,

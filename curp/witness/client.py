@@ -12,6 +12,7 @@ from curp.core.witness_table import WitnessVerdict
 from curp.group_token import GROUP_TOKEN_KEY
 from curp.v1 import curp_pb2
 from curp.witness.service import SERVICE_NAME
+from rifl.client.opening import open_sync
 
 __all__ = ["WitnessClient"]
 
@@ -35,10 +36,7 @@ class WitnessClient:
     ) -> None:
         """Nothing is sent before the first call."""
         self.address = address
-        if credentials is None:
-            self._channel = grpc.insecure_channel(address, options)
-        else:
-            self._channel = grpc.secure_channel(address, credentials, options)
+        self._channel = open_sync(address, credentials, options, None)
         self._metadata = () if group_token is None else ((GROUP_TOKEN_KEY, group_token),)
         self._start = self._method("Start", curp_pb2.StartReply)
         self._collect = self._method("Collect", curp_pb2.CollectReply)

@@ -6,6 +6,7 @@
 from rifl.client.batch import BatchItem, BatchResult
 from rifl.client.channel import Channel, connect
 from rifl.client.errors import CallError
+from rifl.client.instrumentation import Instrumentation, instrument
 from rifl.client.interceptor import ClientInterceptor, client_interceptor
 from rifl.client.keys import key
 from rifl.client.resolution import Resolution
@@ -18,10 +19,12 @@ __all__ = [
     "CallError",
     "Channel",
     "ClientInterceptor",
+    "Instrumentation",
     "Resolution",
     "RetryPolicy",
     "Session",
     "client_interceptor",
     "connect",
+    "instrument",
     "key",
 ]

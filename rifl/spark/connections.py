@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from rifl.client import Channel, RetryPolicy, connect
+from rifl.client.opening import open_sync
 from rifl.core.observer import EndedCall, Observer
 from rifl.spark.errors import PlanError
 from rifl.spark.options import ConnectionOptions
@@ -101,10 +102,7 @@ def open_plain(connection: ConnectionOptions) -> grpc.Channel:
     """Open a channel for the driver's own questions."""
     options = _options(connection)
     credentials = _credentials(connection)
-    if credentials is None:
-        channel = grpc.insecure_channel(connection.target, options)
-    else:
-        channel = grpc.secure_channel(connection.target, credentials, options)
+    channel = open_sync(connection.target, credentials, options, None)
     interceptors = _interceptors(connection)
     return grpc.intercept_channel(channel, *interceptors) if interceptors else channel
 
