@@ -22,9 +22,11 @@ def session(target: str, name: str, *, retention: float | None = None, **options
     it is open: the job may be run again, after any failure. It ends when it is
     closed, by ``Session.close`` or ``option("closeSession", "true")``, or was not used
     for ``retention`` seconds (None: the server's default, a day unless configured); its
-    name is then refused for a week. As a context manager it closes unless an error
-    leaves it. ``options`` are the sinks' for TLS and metadata. Raises ``PlanError``, and of those
-    ``AlreadyDone`` for a name that was closed here.
+    name is then refused for a week. One in which nothing was written within the server's
+    term (a minute) is forgotten, and begins anew with the first write: give that the same
+    ``retention``. As a context manager it closes unless an error
+    leaves it. ``options`` are the sinks' for TLS and metadata. Raises ``PlanError``, and
+    of those ``AlreadyDone`` for a name that was closed here.
     """
     given = {"target": target, "method": "/-/-", "key": "-", **options}
     connection = WriteOptions.read(given).connection
