@@ -50,8 +50,9 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     those before them did; a block that takes long holds up all others. What it yields has
     ``execute``, ``executemany``, ``cursor`` and ``row_factory`` of a ``sqlite3.Connection``,
     until the block ends. Ending the transaction, other databases and settings of the
-    connection are refused; foreign keys are not enforced on it. Not to be nested. A block
-    that is still open when the handler ends is undone.
+    connection are refused; foreign keys are enforced on it where the database's URL says
+    ``?foreign_keys=on``. Not to be nested. A block that is still open when the handler ends is
+    undone.
 
     Such a block waits at its end until the shared commit is on the disk. Left by an
     exception, or without ``rifl.record``, its own part is undone. Raises

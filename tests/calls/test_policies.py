@@ -350,7 +350,8 @@ rifl.MethodPolicy(kind="atomci")
     ("url", "words"),
     [
         ("sqlite:///:memory:", "memory:"),
-        ("sqlite:///file.db?mode=ro", "no parameters"),
+        ("sqlite:///file.db?mode=ro", "no parameter but"),
+        ("sqlite:///file.db?foreign_keys=yes", "no parameter but"),
         ("memory:?x=1", "memory"),
         ("redis://127.0.0.1:1/?namspace=x", "namspace"),
         ("redis+cluster://127.0.0.1:1/?namspace=x", "namspace"),

@@ -701,3 +701,54 @@ def test_memory_has_no_transactions() -> None:
 
 class _Memory:
     url = "memory:"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("whose", ["shared", "own"])
+def test_foreign_keys_are_enforced_where_the_service_enforces_them(
+    tmp_path: Path, kind: str, whose: str
+) -> None:
+    """In a shared transaction by the store's URL, in the handler's by its connection (§6)."""
+    path = tmp_path / "keys.db"
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(path, timeout=10)
+        connection.execute("PRAGMA foreign_keys=ON")
+        return connection
+
+    with contextlib.closing(connect()) as connection, connection:
+        connection.execute("CREATE TABLE account (name TEXT PRIMARY KEY)")
+        connection.execute("CREATE TABLE entry (account TEXT REFERENCES account (name))")
+        connection.execute("INSERT INTO account VALUES ('alice')")
+
+    def pay(request: bytes, context: Any) -> bytes:
+        own = connect() if whose == "own" else None
+        with rifl.transaction(context, own) as connection:
+            assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+            connection.execute("INSERT INTO entry VALUES (?)", (request.decode(),))
+            rifl.record(context, b"paid", connection)
+        if own is not None:
+            own.close()
+        return b"paid"
+
+    async def pay_async(request: bytes, context: Any) -> bytes:
+        if whose == "own":
+            return pay(request, context)
+        async with rifl.aio.transaction(context) as connection:
+            connection.execute("INSERT INTO entry VALUES (?)", (request.decode(),))
+            await rifl.aio.record(context, b"paid", connection)
+        return b"paid"
+
+    url = f"sqlite:///{path}" + ("?foreign_keys=on" if whose == "shared" else "")
+    handler = generic("t.S", {"Act": pay_async if kind == "aio" else pay})
+    with (
+        rifl.Deduplicator(url, methods={METHOD: "atomic"}) as dedup,
+        serve(kind, [handler], dedup=dedup) as at,
+        RawClient(at.address) as client,
+    ):
+        refused = client.call(METHOD, b"nobody", 1)
+        assert (refused.code.name, refused.outcome) == ("UNKNOWN", "not-executed")
+        assert "FOREIGN KEY" in refused.details
+        assert client.call(METHOD, b"alice", 2).ok
+    with contextlib.closing(connect()) as connection:
+        assert connection.execute("SELECT account FROM entry").fetchall() == [("alice",)]

@@ -96,6 +96,8 @@ class Database:
         self._shared: SharedTransactions | None = None
         self._on_commit: Callable[[int, float, Exception | None], None] | None = None
         self._shared_lock = threading.Lock()
+        # Whether transactions that handlers share enforce them; set before the first one.
+        self.foreign_keys = False
 
     def start(
         self,
@@ -125,7 +127,7 @@ class Database:
                 if self._shared is None:
                     journal = self.journal
                     self._shared = journal.shared = SharedTransactions(
-                        lambda: self._medium.connect(self.path),
+                        self._connect_shared,
                         stopped=lambda: journal.stopped,
                         stop=journal.stop_for,
                         read=self.read,
@@ -133,6 +135,12 @@ class Database:
                         on_commit=self._on_commit,
                     )
         return self._shared
+
+    def _connect_shared(self) -> sqlite3.Connection:
+        connection = self._medium.connect(self.path)
+        if self.foreign_keys:
+            connection.execute("PRAGMA foreign_keys=ON")
+        return connection
 
     def intents(self, limit: int) -> list[str]:
         """Return the identities of intents, with their methods, for the log."""

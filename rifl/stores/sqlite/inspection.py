@@ -29,6 +29,7 @@ from rifl.stores.inspection import (
     SessionInfo,
     Summary,
 )
+from rifl.stores.sqlite.address import path_of
 from rifl.stores.sqlite.database import unpack_ranges
 from rifl.stores.sqlite.guard import COMMITS, RAISE_COMMITS
 from rifl.stores.sqlite.lease_storage import SqliteLeaseStorage
@@ -36,7 +37,6 @@ from rifl.stores.sqlite.ownership import Ownership, owner_of
 from rifl.stores.sqlite.restored import restored
 from rifl.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from rifl.stores.sqlite.statements import FORGET_UNKNOWN, REMEMBER_UNKNOWN
-from rifl.stores.sqlite.store import path_of
 
 __all__ = ["SqliteInspection"]
 

@@ -21,6 +21,7 @@ _PRAGMAS = frozenset(
         "encoding",
         "foreign_key_check",
         "foreign_key_list",
+        "foreign_keys",
         "freelist_count",
         "function_list",
         "index_info",
@@ -36,7 +37,7 @@ _PRAGMAS = frozenset(
     }
 )
 # These take a value, and set it.
-_SET = frozenset({"data_version", "encoding", "page_size", "schema_version"})
+_SET = frozenset({"data_version", "encoding", "foreign_keys", "page_size", "schema_version"})
 _NOT_YOURS = "the transaction is shared with other calls, and ends by itself: leave the block"
 _OVER = "this call's turn in the shared transaction is over"
 _LOST = "the shared transaction was rolled back"

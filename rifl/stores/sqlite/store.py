@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from lease_server.log import get_logger
@@ -30,8 +29,9 @@ from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
-from rifl.stores.errors import UnsupportedStore, WrongDatabase
+from rifl.stores.errors import WrongDatabase
 from rifl.stores.pending import Pending
+from rifl.stores.sqlite.address import enforces_keys, path_of
 from rifl.stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl.stores.sqlite.groups import (
     GroupCommits,
@@ -55,30 +55,13 @@ from rifl.stores.transactions import (
     driver_connection_async,
 )
 
-__all__ = ["SqliteStore", "path_of"]
+__all__ = ["SqliteStore"]
 
 _log = get_logger("rifl.store")
 _LOGGED_IDENTITIES = 20
 _KEYS_PER_SWEEP = 1_000
 # How much of the time that was lived through a crash may forget: records stay for that longer.
 _UNNOTED_S = 60
-
-
-def path_of(url: str) -> Path:
-    """Return the file that ``sqlite:///file`` names (four slashes: from the root).
-
-    Raises ``UnsupportedStore`` for anything else: a URL has no parameters here, and a database
-    in memory is seen by one connection, where the store has several.
-    """
-    prefix = "sqlite:///"
-    if not url.startswith(prefix) or len(url) == len(prefix):
-        raise UnsupportedStore(f"{url!r} is not sqlite:///file")
-    name = url[len(prefix) :]
-    if name.startswith(":memory:"):
-        raise UnsupportedStore("a store in memory is memory:, not sqlite:///:memory:")
-    if "?" in name:
-        raise UnsupportedStore(f"sqlite:///file takes no parameters: ?{name.partition('?')[2]}")
-    return Path(name)
 
 
 class SqliteStore(GroupCommits):
@@ -116,6 +99,7 @@ class SqliteStore(GroupCommits):
         self._wall_clock = wall_clock
         self._policies: MethodPolicies
         self._main = Database(path_of(url), None, lock_timeout_s, self._codec, medium)
+        self._main.foreign_keys = enforces_keys(url)
         self._databases = {self._main.name: self._main}
         self._failing: dict[str, Exception] = {}
         self._bound = False
@@ -621,6 +605,7 @@ class SqliteStore(GroupCommits):
                 path, self._main.store_id, self._lock_timeout_s, self._codec, self._medium
             )
             self._databases[database.name] = database
+        database.foreign_keys = database.foreign_keys or enforces_keys(url)
         self._named[url] = database
 
     def _recover_sessions(self) -> None:
