@@ -25,7 +25,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql toxiproxy test test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
+.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy test test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
 
 help:
 	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
@@ -56,16 +56,15 @@ $(GEN_INSTALLED): | $(INSTALLED)
 demo: $(INSTALLED)
 	@$(PYTHON) -m examples.demo $(DEMO_FLAGS)
 
-# Needs a Java, 17 or newer, and says so where there is none.
-demo-spark: $(INSTALLED)
+demo-spark: $(INSTALLED) java
 	@$(PYTHON) -m examples.flights $(DEMO_FLAGS)
 
-bench-spark: $(INSTALLED)
+bench-spark: $(INSTALLED) java
 	@$(PYTHON) -m benchmarks.spark $(BENCH_FLAGS)
 
 # What a session of ten million rows costs the server; --keys-s=600 in BENCH_FLAGS ends it
 # after that, with fewer.
-bench-spark-keys: $(INSTALLED)
+bench-spark-keys: $(INSTALLED) java
 	@$(PYTHON) -m benchmarks.spark --only keys --keys 10000000 --keys-store sqlite $(BENCH_FLAGS)
 
 demo-curp: $(INSTALLED)
@@ -87,6 +86,18 @@ postgresql:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
 	else \
 	  echo "The tests need a PostgreSQL server and PgBouncer; on Debian and Ubuntu: apt-get install" $$missing >&2; \
+	  exit 1; \
+	fi
+
+# What Spark runs on, by JAVA_HOME or on the PATH.
+java:
+	@found() { "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])'; }; \
+	if ! found && [ -z "$${JAVA_HOME:-}" ] && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing Debian's default-jre-headless ..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless >/dev/null; \
+	fi; \
+	if ! found; then \
+	  echo "Spark needs a Java, 17 or newer, by JAVA_HOME or on the PATH; on Debian and Ubuntu: apt-get install default-jre-headless" >&2; \
 	  exit 1; \
 	fi
 
@@ -130,11 +141,11 @@ model: $(INSTALLED) spin
 
 # Much of it waits for servers and processes: more workers than cores are not too many.
 TEST_WORKERS ?= 3
-test: $(INSTALLED) postgresql spin toxiproxy
+test: $(INSTALLED) postgresql spin toxiproxy java
 	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder $(PYTEST_FLAGS)
 
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
-test-long: $(INSTALLED) postgresql
+test-long: $(INSTALLED) postgresql java
 	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
 
 # The sinks under another PySpark, in a virtual environment of its own.
@@ -142,7 +153,7 @@ PYSPARK ?= 4.0
 OTHER_SPARK = $(VENV)/pyspark-$(PYSPARK)
 OTHER_SPARK_TESTS ?= fail_midway or between-the-commits or closes_late or run_again or \
   evaluated_twice or tables or bad_input
-test-pyspark: $(INSTALLED)
+test-pyspark: $(INSTALLED) java
 	@if ! [ -e $(OTHER_SPARK)/.installed ]; then \
 	  echo "Installing PySpark $(PYSPARK) into $(OTHER_SPARK) ..."; \
 	  $(PYTHON) -m venv --clear $(OTHER_SPARK); \
@@ -197,7 +208,7 @@ chaos-coverage: $(INSTALLED)
 chaos-faults: $(INSTALLED) toxiproxy
 	@$(PYTHON) -m chaos.run --short $(FAULTS_FLAGS)
 
-chaos-faults-all: $(INSTALLED) toxiproxy postgresql
+chaos-faults-all: $(INSTALLED) toxiproxy postgresql java
 	@$(PYTHON) -m chaos.run --all $(FAULTS_FLAGS)
 
 # $(1): the directory the generated packages go into.
