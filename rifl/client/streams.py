@@ -245,10 +245,8 @@ class StreamCall(CallFuture):
 
     def __del__(self) -> None:
         # Wherever a collection comes this thread may hold the session's lock, or any
-        # other: what takes one is left to another thread. gRPC's call is let go here,
-        # which cancels it.
+        # other: what takes one is left to another thread, cancelling gRPC's call, too.
         if not getattr(self, "_over", True):
-            self._current = None
             self._client.leave(self._left)
 
     def _left(self) -> None:

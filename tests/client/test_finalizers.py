@@ -183,7 +183,11 @@ def test_a_stream_that_is_dropped_is_set_aside_by_another_thread() -> None:
         call = channel.unary_stream(COUNT)(b"5", timeout=30)
         assert next(call) == b"1.0"
         call.add_callback(lambda: ended.append(threading.current_thread().name))
+        inner = call._current
         del call
+        # As gRPC cancels its own.
+        with pytest.raises(grpc.FutureCancelledError):
+            inner.result(10)
         until(lambda: ended, "the callback")
         assert ended == ["rifl-timers"]
         assert len(channel._client.session._unresolved) == 1
