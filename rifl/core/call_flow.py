@@ -145,7 +145,10 @@ class CallFlow:
             return self._out_of_time(answer.code, now, own_status=True)
         decision = self._session.answered(self.call, answer, sent_at, jitter, attempt)
         if decision.step is Step.RETURN:
-            self._session.complete(self.call)
+            if self._sent > 1:
+                self._session.linger(self.call, now)
+            else:
+                self._session.complete(self.call)
             return self._end(Action.RETURN, decision.outcome, "")
         if self._under_way and not decision.final:
             # The other attempt's answer may tell more.

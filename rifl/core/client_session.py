@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
+import math
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,9 @@ LOST_REASONS = frozenset(
 
 
 _SHORT_SPAN = 32
+# How long, and for how many calls at most, an acknowledgement waits for late attempts.
+_LINGER_S = 1.0
+_LINGER_CALLS = 64
 
 
 class LeaseStep(enum.Enum):
@@ -55,7 +59,8 @@ class ClientSession:
     1. An identity is issued once. All attempts of a call carry it and its stamp,
        even after the lease it was issued under is lost.
     2. A seq is acknowledged only when its answer reached the caller, when it is
-       known not to have run, or when its time as unresolved is over.
+       known not to have run, or when its time as unresolved is over. The answer to one
+       of several attempts is acknowledged a second later, at most 64 of them at once.
     3. At most ``window`` calls of a client id are unacknowledged. Of them at
        most ``unresolved_limit``, and at most half the window, are unresolved;
        none for longer than ``unresolved_s``.
@@ -91,6 +96,8 @@ class ClientSession:
         self._unresolved_s = unresolved_s
         self._unresolved_limit = unresolved_limit
         self._grpc_retries = grpc_retries
+        # Answered calls that are not acknowledged yet, and when they will be.
+        self._lingering: deque[tuple[IssuedCall, float]] = deque()
         self._unresolved: OrderedDict[RpcId, tuple[IssuedCall, float]] = OrderedDict()
         self._losses: list[LostLease] = []
         self._lease_failures = 0
@@ -134,6 +141,7 @@ class ClientSession:
         if lease.lost:
             return
         lease.lost = True
+        self._drop_lingering(math.inf)
         if self.lease is lease:
             self.lease = None
             self._lease_failures = 0
@@ -184,8 +192,10 @@ class ClientSession:
         lease = self.lease
         if lease is None or now >= lease.expires_at:
             return None
-        if self._unresolved:
+        if self._unresolved or self._lingering:
             self._drop_unresolved(now)
+            full = lease.tracker.incomplete >= lease.window
+            self._drop_lingering(now, 0 if full else _LINGER_CALLS)
         tracker = lease.tracker
         seq, first_incomplete = tracker.begin()
         completed: Sequence[tuple[int, int]] = ()
@@ -266,6 +276,15 @@ class ClientSession:
         if sent_at is not None:
             lease.accepted(sent_at)
 
+    def linger(self, call: IssuedCall, now: float) -> None:
+        """Acknowledge an answered call of several attempts, in a while.
+
+        A hedge, or a retry, that is still on its way would arrive after the acknowledgement
+        and be refused as STALE_RPC: for nobody, but as if the caller had a bug.
+        """
+        self._lingering.append((call, now + _LINGER_S))
+        self._drop_lingering(now, min(_LINGER_CALLS, call.lease.tracker.window // 4))
+
     def abandon(self, call: IssuedCall, now: float) -> None:
         """End a call whose outcome is unknown: it stays resolvable for a while."""
         limit = min(self._unresolved_limit, call.lease.tracker.window // 2)
@@ -298,7 +317,17 @@ class ClientSession:
     @property
     def idle(self) -> bool:
         """Whether no call of the current client id is outstanding or unresolved."""
-        return self.lease is None or not self.lease.tracker.incomplete
+        lease = self.lease
+        lingering = sum(1 for call, _ in self._lingering if call.lease is lease)
+        return lease is None or lease.tracker.incomplete == lingering
+
+    def _drop_lingering(self, now: float, limit: int = _LINGER_CALLS) -> None:
+        while self._lingering:
+            call, until = self._lingering[0]
+            if until > now and len(self._lingering) <= limit:
+                return
+            self._lingering.popleft()
+            self.complete(call)
 
     def _drop_unresolved(self, now: float, limit: int | None = None) -> None:
         while self._unresolved:

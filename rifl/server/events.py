@@ -51,7 +51,9 @@ class RefusalLog:
             identity["rpc_id"] = str(call.rpc_id)
             identity["attempt"] = call.attempt
         _log.debug("refused", **identity)
-        if error.reason not in _BUGS:
+        # A later attempt of an acknowledged call is a copy that came late: nobody waits for it.
+        late = error.reason == errors.StaleRpc.reason and call is not None and call.attempt > 1
+        if error.reason not in _BUGS or late:
             return
         now = self._clock()
         with self._lock:

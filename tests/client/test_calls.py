@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+import rifl
 from rifl.client.errors import (
     CallError,
     LeaseExpiredError,
@@ -22,6 +23,7 @@ from rifl.core.retry import RetryPolicy
 from rifl.v1 import rifl_pb2
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 from tests.helpers.ports import free_port
+from tests.helpers.servers import generic, serve
 
 if TYPE_CHECKING:
     from tests.client.conftest import Connect
@@ -376,6 +378,34 @@ def test_hedges_are_the_same_call(connect: Connect) -> None:
         release.set()
         assert caller.result(caller.start(b"")) in (b"1", b"2")
         assert {arrival.seq for arrival in server.arrivals[:2]} == {1}
+
+
+def test_hedges_in_healthy_traffic_are_nobodys_bug(connect: Connect) -> None:
+    """A hedge that comes late gets the answer; none is refused as STALE_RPC (DESIGN §3)."""
+    seen: list[str] = []
+
+    class Seen(rifl.Observer):
+        def call_served(self, served: Any) -> None:
+            seen.append(served.reason)
+
+    turn = threading.Semaphore(3)
+
+    def echo(request: bytes, context: Any) -> bytes:
+        # Some wait for others, for about as long as a hedge takes.
+        with turn:
+            return request
+
+    with (
+        rifl.Deduplicator("memory:", observer=Seen()) as dedup,
+        serve("sync", [generic("test.Service", {"Echo": echo})], dedup=dedup, threads=32) as served,
+    ):
+        caller = connect(served.address, hedge_after=0.001)
+        caller.do(caller.session.open)
+        for _ in range(40):
+            calls = [caller.start(b"%d" % n, timeout=20) for n in range(15)]
+            assert [caller.result(call) for call in calls] == [b"%d" % n for n in range(15)]
+    assert len(seen) > 600
+    assert set(seen) == {""}
 
 
 def test_methods_that_are_not_deduplicated_are_sent_once(connect: Connect) -> None:

@@ -198,6 +198,46 @@ def test_a_key_that_was_not_sent_is_unknown() -> None:
         assert refused.outcome is outcome
 
 
+def test_an_answered_hedge_is_acknowledged_a_while_later() -> None:
+    """Its other attempt may be on its way, and is no bug of the caller's (DESIGN §3)."""
+    made = session()
+    flow = CallFlow(made, METHOD, started_at=0.0, hedge_after_s=0.1)
+    assert flow.start(0.0) is Action.SEND
+    assert flow.woken(0.1) is Action.SEND
+    assert flow.answered(1, Answer("OK"), 0.2, 0.5) is Action.RETURN
+    soon, later = made.begin(1, 2, 0.3), made.begin(1, 2, 1.3)
+    assert soon is not None
+    assert later is not None
+    assert (soon.seq, soon.first_incomplete) == (2, 1)
+    assert (later.seq, later.first_incomplete) == (3, 2)
+    made.complete(soon)
+    made.complete(later)
+    assert made.idle
+
+
+def test_what_is_acknowledged_later_is_bounded_and_gives_way() -> None:
+    """At most a quarter of the window, none where it is full or the lease is lost (DESIGN §3)."""
+    made = session(window=8)
+
+    def hedged(now: float) -> None:
+        flow = CallFlow(made, METHOD, started_at=now, hedge_after_s=0.1)
+        flow.start(now)
+        flow.woken(now + 0.1)
+        assert flow.answered(2, REPLAYED, now + 0.2, 0.5) is Action.RETURN
+
+    lease = made.lease
+    assert lease is not None
+    for turn in range(5):
+        hedged(float(turn) / 10)
+    assert lease.tracker.incomplete == 2
+    assert made.idle
+    calls = [made.begin(1, 2, 0.7) for _ in range(8)]
+    assert all(call is not None for call in calls)
+    assert not made.idle
+    made.lost(lease)
+    assert [loss.outstanding for loss in made.take_losses()] == [8]
+
+
 ANSWERS = st.sampled_from(
     [
         LOST,

@@ -39,4 +39,6 @@ def test_a_flood_is_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFixture)
 def test_what_the_protocol_expects_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A duplicate that is told to come again is nobody's mistake (DESIGN §3)."""
     RefusalLog().refused("/s/M", None, InProgress("running"))
+    # A copy of a call that has its answer, for which nobody waits.
+    RefusalLog().refused("/s/M", Call(7, b"", 3, attempt=2), StaleRpc("old"))
     assert _warnings(caplog) == []
