@@ -94,12 +94,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     inspect.set_defaults(run=_inspect)
 
     show = commands.add_parser("show", parents=[url], help="one client, or one call")
-    show.add_argument("what", metavar="CLIENT_ID[/SEQ|/KEYHEX]", help="0x before a key of digits")
+    show.add_argument(
+        "what", metavar="CLIENT_ID[/SEQ|/KEY]", help="a key is text, or 0x and hexadecimal"
+    )
     show.add_argument("--response", action="store_true", help="show the stored response, too")
     show.set_defaults(run=_show)
 
     release = commands.add_parser("release", parents=[url], help="forget a stuck call by hand")
-    release.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEYHEX")
+    release.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEY")
     release.add_argument("--yes", action="store_true", help="really")
     release.set_defaults(run=_release)
 
@@ -159,7 +161,7 @@ def _show(store: Inspection, arguments: argparse.Namespace) -> None:
 def _release(store: Inspection, arguments: argparse.Namespace) -> None:
     found = _candidates(arguments.what)
     if isinstance(found, int):
-        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEYHEX", ExitCode.USAGE)
+        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     rpc_id = _find(store, found, arguments.what)
     if holder := store.holder(rpc_id):
         raise Refused(
@@ -209,6 +211,8 @@ def _find(store: Inspection, found: list[RpcId], text: str) -> RpcId:
     if not kept:
         raise Refused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
     if len(kept) > 1:
-        client, _, key = text.partition("/")
-        raise Refused(f"{text} is a seq and a key; the key is {client}/0x{key}", ExitCode.USAGE)
+        keys = [f"{each.client_id}/0x{each.key.hex()}" for each in kept if each.key is not None]
+        raise Refused(
+            f"{text} may be several; a key is named by {' or '.join(keys)}", ExitCode.USAGE
+        )
     return kept[0]

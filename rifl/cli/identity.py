@@ -1,4 +1,4 @@
-"""Identities as people type them: ``12``, ``12/7``, ``12/6f7264``, ``12/0x31``, ``-5/6f7264``."""
+"""Identities as people type them: ``12``, ``12/7``, ``12/6f7264``, ``12/0x31``, ``-5/order-7``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ __all__ = ["candidates"]
 def candidates(text: str) -> int | list[RpcId]:
     """Return the client id, or the calls, that a text may mean: a seq first.
 
-    Ids below zero are those of namespaces, which take keys only.
+    A key is meant in hexadecimal, as ids are shown, or as the text that it is. Ids below
+    zero are those of namespaces, which take keys only.
 
     Raises ``ValueError``, with a message for people, for a text that means none.
     """
     client, slash, call = text.partition("/")
     namespace = client.startswith("-")
     if not _is_number(client.removeprefix("-"), MAX_SEQ + namespace):
-        raise ValueError(f"{text!r} is not CLIENT_ID, CLIENT_ID/SEQ or CLIENT_ID/KEYHEX")
+        raise ValueError(f"{text!r} is not CLIENT_ID, CLIENT_ID/SEQ or CLIENT_ID/KEY")
     client_id = int(client)
     if not slash:
         return client_id
@@ -28,10 +29,11 @@ def candidates(text: str) -> int | list[RpcId]:
         key = bytes.fromhex(call.removeprefix("0x"))
     except ValueError:
         key = b""
-    if 1 <= len(key) <= MAX_KEY_BYTES:
-        found.append(RpcId(client_id, None, key))
+    for each in (key, b"" if call.startswith("0x") else call.encode()):
+        if 1 <= len(each) <= MAX_KEY_BYTES:
+            found.append(RpcId(client_id, None, each))
     if not found:
-        raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 64 bytes in hexadecimal")
+        raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 64 bytes")
     return found
 
 

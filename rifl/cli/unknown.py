@@ -41,7 +41,7 @@ def add_unknown(commands: Any, url: argparse.ArgumentParser) -> None:
     listing.set_defaults(run=_list)
 
     show = parts.add_parser("show", parents=[url], help="one of them")
-    show.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEYHEX")
+    show.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEY")
     show.set_defaults(run=_show)
 
     settling = parts.add_parser("settle", parents=[url], help="say what became of them")
@@ -97,7 +97,7 @@ def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
     if arguments.file is not None:
         texts += [line for line in arguments.file.read_text().split() if line]
     if not texts:
-        raise Refused("name the calls: CLIENT_ID/SEQ or CLIENT_ID/KEYHEX", ExitCode.USAGE)
+        raise Refused("name the calls: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     if arguments.not_executed:
         if arguments.response is not None:
             raise Refused("what was not executed has no response", ExitCode.USAGE)
@@ -134,7 +134,7 @@ def _meant(text: str) -> list[RpcId]:
     except ValueError as error:
         raise Refused(str(error), ExitCode.USAGE) from error
     if isinstance(found, int):
-        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEYHEX", ExitCode.USAGE)
+        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     return found
 
 

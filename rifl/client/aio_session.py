@@ -79,6 +79,7 @@ class AioSession:
             except grpc.aio.AioRpcError as error:
                 await asyncio.sleep(closing.retry_after_s(error))
             else:
+                self._client.session_ended()
                 return
 
 

@@ -105,6 +105,7 @@ class Session:
             except grpc.RpcError as error:
                 pause.wait(closing.retry_after_s(error))  # type: ignore[arg-type]
             else:
+                self._client.session_ended()
                 return
 
 

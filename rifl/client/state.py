@@ -109,6 +109,8 @@ class ClientState:
         self.window_waiters: dict[Waiter, None] = {}
         # Why there is no lease yet, for calls that run out of time.
         self.lease_status: Status | None = None
+        # Whether it was logged that the server cannot be reached, since it last was.
+        self._told_away = False
         _states.add(self)
 
     # Clock and dice, in one place.
@@ -258,6 +260,7 @@ class ClientState:
             self.lease_lost(lease, answer.reason or answer.code)
             return
         self.lease_status = status
+        self._tell_away(status)
         with self.lock:
             self.session.lease_failed(now, self.jitter())
 
@@ -265,6 +268,8 @@ class ClientState:
         """Take the error of a Grant: final for all who wait, or to be repeated."""
         answer = read_answer(status)
         self.lease_status = status
+        if answer.transient:
+            self._tell_away(status)
         with self.lock:
             self.session.lease_failed(self.now(), self.jitter())
             refused = [] if answer.transient else list(self.lease_waiters)
@@ -272,6 +277,20 @@ class ClientState:
                 del self.lease_waiters[waiter]
         for waiter in refused:
             waiter.refuse(status, answer)
+
+    def _tell_away(self, status: Status) -> None:
+        # Once, however often it is tried: calls wait and say so themselves when time is up.
+        if not self._told_away and not self.closed:
+            self._told_away = True
+            _log.warning(
+                "lease_server_not_reached", code=status.code().name, details=status.details()
+            )
+
+    def session_ended(self) -> None:
+        """Take that the named session is closed: the server refuses whoever opens it again."""
+        lease = self.session.lease
+        if lease is not None:
+            self.lease_lost(lease, "closed")
 
     def lease_lost(self, lease: ClientLease, why: str) -> None:
         """Give a lease up."""
@@ -299,6 +318,7 @@ class ClientState:
                     _log.exception("on_lease_lost_raised", client_id=loss.client_id)
 
     def _lease_is_back(self, lease: ClientLease) -> list[Waiter]:
+        self._told_away = False
         self.lease_status = None
         if not (self.closed or self.closing or self.forked):
             self.lease = lease

@@ -117,6 +117,29 @@ def test_a_named_session_outlives_its_channels() -> None:
     assert kinds.effects == [b"x"]
 
 
+async def test_a_closed_session_refuses_on_its_own_channel() -> None:
+    """Calls and ``open``, at once, though the lease was good; sync and aio (DESIGN §5)."""
+    kinds = Kinds()
+    with serving("sync", kinds) as service:
+        with service.connect(session="nightly") as channel:
+            channel.session.open()
+            channel.session.close()
+            with pytest.raises(SessionClosed):
+                channel.session.open(timeout=10)
+            with pytest.raises(SessionClosed), rifl.key("row-1"):
+                channel.unary_unary(UNARY)(b"x", timeout=10)
+            results = channel.batch(UNARY, [rifl.BatchItem(b"x", "row-1")], timeout=10)
+            assert results[0].reason == "SESSION_CLOSED"
+        async with rifl.aio.connect(service.address, session="weekly") as aio_channel:
+            await aio_channel.session.open()
+            await aio_channel.session.close()
+            with pytest.raises(SessionClosed):
+                await aio_channel.session.open(timeout=10)
+            with pytest.raises(SessionClosed), rifl.key("row-1"):
+                await aio_channel.unary_unary(UNARY)(b"x", timeout=10)
+    assert kinds.effects == []
+
+
 async def test_a_named_session_aio() -> None:
     """The same name is the same session for asyncio too (DESIGN §5)."""
     kinds = Kinds()

@@ -75,6 +75,9 @@ def test_show_a_client_and_a_call(url: str, capsys: Any) -> None:
     text = capsys.readouterr().out
     assert "FAILED_PRECONDITION" in text
     assert "not enough money" in text
+    for text in ("order-17", b"order-17".hex()):
+        assert main(["show", url, f"1025/{text}", "--json"]) == ExitCode.DONE
+        capsys.readouterr()
     key = b"order-17".hex()
     assert main(["show", url, f"1025/{key}", "--json"]) == ExitCode.DONE
     found = json.loads(capsys.readouterr().out)
@@ -141,7 +144,7 @@ def test_parquet_without_its_extra(
         (["inspect", "memory:"], ExitCode.USAGE),
         (["inspect", "nonsense"], ExitCode.USAGE),
         (["show", "URL", "x"], ExitCode.USAGE),
-        (["show", "URL", "1/zz"], ExitCode.USAGE),
+        (["show", "URL", "1/0xzz"], ExitCode.USAGE),
         (["show", "URL", "0"], ExitCode.USAGE),
         (["show", "URL", "42"], ExitCode.NOT_FOUND),
         (["show", "URL", "1/42"], ExitCode.NOT_FOUND),
@@ -171,14 +174,20 @@ def test_garbage_is_one_line(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_a_text_may_be_a_seq_or_a_key() -> None:
-    """Digits are a seq first and a key second; 0x makes them a key (DESIGN §3)."""
+    """Digits are a seq first; a key is hexadecimal, or text; 0x makes it the former (DESIGN §3)."""
     assert candidates("12") == 12
-    assert candidates("12/31") == [RpcId(12, 31), RpcId(12, None, b"1")]
+    assert candidates("12/31") == [
+        RpcId(12, 31),
+        RpcId(12, None, b"1"),
+        RpcId(12, None, b"31"),
+    ]
     assert candidates("12/0x31") == [RpcId(12, None, b"1")]
-    assert candidates("12/ff") == [RpcId(12, None, b"\xff")]
+    assert candidates("12/ff") == [RpcId(12, None, b"\xff"), RpcId(12, None, b"ff")]
+    assert candidates("12/order/7") == [RpcId(12, None, b"order/7")]
+    assert candidates("12/Ü") == [RpcId(12, None, "Ü".encode())]
     assert candidates("-5") == -5
-    assert candidates("-5/31") == [RpcId(-5, None, b"1")]
-    for text in ("", "a", "12/", "12/xyz", "12/" + "00" * 65, "-0", "--1", "1" * 30, "٣"):
+    assert candidates("-5/31") == [RpcId(-5, None, b"1"), RpcId(-5, None, b"31")]
+    for text in ("", "a", "12/", "12/0xyz", "12/" + "00" * 65, "-0", "--1", "1" * 30, "٣"):
         with pytest.raises(ValueError, match="is n"):
             candidates(text)
 

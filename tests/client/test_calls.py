@@ -474,6 +474,29 @@ def test_without_a_server_nothing_was_executed(connect: Connect) -> None:
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+def test_a_client_that_waits_for_a_server_logs_once(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it asks for a client id; again when it was there in between (DESIGN §9)."""
+
+    def told() -> int:
+        return sum("lease_server_not_reached" in record.getMessage() for record in caplog.records)
+
+    asked: list[bool] = []
+
+    def flaky(context: grpc.ServicerContext) -> None:
+        asked.append(True)
+        if len(asked) <= 4:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
+
+    with ProtocolServer() as server:
+        server.on_grant = flaky
+        caller = connect(server.target)
+        assert caller.call(b"x", timeout=20) == b"x"
+        assert len(asked) == 5
+    assert told() == 1
+
+
 def test_calls_wait_for_their_own_window(connect: Connect) -> None:
     """A full window makes callers wait, to their deadline at most (DESIGN §3)."""
     release = threading.Event()
