@@ -43,6 +43,7 @@ __all__ = [
     "dead_letters",
     "register",
     "session",
+    "settle",
     "write",
 ]
 
@@ -83,6 +84,14 @@ def dead_letters(source: Any, path: str | None = None, *, session: str | None = 
         from rifl.spark.frame_write import dead_letters as found
 
     return found(source, path, session=session)
+
+
+def settle(dead: Any, store: str, **arguments: Any) -> Any:
+    """Say which dead rows ran, by the user's own tables; see ``rifl.spark.settling.settle``."""
+    with _extra():
+        from rifl.spark.settling import settle as settled
+
+    return settled(dead, store, **arguments)
 
 
 @contextlib.contextmanager

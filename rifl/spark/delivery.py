@@ -75,6 +75,16 @@ def _timed_out(result: BatchResult) -> bool:
     )
 
 
+def _ran_unanswered(result: BatchResult, client_id: int) -> bool:
+    """Whether somebody found out that the row ran, and its answer is lost."""
+    return (
+        result.reason == "ANSWER_LOST"
+        and result.outcome in (Outcome.EXECUTED, Outcome.REPLAYED)
+        and result.rpc_id is not None
+        and result.rpc_id.client_id == client_id
+    )
+
+
 class _Sent(NamedTuple):
     at: list[int]  # positions in the slice
     keys: list[bytes]
@@ -124,12 +134,16 @@ class Delivery:
         keys: KeyPlan,
         messages: MessagePlan,
         client_id: int,
+        *,
+        replies: bool = True,
     ) -> None:
         self._worker = worker
         self._options = options
         self._keys = keys
         self._messages = messages
         self._client_id = client_id
+        # Whether a row that ran is of no use without its answer.
+        self._replies = replies
         self._under_way: collections.deque[_Sent] = collections.deque()
         # What timed out, to be sent again in smaller calls.
         self._again: collections.deque[_Part] = collections.deque()
@@ -252,6 +266,9 @@ class Delivery:
                     executed += 1
                 else:
                     replayed += 1
+            elif not self._replies and _ran_unanswered(result, client_id):
+                ends[at] = b""
+                replayed += 1
             else:
                 ends[at] = self._error(key, result)
         counts.executed += executed

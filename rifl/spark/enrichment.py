@@ -112,7 +112,7 @@ class _Task:
         plan = self._plan
         worker, client_id = plan.open_worker(named_micro_batch("call", plan.options))
         read = ReplyPlan(plan.shape.response_class())
-        delivery = plan.delivery(worker, client_id)
+        delivery = plan.delivery(worker, client_id, replies=True)
         kept: list[Any] = []
         columns = (
             pyarrow.RecordBatch.from_arrays(

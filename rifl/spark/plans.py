@@ -101,11 +101,11 @@ class WritePlan:
         for batch in batches:
             yield batch if batch.schema.names == names else batch.select(names)
 
-    def delivery(self, worker: WorkerChannel, client_id: int) -> Delivery:
+    def delivery(self, worker: WorkerChannel, client_id: int, *, replies: bool = False) -> Delivery:
         """Return what sends a task's rows."""
         keys = KeyPlan(self.options.key, self.schema, self.options.ignored)
         messages = _messages(self.options, self.schema, self.shape)
-        return Delivery(worker, self.options, keys, messages, client_id)
+        return Delivery(worker, self.options, keys, messages, client_id, replies=replies)
 
     def session_of(self, batch: MicroBatch | None) -> str:
         """Return the session that a task's rows belong to."""
