@@ -73,6 +73,13 @@ _ALONE = {
 }
 # Not a list of row values: SQLite scans the table for these.
 _DELETE = Statement("DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR ")
+# Of a namespace whose last key was deleted, unless it has another one by now.
+_NAMESPACE = Statement(
+    "DELETE FROM rifl_client WHERE",
+    "(client_id=? AND NOT EXISTS "
+    "(SELECT 1 FROM rifl_call WHERE rifl_call.client_id=rifl_client.client_id))",
+    joint=" OR ",
+)
 _CLIENT = Statement(
     "INSERT INTO rifl_client VALUES",
     "(?, ?, ?, ?)",
@@ -215,6 +222,7 @@ class Journal:
     """
 
     INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
+    NAMESPACE = _NAMESPACE
 
     def __init__(
         self,
@@ -597,7 +605,7 @@ class Journal:
         now = (int(time.time()), number)
         for entry in batch:
             dated = entry.rows
-            if entry.statement is not _DELETE:
+            if entry.statement not in (_DELETE, _NAMESPACE):
                 dated = [row + now for row in entry.rows]  # type: ignore[assignment]
             rows.setdefault(entry.statement, []).extend(dated)
         try:
@@ -612,7 +620,7 @@ class Journal:
                 return None
             connection.execute("BEGIN IMMEDIATE")
             self._check_owner()
-            for statement in (_INTENT, _RECORD, _DELETE):
+            for statement in (_INTENT, _RECORD, _DELETE, _NAMESPACE):
                 if statement in rows:
                     statement.write(connection, rows[statement])
             if noted:

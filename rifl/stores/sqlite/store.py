@@ -491,10 +491,18 @@ class SqliteStore(GroupCommits):
         self._tell_refusal()
 
     def _deleted(self, identity: tuple[int, bytes], left: list[int]) -> None:
+        client_id = identity[0]
         with self._lock:
             left[0] -= 1
-            if not left[0]:
-                self._table.forget_key(*identity)
+            if left[0]:
+                return
+            self._table.forget_key(*identity)
+            gone = is_namespace(client_id) and self._table.find(client_id) is None
+        if gone:
+            # Its row, too: whoever comes next makes it anew.
+            for database in self._databases.values():
+                entry = Entry(Journal.NAMESPACE, (client_id,), patient=True, failure=not_started)
+                database.journal.submit(entry)
 
     def _intended(self, attempt: Attempt) -> None:
         attempt.intended = True

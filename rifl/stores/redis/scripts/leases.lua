@@ -79,7 +79,15 @@ if what == 'forget' then
   -- 6 id of a session: its name may be opened anew
   local field = redis.call('HGET', global .. 'session-ids', ARGV[6])
   if field then
-    local series = numbered(field)
+    local series, number = numbered(field)
+    local standing = redis.call('HGET', sessions, field) or ''
+    if string.match(standing, '^(%d+|open)|') == ARGV[6] .. '|open' then
+      -- Never used, so never ended.
+      local of, peer = global .. 'open-of', string.match(field, '^(%x*)|')
+      if redis.call('HINCRBY', of, peer, -1) <= 0 then redis.call('HDEL', of, peer) end
+      if redis.call('INCRBY', global .. 'open', -1) <= 0 then redis.call('DEL', global .. 'open') end
+      if series then redis.call('ZREM', open_numbers(series), number .. '|' .. ARGV[6]) end
+    end
     if series then
       local _, id = closed_up_to(series)
       if id == ARGV[6] and redis.call('EXISTS', open_numbers(series)) == 0 then
