@@ -176,6 +176,9 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             return raised_result(inner, error, aio=True)
         try:
             response = await behavior(message, inner)
+        except (KeyboardInterrupt, SystemExit):
+            # They end the loop, and are no answer: the next start finds the call as after a crash.
+            raise
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
                 raised.append(error)

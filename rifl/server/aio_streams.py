@@ -144,6 +144,9 @@ def stream_unary_behavior(
         CURRENT.set(inner)
         try:
             response = await handler.stream_unary(requests, inner)
+        except (KeyboardInterrupt, SystemExit):
+            # They end the loop, and are no answer: the next start finds the call as after a crash.
+            raise
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
                 raised.append(error)
@@ -254,6 +257,9 @@ def unary_stream_behavior(
                     await emit(response)
             else:
                 await produced
+        except (KeyboardInterrupt, SystemExit):
+            # They end the loop, and are no answer: the next start finds the call as after a crash.
+            raise
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             live = raised_result(inner, error, aio=True)
             return live, None if inner.aborted else error

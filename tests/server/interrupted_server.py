@@ -1,11 +1,12 @@
 """A server on an event loop that Ctrl-C ends: its handlers hang, or answer, as they are told.
 
-``python -m tests.server.interrupted_server URL ADDRESS KIND hang|answer``
+``python -m tests.server.interrupted_server URL ADDRESS KIND hang|interrupt|answer``
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from typing import Any
 
@@ -25,6 +26,9 @@ async def act(request: bytes, context: Any) -> bytes:
     print("runs", flush=True)
     if _MODE == "hang":
         await asyncio.Event().wait()
+    elif _MODE == "interrupt":
+        # Where the loop's own handling of Ctrl-C is not, it is raised in whatever runs.
+        signal.raise_signal(signal.SIGINT)
     return b"done"
 
 
@@ -42,4 +46,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if _MODE == "interrupt":
+        asyncio.new_event_loop().run_until_complete(main())
+    else:
+        asyncio.run(main())

@@ -90,19 +90,21 @@ def test_nor_is_a_cancelled_item_of_a_batch(cut: Any) -> None:
     assert again.refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
 
 
+@pytest.mark.parametrize("mode", ["hang", "interrupt"])
 @pytest.mark.parametrize("declared", ["plain", "idempotent"])
-def test_ctrl_c_answers_no_call(tmp_path: Path, declared: str) -> None:
+def test_ctrl_c_answers_no_call(tmp_path: Path, declared: str, mode: str) -> None:
     """What Ctrl-C broke off in a real process is unknown, or runs again, in the next (§4)."""
     address = f"127.0.0.1:{free_port()}"
     arguments = (f"sqlite:///{tmp_path}/s.db", address, declared)
     log = tmp_path / "log"
-    with started("tests.server.interrupted_server", *arguments, "hang", log=log) as process:
+    with started("tests.server.interrupted_server", *arguments, mode, log=log) as process:
         assert process.line() == "serves"
         with RawClient(address) as client:
             assert client.call("/test.Cut/Act", b"first", 1).ok
             call = client.future("/test.Cut/Act", b"a", 2)
             assert process.line() == "runs"
-            os.kill(process.pid, signal.SIGINT)
+            if mode == "hang":
+                os.kill(process.pid, signal.SIGINT)
             process.wait()
             assert not read(call).ok
             again = (client.client_id, client.token)
