@@ -263,6 +263,38 @@ def test_a_store_without_its_wal_is_refused(tmp_path: Path) -> None:
             OneFile(tmp_path)
 
 
+def test_an_older_copy_beside_the_wal_of_a_newer_file_is_refused(tmp_path: Path) -> None:
+    """SQLite would mix the two, and what a checkpoint had brought in would be missing (§6)."""
+    (tmp_path / "a").mkdir()
+    files = OneFile(tmp_path / "a")
+    client = files.client()
+    _complete(files, 1, client)
+    older = Path(shutil.copy(files.main, tmp_path / "older.db"))
+    other = files.connect(files.main)
+    for seq in range(2, 90):
+        _complete(files, seq, client)
+    other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    other.close()
+    for seq in range(90, 100):
+        _complete(files, seq, client)
+    for folder, main in (("b", older), ("c", files.main)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        # As a kill leaves them.
+        for name, source in (
+            ("main.db", main),
+            ("main.db-wal", f"{files.main}-wal"),
+            ("main.db.rifl", note_path(files.main)),
+        ):
+            shutil.copy(source, tmp_path / folder / name)
+    files.store.close()
+    for _ in range(2):
+        with pytest.raises(StoreLost, match="older copy than the -wal"):
+            OneFile(tmp_path / "b")
+    whole = OneFile(tmp_path / "c")
+    assert whole.store.claim(call(client, 99, first=96), IDEMPOTENT).verdict is Verdict.COMPLETED
+    whole.store.close()
+
+
 def test_somebody_may_look_into_what_a_crash_left(tmp_path: Path) -> None:
     """SQLite's own shell brings the WAL into the file and removes it: nothing is missing (§6)."""
     client = _killed(tmp_path)

@@ -10,7 +10,6 @@ what is missing.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import secrets
@@ -115,12 +114,11 @@ class FileGuard(Guard):
         super().__init__()
         self._path = path
         self._note = read_note(path)
-        with contextlib.suppress(FileNotFoundError):
-            if (names := path.stat().st_nlink) > 1:
-                raise StoreLocked(
-                    f"{path} has {names} names (hard links). SQLite keeps a -wal beside each, so "
-                    "that each would be a store of its own: remove the others"
-                )
+        if path.is_file() and (names := path.stat().st_nlink) > 1:
+            raise StoreLocked(
+                f"{path} has {names} names (hard links). SQLite keeps a -wal beside each, so "
+                "that each would be a store of its own: remove the others"
+            )
         self._names = [os.fsencode(path.with_name(path.name + suffix)) for suffix in _FILES]
         self._had_wal = os.path.exists(self._names[1])
         self._lock = threading.Lock()
@@ -130,6 +128,7 @@ class FileGuard(Guard):
         self._seen = (0, 0, 0, 0, 0, 0)
         # What the one file holds without its WAL; None until that is known.
         self._marked: int | None = None
+        self._check_wal()
 
     def admit(self, held: Held | None) -> None:
         """Judge by the note beside the file, and by what the file says of itself."""
@@ -159,7 +158,7 @@ class FileGuard(Guard):
         super().opened(connection, incarnation, held)
         self._told = held.commits
         self._beside = NoteFile(
-            self._path, Note(held.store_id, incarnation, held.commits, clean=False)
+            self._path, Note(held.store_id, incarnation, held.commits, 0, clean=False)
         )
         self._bring_in(connection, held.commits)
         self._seen = self._look()
@@ -220,22 +219,42 @@ class FileGuard(Guard):
         with self._lock:
             if self._marked is not None:
                 for left in reversed(range(_LOOKS)):
-                    if self._has_mark():
+                    mark = self._mark()
+                    found = mark.get("commits", 0)
+                    if mark.get("opening") == self.opening and found >= self._marked:
                         break
                     if not left:
                         raise self._replaced("something was copied over it")
                     time.sleep(_BETWEEN_LOOKS_S)
+                self._holds_alone(found)
             self._seen = seen
 
-    def _has_mark(self) -> bool:
+    def _mark(self) -> dict[str, int]:
         # Without the WAL, whose pages hide what was copied over.
         uri = f"{self._path.as_uri()}?mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as connection:
-                mark = dict(connection.execute(_MARK).fetchall())
+                return dict(connection.execute(_MARK).fetchall())
         except sqlite3.Error:
-            return False
-        return mark.get("opening") == self.opening and mark.get("commits", 0) >= self._marked
+            return {}
+
+    def _check_wal(self) -> None:
+        """Raise before SQLite brings a WAL into a file that is not the one it belongs to."""
+        note = self._note
+        if note is None or note.clean or not self._had_wal:
+            return
+        if self._mark().get("commits", 0) < note.without_wal:
+            raise StoreLost(
+                f"{self._path} is an older copy than the -wal file beside it, which belongs to "
+                f"another: put that back, or remove {self._path}-wal and {self._path}-shm, and "
+                f"then, if the service is to go on with this one, run: rifl restored "
+                f"sqlite:///{self._path} --yes"
+            )
+
+    def _holds_alone(self, commits: int) -> None:
+        self._marked = commits
+        if self._beside is not None:
+            self._beside.raise_main(commits)
 
     def _bring_in(self, connection: sqlite3.Connection, commits: int) -> None:
         """Have the one file hold all that the WAL does, unless a reader is in the way."""
@@ -246,7 +265,7 @@ class FileGuard(Guard):
             _log.warning("checkpoint_failed", error=str(error))
             return
         if not busy and frames == brought:
-            self._marked = commits
+            self._holds_alone(commits)
 
     def _replaced(self, how: str) -> Replaced:
         return Replaced(

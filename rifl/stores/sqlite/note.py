@@ -14,19 +14,21 @@ __all__ = ["Note", "NoteFile", "note_path", "read_note", "remove_note"]
 
 _log = get_logger("rifl.store")
 # One line of one length, so that a part of it can be written over.
-_LINE = "rifl 1 store {} incarnation {:020d} commits {:020d} {}\n"
+_LINE = "rifl 1 store {} incarnation {:020d} commits {:020d} without-wal {:020d} {}\n"
 _STATES = ("dirty", "clean")
 
 
 class Note(NamedTuple):
     """What a store held at least: everything up to commit number ``commits``.
 
-    ``clean``: it was closed, and all of it was in its one file.
+    ``without_wal``: the same of the one file alone, 0 where that was not known. ``clean``: it
+    was closed, and all of it was in its one file.
     """
 
     store_id: str
     incarnation: int
     commits: int
+    without_wal: int
     clean: bool
 
 
@@ -48,8 +50,9 @@ def read_note(path: Path) -> Note | None:
         raise StoreUnreachable(f"cannot read {note_path(path)}: {error}") from error
     words = text.split()
     try:
-        store_id, incarnation, commits, state = words[3], words[5], words[7], words[8]
-        return Note(store_id, int(incarnation), int(commits), bool(_STATES.index(state)))
+        incarnation, commits, without_wal = (int(words[at]) for at in (5, 7, 9))
+        clean = bool(_STATES.index(words[10]))
+        return Note(words[3], incarnation, commits, without_wal, clean)
     except (IndexError, ValueError):
         _log.warning("note_illegible", file=str(note_path(path)))
         return None
@@ -73,7 +76,9 @@ class NoteFile:
         self._path = note_path(path)
         part = self._path.with_name(self._path.name + ".part")
         line = _line(note)
-        self._at = line.index(" commits ") + len(" commits ")
+        self._at, self._main_at = (
+            line.index(word) + len(word) for word in (" commits ", " without-wal ")
+        )
         try:
             self._file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
@@ -93,11 +98,16 @@ class NoteFile:
         with contextlib.suppress(OSError):
             os.pwrite(self._file, b"%020d" % commits, self._at)
 
+    def raise_main(self, commits: int) -> None:
+        """Note that so many commits are in the one file."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, b"%020d" % commits, self._main_at)
+
     def close(self, commits: int | None) -> None:
         """Note that the store was closed with so many commits in its file, None if it was not."""
         try:
             if commits is not None:
-                note = self._note._replace(commits=commits, clean=True)
+                note = self._note._replace(commits=commits, without_wal=commits, clean=True)
                 with contextlib.suppress(OSError):
                     os.pwrite(self._file, _line(note).encode(), 0)
                     os.fsync(self._file)
@@ -106,7 +116,9 @@ class NoteFile:
 
 
 def _line(note: Note) -> str:
-    return _LINE.format(note.store_id, note.incarnation, note.commits, _STATES[note.clean])
+    return _LINE.format(
+        note.store_id, note.incarnation, note.commits, note.without_wal, _STATES[note.clean]
+    )
 
 
 def _sync_folder(folder: Path) -> None:
