@@ -27,8 +27,9 @@ RANDOM_BITS = 26
 # Left out when a store was restored, or lost something: more than it can have granted since.
 GRANTS_PER_RESTORE = 1 << 27
 
-_COUNTER_BITS = 32
-_INCARNATION_BITS = 31
+# Of an id in memory: within an incarnation, of which the lowest are drawn with each grant.
+_COUNTER_BITS = 39
+_INCARNATION_BITS = 24
 _SECRET_BYTES = 32
 _SECRETS_KEPT = 2
 
@@ -107,14 +108,14 @@ class LeaseStorage(Protocol):
 class MemoryLeaseStorage:
     """A storage that lives as long as its object. Thread-safe, never blocks on I/O.
 
-    Ids carry a random incarnation in their upper 31 bits, so those of a process
+    Ids carry a random incarnation in their upper 24 bits, so those of a process
     that died are told apart (``is_foreign``): calls under them are refused, never
     run again silently. A session's name, however, is forgotten with the process,
     and opening it again gives a new id.
     """
 
-    # The incarnation's are enough: the rest counts.
-    random_bits = 0
+    # A machine may be copied while it runs, with the incarnation: the copies count alike.
+    random_bits = 12
 
     def __init__(self, token_bytes: Callable[[int], bytes] = randomness.token_bytes) -> None:
         """A new incarnation, with a secret of its own, of random ``token_bytes``."""
@@ -123,22 +124,24 @@ class MemoryLeaseStorage:
         # Not 0, so that no small number is mistaken for one of ours.
         self._incarnation: int = 1 + int.from_bytes(token_bytes(8)) % (2**_INCARNATION_BITS - 1)
         self._counter = 0
-        self._secrets = [Secret(0, token_bytes(_SECRET_BYTES))]
+        secret = token_bytes(_SECRET_BYTES)
+        self._store_id = short_store_id(f"memory:{self._incarnation}:{secret.hex()}")
+        self._secrets = [Secret(0, secret)]
         self._sessions: dict[int, SessionRow] = {}
         self._names: dict[tuple[bytes, str], int] = {}
         refuse_in_children(self, leases_forked)
 
     @property
     def incarnation(self) -> int:
-        """The upper 31 bits of every id reserved here."""
+        """The upper 24 bits of every id reserved here."""
         return self._incarnation
 
     def store_id(self) -> int:
         """This object's own: what another process keeps in memory are other records."""
-        return short_store_id(f"memory:{self._incarnation}")
+        return self._store_id
 
     def reserve_ids(self, count: int) -> tuple[int, int]:
-        """The next ids; StorageUnavailable after four thousand million of them."""
+        """The next ids; StorageUnavailable after 2^27 grants."""
         if count < 1:
             raise ValueError("a block holds at least one id")
         with self._lock:

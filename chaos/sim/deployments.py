@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from random import Random
 from typing import Protocol
 
@@ -17,6 +19,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.policy import KeyBounds
 from rifl.core.record import CompletionRecord
 from rifl.stores.memory import MemoryStore
+from rifl.stores.sqlite import restored
 from rifl.stores.sqlite.store import SqliteStore
 
 __all__ = ["KEYS", "Deployment", "MemoryDeployment", "SqliteDeployment"]
@@ -54,10 +57,15 @@ class MemoryDeployment:
     def __init__(self, world: World, setting: Setting, random: Random) -> None:
         self._setting = setting
         self._random = random
+        self._opened: set[int] = set()
 
     def open(self, process: Process, index: int) -> _OpenedMemory:
-        """Open a new store."""
-        return _OpenedMemory(process, self._setting, self._random)
+        """Open a new store; the first ones of machines that were copied are alike."""
+        random = self._random
+        if self._setting.cloned and index not in self._opened:
+            random = Random("the machine that was copied")  # noqa: S311 - to be the same
+        self._opened.add(index)
+        return _OpenedMemory(process, self._setting, random)
 
     def strike(self, planned: PlannedFault, server: Server) -> None:
         """Take a fault of the store: none here."""
@@ -125,8 +133,22 @@ class SqliteDeployment:
         elif fault is Fault.CRASH_DISK:
             server.crash(fault)
             if not server.process.alive:
+                server.caught.clear()
                 disk.wipe()
                 disk.loop.after(planned.seconds, server.start)
+
+        elif fault is Fault.RESTORE:
+            disk.loop.after(planned.seconds, self._restore, server, disk.backup())
+
+    def _restore(self, server: Server, backup: sqlite3.Connection) -> None:
+        """Go on with a backup, as an operator does: by ``rifl restored``."""
+        disk = self.disk
+        server.crash(Fault.RESTORE)
+        server.caught.clear()
+        disk.restore(backup)
+        with closing(disk.connect()) as connection:
+            restored.begin_anew(connection, f"restored at {disk.loop.now}")
+        disk.loop.after(0.3, server.start)
 
     def heal(self) -> None:
         """Have the disk work from now on."""

@@ -48,6 +48,18 @@ class Disk:
         self.path = Path(f"/rifl-{os.getpid()}-{next(_numbers)}")
         self._keeper = self.connect()
 
+    def backup(self) -> sqlite3.Connection:
+        """Copy what is there now."""
+        copy = sqlite3.connect(":memory:", check_same_thread=False)
+        self._keeper.backup(copy)  # type: ignore[union-attr]  # there is always one
+        return copy
+
+    def restore(self, copy: sqlite3.Connection) -> None:
+        """Have what was copied in the place of what is there."""
+        self.wipe()
+        copy.backup(self._keeper)  # type: ignore[arg-type]  # as above
+        copy.close()
+
     def close(self) -> None:
         """Let the memory go."""
         if self._keeper is not None:

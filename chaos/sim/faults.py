@@ -30,6 +30,8 @@ class Fault(enum.Enum):
     SLOW_DISK = "slow-disk"
     FULL_DISK = "full-disk"
     FAILED_FSYNC = "failed-fsync"
+    # A backup is made; some time later the server goes on with that.
+    RESTORE = "restored-from-a-backup"
     WALL_JUMP = "wall-clock-jump"
     ROTATE_SECRET = "rotate-secret"  # noqa: S105 - the name of a fault
     CLIENT_CRASH = "client-crash"
@@ -57,6 +59,8 @@ class Point(enum.Enum):
     WAITING = "duplicate-waits"
     COMMITTING = "commit-under-way"
     ANSWERED = "answer-just-sent"
+    # The first handler of a client runs, and nothing else of the client is durable.
+    FIRST = "first-call-of-a-client"
     # A client was told that its lease is over.
     EXPIRED = "told-as-expired"
     # Some handlers of a batch have run, others not; none of its records is durable.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -29,6 +30,8 @@ _LATE = FinalStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 # How long until a silent connection is given up by TCP or keepalive.
 SILENCE_S = 15.0
 _REMEMBERED = 20
+# What a proxy sends elsewhere when a connection is lost.
+_PROXIED = ("call", "batch")
 _REPEATED = ("call", "batch", "request-stream", "response-stream")
 # How the names of some clients end.
 _SOME = ("1", "3", "5", "7", "9")
@@ -168,6 +171,8 @@ class Network:
         self.messages = 0
         # Copies on their way.
         self.copies = 0
+        # How many hosts a proxy chooses among for what one of them lost; 0: there is none.
+        self.proxied = 0
         # Calls that arrived not long ago.
         self._recent: deque[Rpc] = deque(maxlen=_REMEMBERED)
 
@@ -237,6 +242,9 @@ class Network:
         for rpc in list(host.rpcs):
             if fault is not None:
                 self._coverage.hit(fault, _CELLS[rpc.kind][1])
+            if self.proxied and rpc.kind in _PROXIED and not rpc.copy and self._random() < 0.5:
+                self._move(rpc)
+                continue
             self._tell(rpc, _LOST, 0.001 + 0.02 * self._random())
             rpc.lost(fault)
 
@@ -259,6 +267,16 @@ class Network:
             host.process.after(0.0, host.receive, rpc)
         else:
             host.receive(rpc)
+
+    def _move(self, rpc: Rpc) -> None:
+        """Have a proxy send an attempt as it is to the next host, whose answer counts."""
+        rpc.cut = True
+        moved = rpc.copied()
+        moved.target = (rpc.target + 1) % self.proxied
+        moved.deadline_s = rpc.deadline_s
+        moved.on_end = partial(self._end, rpc)
+        self._coverage.hit(Fault.DUPLICATE, _CELLS[rpc.kind][0])
+        self._loop.after(0.001 + 0.02 * self._random(), self._arrive, moved)
 
     def _tell(self, rpc: Rpc, status: FinalStatus, delay_s: float) -> None:
         if not (rpc.ended or rpc.copy):

@@ -38,6 +38,7 @@ _WEATHER = frozenset(
 # Points that a call has behind it, so that no task tells of them.
 _OF_NO_TASK = (
     Point.ANSWERED,
+    Point.FIRST,
     Point.EXPIRED,
     Point.REPEATABLE_RAN,
     Point.REPEATABLE_ANSWERED,
@@ -100,6 +101,8 @@ class _Run:
             )
             for index in range(setting.servers)
         ]
+        if setting.apart:
+            self.world.network.proxied = setting.servers
         for server in self.servers:
             server.start()
         self._dice = dice

@@ -29,6 +29,12 @@ _BY_KEYS = 0.6
 _JUMPING = 0.4
 _KEYED = ("sqlite", "replicas")
 _FORGETTING = {Fault.CRASH_DISK, Fault.WALL_JUMP}
+# How many SQLite stores are restored from a backup, and how many servers in memory have another
+# beside them behind the same address.
+_RESTORED = 0.15
+_APART = 0.25
+# And how many die in the first handler of a client.
+_FIRST_CALLS = 0.3
 _NETWORK = (
     Fault.LOSS,
     Fault.DELAY,
@@ -66,7 +72,7 @@ _AT_AN_OPERATION = {
 # Which faults each kind of deployment can meet.
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "memory": _NETWORK + _PROCESS,
-    "sqlite": _NETWORK + _PROCESS + _DISK,
+    "sqlite": (*_NETWORK, *_PROCESS, *_DISK, Fault.RESTORE),
     "replicas": _NETWORK + _PROCESS + _STORE,
     # Without its disk a server gives a session's name to a new one: nothing is promised.
     "spark": _NETWORK + _PROCESS + _DISK[1:],
@@ -162,6 +168,8 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _OF_STREAMS
     | _cells((Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN), _DURABLE)
     | _cells((Fault.CRASH,), (Point.ANSWERED, Point.EXPIRED))
+    | _cells((Fault.RESTORE,), (Point.IDLE, Point.HANDLER))
+    | _cells((Fault.CRASH,), (Point.FIRST,))
     | _cells((Fault.CRASH,), (Point.REPEATABLE_RAN, Point.REPEATABLE_ANSWERED))
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
     "replicas": _ON_THE_WAY
@@ -257,6 +265,10 @@ class Setting:
     batch_entries: int = 64
     batch_delay_s: float = 0.005
     max_unsynced: int = 1024
+    # Each server has a store of its own; a proxy sends what one lost to the other. Or there is
+    # none, and the two are copies of one machine, made while it ran.
+    apart: bool = False
+    cloned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,9 +340,67 @@ def draw(kind: str, seed: int) -> Schedule:
             calls = _by_keys(calls, dice)
             if kind == "sqlite":
                 faults = _jump_clocks(faults, Random(f"{kind} {seed} clocks"))  # noqa: S311
+    if kind == "sqlite" and not any(call.plain for call in calls):
+        faults = _restore(faults, Random(f"{kind} {seed} restored"))  # noqa: S311
+    if kind == "sqlite":
+        faults = _catch_first_calls(faults, Random(f"{kind} {seed} first calls"))  # noqa: S311
+    if kind == "memory":
+        setting, faults = _set_apart(setting, faults, Random(f"{kind} {seed} apart"))  # noqa: S311
     calls, faults = add_streams(kind, seed, setting, calls, faults, _ACTIVE_S)
     schedule = Schedule(kind, seed, setting, calls, faults, closings)
     return add_coincidences(schedule, _ACTIVE_S)
+
+
+def _restore(faults: tuple[PlannedFault, ...], random: Random) -> tuple[PlannedFault, ...]:
+    """Have some stores go on with a backup that was made a while before."""
+    if random.random() >= _RESTORED:
+        return faults
+    at, seconds = random.uniform(1.0, 0.6 * _ACTIVE_S), random.uniform(1.0, 6.0)
+    added = [PlannedFault(at, Fault.RESTORE, seconds, 0, 0.0, None)]
+    # Meanwhile ids are granted that the backup knows nothing of, as it does again.
+    added.append(PlannedFault(at + 0.1, Fault.CRASH, 0.05, 0, 0.5, None))
+    for client in range(random.randint(1, 3)):
+        when = at + random.uniform(0.2, 0.9) * seconds
+        added.append(PlannedFault(when, Fault.CLIENT_CRASH, 0.05, client, 0.5, None))
+    return tuple(sorted((*faults, *added), key=lambda fault: fault.at))
+
+
+def _catch_first_calls(
+    faults: tuple[PlannedFault, ...], random: Random
+) -> tuple[PlannedFault, ...]:
+    """Have some servers die in the first handler of a client."""
+    if random.random() >= _FIRST_CALLS:
+        return faults
+    at, seconds = random.choice((0.0, random.uniform(0.0, _ACTIVE_S))), random.uniform(0.05, 0.5)
+    fault = PlannedFault(at, Fault.CRASH, seconds, 0, 0.5, Point.FIRST)
+    return tuple(sorted((*faults, fault), key=lambda fault: fault.at))
+
+
+def _set_apart(
+    setting: Setting, faults: tuple[PlannedFault, ...], random: Random
+) -> tuple[Setting, tuple[PlannedFault, ...]]:
+    """Have some callers meet two servers with stores of their own, and a proxy before them."""
+    if random.random() >= _APART:
+        return setting, faults
+    cloned = random.random() < 0.4
+    # What a proxy would send to the other server while the first still works on it.
+    resets = [
+        PlannedFault(
+            random.uniform(0.5, _ACTIVE_S),
+            Fault.RESET,
+            0.0,
+            random.randrange(2),
+            0.5,
+            Point.HANDLER,
+        )
+        for _ in range(6)
+    ]
+    spread = [
+        replace(fault, target=random.randrange(2)) if fault.target == 0 else fault
+        for fault in faults
+    ]
+    faults = tuple(sorted((*spread, *resets), key=lambda fault: fault.at))
+    return replace(setting, servers=2, apart=not cloned, cloned=cloned), faults
 
 
 def _jump_clocks(faults: tuple[PlannedFault, ...], random: Random) -> tuple[PlannedFault, ...]:
@@ -521,7 +591,8 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
 
 def _draw_faults(kind: str, random: Random, setting: Setting) -> tuple[PlannedFault, ...]:
     # A few kinds often, not all a little (Groce et al., swarm testing).
-    usual = random.sample(FAULTS[kind], random.randint(3, 8))
+    drawn = [fault for fault in FAULTS[kind] if fault is not Fault.RESTORE]
+    usual = random.sample(drawn, random.randint(3, 8))
     faults = []
     for _ in range(random.randint(5, 12)):
         fault = _draw_fault(kind, random, setting, random.choice(usual))

@@ -42,6 +42,7 @@ from rifl.server.outcomes import RESOLUTION, resolution_call, resolution_reply
 from rifl.stores.base import Store
 from rifl.stores.errors import StoreError
 from rifl.stores.shared.backend import BackendError
+from rifl.stores.sqlite.store import SqliteStore
 
 __all__ = ["POLICIES", "Opened", "Server"]
 
@@ -66,6 +67,7 @@ _PASSED = {
     "renewing": Point.RENEWING,
     "renewed": Point.RENEWED,
 }
+_IN_THE_HANDLER = (Point.HANDLER, Point.EFFECT)
 # Where a process that is dead cannot be said to be.
 _LEADERS_ALONE = (
     Point.RECOVERING,
@@ -126,6 +128,11 @@ class Server:
         self._max_waiters = max_waiters
         self._window = window
         self.wall_offset_s = 0.0
+        # Clients whose handlers the last crash caught: they are known, and have a full term.
+        self.caught: set[int] = set()
+        self._known_until = 0.0
+        # Clients that had a handler run here, in any life.
+        self._met: set[int] = set()
         self.process = Process(world.loop, self.name)
         self.process.alive = False
         self._opened: Opened
@@ -189,6 +196,7 @@ class Server:
             effect=self._effect,
         )
         self.rpcs = {}
+        self._known_until = process.clock() + authority.term_s
         world.network.hosts[self.index] = self
         if self.lives > 1 and self._random() < 0.5:
             world.network.send_again(self.index)
@@ -221,6 +229,11 @@ class Server:
             return
         self.count(fault)
         self.world.trace(self.name, f"dies with {len(self._shell.tasks)} calls")
+        self.caught = {
+            task.attempt.call.client_id
+            for task in self._shell.tasks
+            if task.point in _IN_THE_HANDLER and task.attempt is not None
+        }
         self.process.kill()
         self.world.network.hosts.pop(self.index, None)
         self._opened.crash(flushed=self._random() < 0.5)
@@ -297,6 +310,7 @@ class Server:
         if self._opened.store.running():
             # As `close` does when its time is over.
             self.world.trace(self.name, "closes with calls running")
+        self.caught = set()
         self.process.kill()
         self.world.network.hosts.pop(self.index, None)
         self._opened.close()
@@ -349,6 +363,8 @@ class Server:
             return
         if self.world.loop.tracing:
             self.world.trace(self.name, f"{rpc.method} of {rpc.source.name}: OK")
+        if rpc.method.endswith("/Release"):
+            self.caught.clear()
         self.world.network.reply(rpc, _OK, reply)
 
     def _call(self, rpc: Rpc) -> None:
@@ -505,8 +521,18 @@ class Server:
             copy = " (copy)" if rpc.copy else ""
             self.world.trace(self.name, f"{subject}{copy}: {error.reason}: {error}")
         self._send(rpc, refusal_status(error, call))
+        if isinstance(error, LeaseExpired) and call is not None:
+            self._told_as_expired(call.client_id)
         if rpc.kind != "resolve" and isinstance(error, LeaseExpired):
             self._shell.reach(Point.EXPIRED)
+
+    def _told_as_expired(self, client_id: int) -> None:
+        """A client whose handler ran when the process died has a full term afterwards (§5)."""
+        kept = isinstance(self._opened.store, SqliteStore)
+        if kept and client_id in self.caught and self.process.clock() < self._known_until:
+            self.world.problems.append(
+                f"unknown: {self.name} forgot client {client_id}, whose call a crash caught"
+            )
 
     def refuse(self, rpc: Rpc, error: RiflError) -> None:
         """Answer a request that is no call with a refusal."""
@@ -535,6 +561,12 @@ class Server:
     ) -> None:
         """Work for a time, have the effect, work a little more, return."""
         plan = self.world.plan(operation.call)
+        client_id = attempt.call.client_id
+        if client_id not in self._met:
+            self._met.add(client_id)
+            # A plain call's intent would be there.
+            if attempt.policy.kind is not Kind.PLAIN and client_id > 0:
+                self._shell.reach(Point.FIRST)
         if attempt.policy.kind is Kind.IDEMPOTENT and plan.op == "touch":
             self.world.history.begin(self.world.loop.now, operation.call)
         self.process.after(plan.work_s, self._effect, attempt, operation, go_on, task)

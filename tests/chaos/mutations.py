@@ -20,6 +20,7 @@ if __name__ == "__main__":
 
 from chaos.sim import shared_data
 from chaos.sim.group import compacting, leadership, relisting
+from chaos.sim.loop import Process
 from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
@@ -34,6 +35,7 @@ from curp.log import checks
 from curp.log.memory import MemoryEngine
 from curp.replica import engine, group_store
 from curp.replica.group_store import GroupStore
+from curp.replica.places import Places
 from lease_server import sessions
 from lease_server.sessionbook import SessionBook
 from lease_server.storage import MemoryLeaseStorage
@@ -52,11 +54,12 @@ from rifl.core.result_tracker import ResultTracker
 from rifl.core.stream_attempts import ReceivedResponses
 from rifl.core.streams import RequestStream, ResponseStream
 from rifl.core.verdict import Verdict
+from rifl.stores import codec
 from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
 from rifl.stores.shared.requests import Ending
 from rifl.stores.shared.store import SharedStore
-from rifl.stores.sqlite import groups
+from rifl.stores.sqlite import groups, restored
 from rifl.stores.sqlite.database import Database
 from rifl.stores.sqlite.journal import Entry, Journal
 from rifl.stores.sqlite.store import SqliteStore
@@ -118,6 +121,57 @@ def _acknowledged_looks_new() -> AbstractContextManager[Any]:
         return Verdict.NEW if verdict is Verdict.STALE else verdict
 
     return unittest.mock.patch.object(ResultTracker, "peek", peek)
+
+
+def _first_call_unregistered() -> AbstractContextManager[Any]:
+    original = SqliteStore.start
+
+    def start(self: SqliteStore, attempt: Any) -> Any:
+        return original(self, attempt) if attempt.policy.kind is Kind.PLAIN else None
+
+    return unittest.mock.patch.object(SqliteStore, "start", start)
+
+
+@contextmanager
+def _id_taken_of_another_store() -> Iterator[None]:
+    anyones = property(lambda self: 0)
+    with ExitStack() as broken:
+        broken.enter_context(unittest.mock.patch.object(Answer, "store", anyones))
+        broken.enter_context(
+            unittest.mock.patch.object(ClientSession, "of_another_store", return_value=False)
+        )
+        yield
+
+
+@contextmanager
+def _answered_unregistered() -> Iterator[None]:
+    # Nor is it waited for before the handler starts.
+    with (
+        unittest.mock.patch.object(Places, "registered", return_value=None),
+        _speed_without(Speed.UNREGISTERED)(),
+    ):
+        yield
+
+
+@contextmanager
+def _ids_granted_twice() -> Iterator[None]:
+    def clients_alone(connection: Any, store_id: str) -> None:
+        connection.execute("DELETE FROM rifl_call WHERE client_id >= 0")
+        connection.execute("DELETE FROM rifl_client WHERE client_id >= 0")
+
+    class Zeros:
+        def getrandbits(self, bits: int) -> int:
+            return 0
+
+    with ExitStack() as broken:
+        for owner, name, value in (
+            (restored, "begin_anew", clients_alone),
+            (Process, "dice", lambda self: Zeros()),
+            (client_table, "match_seed", lambda call, seed: None),
+            (codec, "match_seed", lambda call, seed: None),
+        ):
+            broken.enter_context(unittest.mock.patch.object(owner, name, value))
+        yield
 
 
 def _everybody_alive() -> AbstractContextManager[Any]:
@@ -770,6 +824,30 @@ MUTATIONS = (
     Mutation("no intent", "§4.6: intent durable first", "sqlite", _no_intent),
     Mutation("intents forgotten", "§4: intent of the dead", "sqlite", _intents_forgotten),
     Mutation("record after reply", "§4.7: durable, then told", "sqlite", _record_after_reply),
+    Mutation(
+        "first call's client unknown", "§5: before its handler", "sqlite", _first_call_unregistered
+    ),
+    Mutation(
+        "id taken of another store",
+        "§3: two stores, one address",
+        "memory",
+        _id_taken_of_another_store,
+    ),
+    Mutation(
+        "restored store goes on as it was",
+        "§5: a new incarnation",
+        "sqlite",
+        _replaced(restored, "begin_anew", lambda connection, store_id: None),
+    ),
+    Mutation(
+        "restored store grants ids again", "§3, §5: drawn, and seeds", "sqlite", _ids_granted_twice
+    ),
+    Mutation(
+        "copied machines grant one id",
+        "§5: drawn",
+        "memory",
+        _replaced(MemoryLeaseStorage, "random_bits", 0),
+    ),
     Mutation("record given up", "§4.7: retried for ever", "sqlite", _record_given_up),
     Mutation(
         "record deleted before its acknowledgement is durable",
@@ -892,7 +970,7 @@ MUTATIONS = (
         "answered before its client is logged",
         "§7.3: registration",
         "curp",
-        _speed_without(Speed.UNREGISTERED),
+        _answered_unregistered,
     ),
     Mutation(
         "other keys on the witnesses believed",
@@ -984,15 +1062,15 @@ MUTATIONS = (
 
 # The first seed of default settings that shows each.
 _SEEDS = {
-    "id redrawn on retry": 1,
+    "id redrawn on retry": 3,
     "answer not kept": 1,
     "running call not known": 1,
     "acknowledged call looks new": 1,
     "dead client served": 20,
-    "ids without incarnation": 1,
+    "ids without incarnation": 4,
     "client removed while its call runs": 20,
-    "no intent": 4,
-    "intents forgotten": 4,
+    "no intent": 3,
+    "intents forgotten": 3,
     "record after reply": 3,
     "record given up": 37,
     "record deleted before its acknowledgement is durable": 3,
@@ -1007,12 +1085,12 @@ _SEEDS = {
     "expired means never ran": 6,
     "item's id redrawn on retry": 1,
     "batch recorded in part": 20,
-    "intents of a batch in part": 4,
+    "intents of a batch in part": 20,
     "lost means never arrived": 16,
     "taken over from the living": 1,
     "unlabelled means not executed": 1,
     "deadline means not executed": 1,
-    "expired always sent anew": 5,
+    "expired always sent anew": 7,
     "final without witnesses": 17,
     "witness accepts conflicts": 2,
     "witness not frozen": 24,
@@ -1021,7 +1099,7 @@ _SEEDS = {
     "number ended before its answers are logged": 10,
     "restarted witness believed": 14,
     "answered before a conflict is logged": 58,
-    "answered before its client is logged": 2,
+    "answered before its client is logged": 4,
     "other keys on the witnesses believed": 11,
     "waiting answers kept": 7,
     "witness not replayed": 1,
@@ -1057,6 +1135,11 @@ _SEEDS = {
     "long stream kept in part": 3,
     "another run sends all messages": 1,
     "a refused call may come late": 10,
+    "first call's client unknown": 3,
+    "id taken of another store": 7,
+    "restored store goes on as it was": 16,
+    "restored store grants ids again": 44,
+    "copied machines grant one id": 33,
 }
 MUTATIONS = tuple(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS)
 

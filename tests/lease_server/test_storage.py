@@ -56,10 +56,10 @@ def test_memory_ids_tell_their_incarnation():
     while other.incarnation == mine.incarnation:
         other = MemoryLeaseStorage()
     first, last = mine.reserve_ids(5)
-    assert first >> 32 == last >> 32 == mine.incarnation
+    assert first >> 39 == last >> 39 == mine.incarnation
     assert not mine.is_foreign(first)
     assert mine.is_foreign(other.reserve_ids(1)[0])
     assert mine.is_foreign(1)
-    mine._counter = 2**32 - 2
+    mine._counter = 2**39 - 2
     with pytest.raises(StorageUnavailable):
         mine.reserve_ids(2)

@@ -16,7 +16,7 @@ from rifl.stores.sqlite.note import remove_note
 from rifl.stores.sqlite.ownership import Ownership
 from rifl.stores.sqlite.schema import accept_copy, connect, get_meta, set_meta
 
-__all__ = ["restored"]
+__all__ = ["begin_anew", "restored"]
 
 # The first schema whose commits are numbered.
 _NUMBERED = 3
@@ -35,8 +35,8 @@ def restored(path: Path) -> str:
         for other in others:
             if other.exists():
                 with _opened(other) as named:
-                    _begin_anew(named, other, fresh)
-        _begin_anew(connection, path, fresh)
+                    _take(named, other, fresh)
+        _take(connection, path, fresh)
     return fresh
 
 
@@ -50,10 +50,10 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         ownership.release()
 
 
-def _begin_anew(connection: sqlite3.Connection, path: Path, store_id: str) -> None:
-    numbered = int(get_meta(connection, "schema_version") or 0) >= _NUMBERED
+def begin_anew(connection: sqlite3.Connection, store_id: str) -> None:
+    """End all clients and sessions that the database knows, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
-    if numbered:
+    if _is_numbered(connection):
         # The rows that go may tell how much was committed.
         connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
     connection.execute("DELETE FROM rifl_call WHERE client_id >= 0")
@@ -68,7 +68,15 @@ def _begin_anew(connection: sqlite3.Connection, path: Path, store_id: str) -> No
     set_meta(connection, "store_id", store_id)
     connection.execute("DELETE FROM rifl_meta WHERE name='ids_of'")
     connection.execute("COMMIT")
-    if numbered:
+
+
+def _take(connection: sqlite3.Connection, path: Path, store_id: str) -> None:
+    begin_anew(connection, store_id)
+    if _is_numbered(connection):
         accept_copy(path, connection)
     else:
         remove_note(path)
+
+
+def _is_numbered(connection: sqlite3.Connection) -> bool:
+    return int(get_meta(connection, "schema_version") or 0) >= _NUMBERED
