@@ -25,10 +25,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy test test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
+.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -147,6 +147,18 @@ test: $(INSTALLED) postgresql spin toxiproxy java
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
 test-long: $(INSTALLED) postgresql java
 	@$(PYTHON) -m pytest -m long $(PYTEST_FLAGS)
+
+# Other people's software, unmodified, over our channel: in a virtual environment of its own.
+LIBRARIES := $(VENV)/libraries
+LIBRARIES_INSTALLED := $(LIBRARIES)/.installed
+$(LIBRARIES_INSTALLED): pyproject.toml | $(INSTALLED)
+	@echo "Installing the libraries that are tried into $(LIBRARIES) ..."
+	@$(PYTHON) -m venv --clear $(LIBRARIES)
+	@$(LIBRARIES)/bin/python -m pip install $(PIP_FLAGS) -e '.[libraries]'
+	@touch $@
+
+test-libraries: $(LIBRARIES_INSTALLED)
+	@$(LIBRARIES)/bin/python -m pytest tests/libraries $(PYTEST_FLAGS)
 
 # The sinks under another PySpark, in a virtual environment of its own.
 PYSPARK ?= 4.0
