@@ -24,6 +24,7 @@ from lease_server.errors import LeaseError
 from lease_server.requests import RequestDesk, Terms
 from lease_server.service import status_of
 from lease_server.shared import Authority
+from lease_server.status import DETAILS_KEY, details_bin
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl.client.answers import FinalStatus
 from rifl.core.batching import BatchAnswer, serve_batch
@@ -33,8 +34,9 @@ from rifl.core.errors import LeaseExpired, RiflError
 from rifl.core.groups import group_of
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core.record import CompletionRecord
+from rifl.core.record import CompletionRecord, Metadata
 from rifl.core.serving import Answer, HandlerResult, resolve, serve
+from rifl.labels import without_labels
 from rifl.server.answers import STATUS_CODES, answer_status, refusal_status
 from rifl.server.batches import Batch
 from rifl.server.engine import Engine, KeysFrom
@@ -43,6 +45,7 @@ from rifl.stores.base import Store
 from rifl.stores.errors import StoreError
 from rifl.stores.shared.backend import BackendError
 from rifl.stores.sqlite.store import SqliteStore
+from rifl.wire import OUTCOME_KEY
 
 __all__ = ["POLICIES", "Opened", "Server"]
 
@@ -80,6 +83,16 @@ _LEADERS_ALONE = (
     Point.RENEWED,
 )
 POLICIES = MethodPolicies(METHODS, None)
+# What an upstream told the handler of a call of its own, under another identity.
+_UPSTREAMS: Metadata = (
+    (
+        DETAILS_KEY,
+        details_bin(
+            grpc.StatusCode.FAILED_PRECONDITION, "LEASE_EXPIRED", "the upstream's", {"rpc": "7/7"}
+        ),
+    ),
+    (OUTCOME_KEY, "unknown"),
+)
 
 
 class Opened(Protocol):
@@ -607,7 +620,7 @@ class Server:
             if world.loop.tracing:
                 world.trace(self.name, f"call {operation.call} has its effect: {answer!r}")
             if behaviour == "raise":
-                result = HandlerResult(_RAISED, raised=True)
+                result = HandlerResult(forwarding(), raised=True)
             else:
                 result = HandlerResult(CompletionRecord(response=answer))
             if attempt.policy.kind is Kind.IDEMPOTENT:
@@ -660,3 +673,8 @@ class _Context:
 
     def peer_identities(self) -> None:
         """Nobody is authenticated here."""
+
+
+def forwarding() -> CompletionRecord:
+    """Return what is recorded of a handler that raises, and forwards its upstream's metadata."""
+    return _RAISED._replace(trailing_metadata=without_labels(_UPSTREAMS))

@@ -377,6 +377,16 @@ def _unlabelled_means_not_executed() -> AbstractContextManager[Any]:
     return unittest.mock.patch("rifl.core.client_session.judge", judge)
 
 
+def _forwarded_labels_believed() -> AbstractContextManager[Any]:
+    stack = ExitStack()
+    stack.enter_context(
+        unittest.mock.patch("chaos.sim.server.without_labels", lambda metadata: metadata)
+    )
+    # Whom a refusal speaks of is looked for where it is not.
+    stack.enter_context(unittest.mock.patch("rifl.client.answers.RPC_INFO", "nobody"))
+    return stack
+
+
 def _refused_means_will_not() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(attempt, "_MOMENTARY_REASONS", frozenset())
 
@@ -820,6 +830,9 @@ MUTATIONS = (
     Mutation(
         "client removed while its call runs", "§4: removing", "memory", _removed_while_running
     ),
+    Mutation(
+        "forwarded labels believed", "§3: of one identity", "memory", _forwarded_labels_believed
+    ),
     Mutation("a refused call may come late", "§3: will not", "sqlite", _refused_means_will_not),
     Mutation("no intent", "§4.6: intent durable first", "sqlite", _no_intent),
     Mutation("intents forgotten", "§4: intent of the dead", "sqlite", _intents_forgotten),
@@ -1140,6 +1153,7 @@ _SEEDS = {
     "restored store goes on as it was": 16,
     "restored store grants ids again": 44,
     "copied machines grant one id": 33,
+    "forwarded labels believed": 1,
 }
 MUTATIONS = tuple(each._replace(seed=_SEEDS.get(each.name, 0)) for each in MUTATIONS)
 
