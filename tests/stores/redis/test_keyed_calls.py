@@ -50,7 +50,7 @@ def test_keys_last_for_their_retention_also_over_a_restart(serve):
         caller = Caller(two)
         sweep(two.dedup._store, 90.0)
         assert caller.call("k").result() == b"1"
-        sweep(two.dedup._store, 11.0)
+        sweep(two.dedup._store, 13.0)
         assert caller.call("k").result() == b"2"
 
 

@@ -118,8 +118,9 @@ def test_a_store_behind_sentinel(tmp_path):
     one = None
     try:
         one = Replica(f"redis+sentinel://127.0.0.1:{sentinel.port}/main/0?beat_s=0.1")
-        one.finish(one.begin(call(one.client(), 1)))
-        assert one.claim(call(1, 1)).verdict is Verdict.COMPLETED
+        client = one.client()
+        one.finish(one.begin(call(client, 1)))
+        assert one.claim(call(client, 1)).verdict is Verdict.COMPLETED
     finally:
         if one is not None:
             one.close()
