@@ -48,7 +48,7 @@ class Attempt:
     sealed = False
     unsynced = False
     ran = False
-    # Its handler has ended, and what is to be written of it could not be, so far.
+    # Its handler has ended, and what is to be written of it is not written yet.
     owed = False
     waiters: Sequence[Callable[[], None]] = ()
 

@@ -28,6 +28,7 @@ from rifl.server.context import CURRENT, HandlerContext, Serving
 from rifl.server.engine import Engine
 from rifl.server.running_on import RunningOn
 from rifl.server.sync_batches import batched_behavior
+from rifl.stores.pending import Pending
 
 __all__ = ["SyncShell", "send", "unary_behavior"]
 
@@ -63,7 +64,10 @@ class SyncShell:
                 step = steps.send(value) if error is None else steps.throw(error)
                 value, error = None, None
                 try:
-                    if isinstance(step, Attempt):
+                    # First, since most steps of most calls are.
+                    if isinstance(step, Pending):
+                        value = step.wait()
+                    elif isinstance(step, Attempt):
                         if run is None:
                             return step
                         value = run(step)

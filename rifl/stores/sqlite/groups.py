@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from rifl.core.call import Call
@@ -20,7 +19,7 @@ from rifl.stores.pending import Pending
 from rifl.stores.sqlite.database import Database
 from rifl.stores.sqlite.journal import Entry, Journal
 
-__all__ = ["GroupCommits", "is_stale", "not_started", "owing", "record_pending"]
+__all__ = ["GroupCommits", "is_stale", "not_started", "record_pending"]
 
 
 class GroupCommits(EmbeddedStore):
@@ -67,6 +66,7 @@ class GroupCommits(EmbeddedStore):
         rows: list[tuple[Any, ...]] = []
         for attempt, record in zip(attempts, records, strict=True):
             call = attempt.call
+            attempt.owed = True
             unix_s = completed_at if call.key is not None else None
             stands, data = of_a_run(record, call, unix_s)
             kept.append(stands)
@@ -78,8 +78,7 @@ class GroupCommits(EmbeddedStore):
                 first.entry.registered.add(database.name)
             self._settle_all(attempts, kept)
 
-        failure = partial(owing, attempts)
-        entry = Entry(Journal.RECORD, *rows, patient=True, failure=failure, durable=recorded)
+        entry = Entry(Journal.RECORD, *rows, patient=True, failure=record_pending, durable=recorded)
         entry.pending.result = [
             None if stands is record else stands
             for stands, record in zip(kept, records, strict=True)
@@ -114,13 +113,6 @@ def is_stale(attempt: Attempt) -> bool:
 def not_started(error: Exception) -> StoreUnavailable:
     """Return what a call is refused with whose intent could not be written."""
     return StoreUnavailable(f"the store cannot be written: {error}")
-
-
-def owing(attempts: Sequence[Attempt], error: Exception) -> RecordPending:
-    """Note that what these attempts did is not written yet; return what is told of that."""
-    for attempt in attempts:
-        attempt.owed = True
-    return record_pending(error)
 
 
 def record_pending(error: Exception) -> RecordPending:

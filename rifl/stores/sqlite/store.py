@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from lease_server.log import get_logger
@@ -37,7 +36,6 @@ from rifl.stores.sqlite.groups import (
     GroupCommits,
     is_stale,
     not_started,
-    owing,
     record_pending,
 )
 from rifl.stores.sqlite.guard import Replaced
@@ -256,6 +254,7 @@ class SqliteStore(GroupCommits):
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Make the record durable, then settle."""
         call = attempt.call
+        attempt.owed = True
         kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         if kept.outcome is Outcome.UNKNOWN:
@@ -264,7 +263,7 @@ class SqliteStore(GroupCommits):
             Journal.RECORD,
             row,
             patient=True,
-            failure=partial(owing, (attempt,)),
+            failure=record_pending,
             durable=lambda: self._recorded(attempt, kept, entry.pending),
         )
         if kept is not record:
@@ -282,7 +281,7 @@ class SqliteStore(GroupCommits):
                 Journal.DELETE,
                 (call.client_id, call.identity),
                 patient=True,
-                failure=partial(owing, (attempt,)),
+                failure=record_pending,
                 durable=lambda: self._recorded(attempt, record, acknowledged.pending),
             )
             return self._queue(attempt, acknowledged, database)
@@ -292,11 +291,12 @@ class SqliteStore(GroupCommits):
         if not attempt.intended:
             self._settle(attempt, None)
             return None
+        attempt.owed = True
         entry = Entry(
             Journal.DELETE,
             (attempt.call.client_id, attempt.call.identity),
             patient=True,
-            failure=partial(owing, (attempt,)),
+            failure=record_pending,
             durable=lambda: self._settle(attempt, None),
         )
         return self._submit(attempt, entry, self._main)
