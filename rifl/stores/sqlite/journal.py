@@ -110,7 +110,7 @@ class Entry:
     Whoever blocks for it may become the committer.
     """
 
-    __slots__ = ("durable", "failure", "patient", "pending", "rows", "statement")
+    __slots__ = ("alone", "durable", "failure", "patient", "pending", "rows", "statement")
 
     def __init__(
         self,
@@ -126,6 +126,8 @@ class Entry:
         self.failure = failure
         self.durable = durable
         self.pending = _Awaited()
+        # Whether it can be a transaction of its own in one step.
+        self.alone = statement in _ALONE and len(rows) <= MOST_AT_ONCE
 
 
 class _Awaited(Pending):
@@ -476,9 +478,8 @@ class Journal:
             return self._stopped is None
         began = 0.0 if self._on_commit is None else time.perf_counter()
         error = refused or self._commit(batch, noted, probe=failing)
-        if error is None:
-            self._busy_since = None
-        elif not (failing or closing) and _is_busy(error) and self._wait_on(batch, noted):
+        waits = error is not None and not (failing or closing) and _is_busy(error)
+        if waits and self._wait_on(batch, noted):
             return True
         if self._on_commit is not None and refused is None:
             written = sum(len(entry.rows) for entry in batch)
@@ -489,7 +490,9 @@ class Journal:
             if failing:
                 _log.info("store_recovered")
                 self._on_health(self._pinned)
-            self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
+            if failing or self._busy_since is not None:
+                self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
+                self._busy_since = None
             self._told(batch)
             for then in noted.after:
                 then()
@@ -673,10 +676,10 @@ class Journal:
 
 def _is_alone(batch: list[Entry]) -> bool:
     """Whether a batch can be written in one step that is its own transaction."""
+    if len(batch) == 1:
+        return batch[0].alone
     if not batch or batch[0].statement not in _ALONE:
         return False
-    if len(batch) == 1:
-        return len(batch[0].rows) <= MOST_AT_ONCE
     kind = batch[0].statement
     count = 0
     for entry in batch:
