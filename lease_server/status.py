@@ -22,6 +22,7 @@ __all__ = [
     "details_bin",
     "read_error_info",
     "rich_status",
+    "saying",
     "without_error_info",
 ]
 
@@ -90,6 +91,24 @@ def read_error_info(
             if found is not None:
                 return found
     return None
+
+
+def saying(value: bytes, code: grpc.StatusCode, message: str) -> bytes:
+    """Have a ``grpc-status-details-bin`` of ours say this code and message.
+
+    For an error that is told with another code than it came with: readers of rich errors
+    (``grpc_status``, and Google's clients by it) reject one that contradicts its status.
+    What is not ours, or is no status, stays as it is.
+    """
+    try:
+        status = status_pb2.Status.FromString(value)
+        if not any(map(_is_ours, status.details)):
+            return value
+    except DecodeError:
+        return value
+    status.code, status.message = code.value[0], message
+    told: bytes = status.SerializeToString()
+    return told
 
 
 def without_error_info(value: bytes) -> bytes:

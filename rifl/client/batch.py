@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from rifl.client.answers import FinalStatus, read_answer
-from rifl.client.errors import ANOTHER_STORE, Status, call_error
+from rifl.client.errors import ANOTHER_STORE, Status, agreeing, call_error
 from rifl.client.exchange import NO_SESSION
 from rifl.client.keys import as_key, key_error, take_key
 from rifl.client.routing import Leg as RouteLeg
@@ -346,7 +346,9 @@ class BatchRun:
         )
         if name == result.code.name:
             return result
-        return result._replace(code=grpc.StatusCode[name], original_code=result.code)
+        code = grpc.StatusCode[name]
+        trailing = agreeing(result.trailing_metadata, code, result.details)
+        return result._replace(code=code, original_code=result.code, trailing_metadata=trailing)
 
 
 def _answer(reply: ItemReply, rpc_id: RpcId) -> Answer:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from lease_server.status import DETAILS_KEY, saying
 from rifl.core import errors as core
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
@@ -54,6 +55,7 @@ __all__ = [
     "StoreMismatchError",
     "StoreUnavailableError",
     "WindowExceededError",
+    "agreeing",
     "call_error",
     "plain_error",
     "undecodable",
@@ -135,7 +137,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[m
             code,
             # As gRPC's own: who reads them iterates over them.
             () if initial_metadata is None else initial_metadata,  # type: ignore[arg-type]
-            () if trailing_metadata is None else trailing_metadata,  # type: ignore[arg-type]
+            () if trailing_metadata is None else agreeing(trailing_metadata, code, details),  # type: ignore[arg-type]
             details,
             debug_error_string,
         )
@@ -330,6 +332,19 @@ _CLASSES: dict[str, type[CallError]] = {
     for base in cls.__bases__
     if issubclass(base, core.RiflError)
 }
+
+
+def agreeing(trailing: Any, code: grpc.StatusCode, details: str | None) -> Any:
+    """Return the metadata with a status of ours in it that says the error's own code."""
+    told = [
+        (key, saying(value, code, details or ""))
+        if key == DETAILS_KEY and isinstance(value, bytes)
+        else (key, value)
+        for key, value in trailing
+    ]
+    if all(one[1] is other[1] for one, other in zip(told, trailing, strict=True)):
+        return trailing
+    return grpc.aio.Metadata(*told) if isinstance(trailing, grpc.aio.Metadata) else tuple(told)
 
 
 def call_error(

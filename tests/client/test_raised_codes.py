@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from grpc_status import rpc_status
 
 import rifl
+from lease_server.status import read_error_info
 from rifl.core import Outcome
 from rifl.core.retry import RetryPolicy
 from rifl.testing import Fault
@@ -91,6 +93,13 @@ def test_what_may_have_run_is_not_repeated_by_a_librarys_retry(connect: Connect,
     assert error.outcome is not Outcome.NOT_EXECUTED
     assert error.original_code is grpc.StatusCode[ended_as]
     assert ended_as in str(error)
+    # Who reads rich errors, as Google's clients do, rejects one that contradicts its status.
+    rich = rpc_status.from_call(error)
+    if rich is not None:
+        assert (rich.code, rich.message) == (error.code().value[0], error.details())
+        assert read_error_info(error.trailing_metadata()).reason == error.reason
+    else:
+        assert error.reason in ("", "NOT_WRAPPED")
 
 
 def test_what_will_not_run_is_repeated(connect: Connect) -> None:
