@@ -66,7 +66,12 @@ def _zombies(
             *("--master", master, "--target", bank.target),
             *("--directory", str(tmp_path), "--effects", str(bank.effects_file)),
             log=tmp_path / "driver.log",
-            env={**spark_environment(), SIGNALS: str(signals)},
+            env={
+                **spark_environment(),
+                SIGNALS: str(signals),
+                # Executors have the file.
+                "RIFL_SESSION_SECRET": (tmp_path / "session-secret").read_text(),
+            },
         )
         try:
             for name in ("run", "named", "stream", "naive"):
