@@ -23,6 +23,10 @@ ROOT = Path(__file__).parents[2]
         "http_front",
         "replicas_over_redis",
         "sqlalchemy_service",
+        "recipes.gunicorn_front",
+        "recipes.fastapi_front",
+        "recipes.django_front",
+        "recipes.celery_task",
     ],
 )
 def test_example_shows_what_it_says(name: str) -> None:

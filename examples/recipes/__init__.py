@@ -1,0 +1,1 @@
+"""rifl's channel in web servers and task queues: docs/recipes.md."""
