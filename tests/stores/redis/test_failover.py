@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.core.errors import StoreUnavailable
-from rifl.stores import StoreCorrupt, open_store
+from rifl.core.errors import RecordPending, StoreUnavailable
+from rifl.core.outcome import Outcome
+from rifl.stores import StoreCorrupt, StoreNotDurable, open_store
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, OTHER, Replica, call
 from tests.stores.redis.servers import RedisServer, SentinelServer, until
 
@@ -15,12 +16,12 @@ pytestmark = pytest.mark.slow
 class Watched:
     """A primary, its replica, and a Sentinel that watches both."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, **of_the_replica):
         for name in ("primary", "replica"):
             (directory / name).mkdir()
         self.primary = RedisServer(directory / "primary")
         replicaof = f"127.0.0.1 {self.primary.port}"
-        self.replica = RedisServer(directory / "replica", replicaof=replicaof)
+        self.replica = RedisServer(directory / "replica", replicaof=replicaof, **of_the_replica)
         with self.replica.client() as client:
             until(
                 lambda: client.info("replication")["master_link_status"] == "up", "it follows", 60
@@ -63,9 +64,9 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path):
-    """A set of servers that the test may break."""
-    servers = Watched(tmp_path)
+def watched(tmp_path, request):
+    """A set of servers that the test may break; its parameter: settings of the replica."""
+    servers = Watched(tmp_path, **getattr(request, "param", {}))
     yield servers
     servers.stop()
 
@@ -112,3 +113,35 @@ def test_a_failover_to_a_stale_replica_stops_all_of_ours(watched):
         open_store(watched.url)
     one.close()
     two.close()
+
+
+@pytest.mark.parametrize("watched", [{"appendonly": "no"}], indirect=True)
+async def test_a_promoted_replica_without_an_append_only_file_is_refused(watched):
+    """It has every record, and keeps nothing: no call begins on it until it does (DESIGN §6)."""
+    one = Replica(watched.url)
+    told = []
+    one.store.on_refusal = told.append
+    client = one.client()
+    one.finish(one.begin(call(client, 1), IDEMPOTENT))
+    running = one.begin(call(client, 2))
+    with watched.primary.client() as direct:
+        assert direct.wait(1, 10_000) == 1
+    watched.fail_over()
+    until(lambda: told and "appendonly is no" in str(told[-1]), "health is told", 60)
+    with watched.replica.client() as promoted:
+        before = promoted.dbsize()
+        with pytest.raises(StoreUnavailable, match="appendonly is no") as refused:
+            one.claim(call(client, 3))
+        assert refused.value.outcome is Outcome.NOT_EXECUTED
+        with pytest.raises(StoreUnavailable, match="appendonly is no"):
+            await one.store.claim(call(client, 3), IDEMPOTENT)
+        with pytest.raises(RecordPending):
+            one.finish(running)
+        with pytest.raises(StoreNotDurable, match="appendonly is no"):
+            open_store(watched.url)
+        assert promoted.dbsize() == before
+        promoted.config_set("appendonly", "yes")
+    until(lambda: told[-1] is None, "it is told", 60)
+    until(lambda: one.claim(call(client, 2)).record == FIRST, "the record is retried", 60)
+    one.finish(one.begin(call(client, 3)))
+    one.close()
