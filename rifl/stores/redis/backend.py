@@ -19,10 +19,10 @@ from rifl.stores.redis.keys import sweep_keys
 from rifl.stores.redis.line import AioLine, Line
 from rifl.stores.redis.pipelines import Sent, rounds
 from rifl.stores.redis.scripts import Script
-from rifl.stores.redis.settings import looked_at
+from rifl.stores.redis.settings import NotDurable, looked_at
 from rifl.stores.redis.steps import steps_of
 from rifl.stores.redis.together import AioTogether, Together
-from rifl.stores.shared.backend import BackendError, WentBackwards
+from rifl.stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl.stores.shared.requests import Claim, Finish
 
 __all__ = ["RedisBackend"]
@@ -407,5 +407,7 @@ async def _reply_async(ask: Callable[[Any], Awaitable[Any]], request: Any) -> An
 
 
 def _failed(error: Exception) -> BackendError:
+    if isinstance(error, NotDurable):
+        return Undurable(str(error))
     # Its text names hosts and commands at most, never a credential.
     return BackendError(f"{type(error).__name__}: {error}")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from rifl.core.later import Later
 
-__all__ = ["Backend", "BackendError", "NotCarriedOut", "Steps", "WentBackwards"]
+__all__ = ["Backend", "BackendError", "NotCarriedOut", "Steps", "Undurable", "WentBackwards"]
 
 
 class BackendError(Exception):
@@ -16,6 +16,13 @@ class BackendError(Exception):
 
 class NotCarriedOut(BackendError):
     """A request failed, and nothing of it was carried out or will be."""
+
+
+class Undurable(BackendError):
+    """The store may forget what it acknowledges: it is not used until that is mended.
+
+    The text is what is weak.
+    """
 
 
 class WentBackwards(BackendError):

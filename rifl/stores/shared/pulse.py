@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lease_server.log import get_logger
 from rifl.core.errors import RiflError
-from rifl.stores.shared.backend import Backend, BackendError, Steps, WentBackwards
+from rifl.stores.shared.backend import Backend, BackendError, Steps, Undurable, WentBackwards
 from rifl.stores.shared.replicas import Replicas
 from rifl.stores.shared.requests import Beat, Beats, TakeBack
 
@@ -189,7 +189,7 @@ class Pulse:
                         heapq.heappush(self._lost, kept)
 
     def _run(self) -> None:
-        failing = False
+        failing = ""
         while not self._stopping:
             self._wake.wait(self._beat_s)
             self._wake.clear()
@@ -198,17 +198,19 @@ class Pulse:
                 if failing:
                     _log.info("store_recovered")
                     self._told(None)
-                failing = False
+                failing = ""
                 self._after()
             except WentBackwards as error:
                 _log.critical("store_stopped", error=str(error))
                 self._told(error)
                 return
             except BackendError as error:
-                if not failing:
-                    _log.error("store_unreachable", error=str(error))
+                weak = isinstance(error, Undurable)
+                how = "store_not_durable" if weak else "store_unreachable"
+                if how != failing:
+                    _log.error(how, error=str(error))
                     self._told(error)
-                failing = True
+                failing = how
                 continue
             self._beaten.set()
 

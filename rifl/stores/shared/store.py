@@ -45,6 +45,7 @@ from rifl.stores.shared.backend import (
     BackendError,
     NotCarriedOut,
     Steps,
+    Undurable,
     WentBackwards,
 )
 from rifl.stores.shared.pulse import Pulse
@@ -521,12 +522,15 @@ class SharedStore(OwnTransactions):
             self.on_refusal(refusal)
 
     def _reached(self, error: BackendError | None) -> None:
-        """After the first beat that failed, and after the first that did not."""
+        """After the first beat that failed, or fails in another way, or does not fail again."""
         if isinstance(error, WentBackwards):
             self._refusing.stop(str(error))
             # What ran cannot be recorded, and nobody is to wait until it is.
             self._attempts.lose()
             self._backend.seal()
+        elif isinstance(error, Undurable):
+            # Until a beat came through, and its settings were looked at again.
+            self._refusing.weak(str(error))
         else:
             self._refusing.away("" if error is None else str(error))
 
