@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class _Call:
 
     __slots__ = (
         "answers",
+        "asked",
         "begins",
         "callers",
         "effects",
@@ -45,6 +47,8 @@ class _Call:
         self.started = -1
         self.start: dict[str, Any] = {}
         self.callers = 0
+        # Where each caller that has a name asked first.
+        self.asked: dict[str, int] = {}
         # Several, where several callers ask for it under one key.
         self.ends: list[tuple[int, dict[str, Any]]] = []
         self.begins: list[tuple[int, dict[str, Any]]] = []
@@ -66,6 +70,17 @@ class _Call:
             return True
         ends = [event["outcome"] for _, event in self.ends]
         return len(ends) == self.callers and set(ends) == {"not-executed"}
+
+    def denied_too_late(self) -> Iterator[str]:
+        """Name the callers who were told not executed, and asked when it had had its effect.
+
+        Its own attempts were not executed; the key was, by another's.
+        """
+        first = min((at for at, _ in self.effects), default=math.inf)
+        for _, event in self.ends:
+            caller = event.get("caller", "")
+            if event["outcome"] == "not-executed" and self.asked.get(caller, 0) > first:
+                yield caller
 
     def told(self) -> Iterator[tuple[int, str, Any]]:
         """Each time a caller was told an outcome: where, which, and the value."""
@@ -94,6 +109,8 @@ def _gather(history: History) -> _Calls:
             call = calls[event["call"]] = _Call(event["call"])
         if kind == "start":
             call.callers += 1
+            if "caller" in event:
+                call.asked.setdefault(event["caller"], at)
             if not call.start:
                 call.started, call.start = at, event
         elif kind == "end":
@@ -172,6 +189,9 @@ def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
             yield Violation("labels", f"call {call.number}", text)
         if call.effects and call.never_ran():
             yield Violation("labels", f"call {call.number}", "not executed, and had an effect")
+        for who in call.denied_too_late():
+            text = f"not executed, told {who}, who asked after its effect"
+            yield Violation("labels", f"call {call.number}", text)
         for _, outcome, value in call.told():
             if (
                 outcome in _RAN

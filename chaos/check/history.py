@@ -23,6 +23,8 @@ same, for a method that may run again until it is answered) or ``read``. ``promi
 ``[version, total]``, or null where the answer tells nothing of it. A ``start`` without
 an ``end`` belongs to a caller that died: it was told nothing.
 
+``caller`` may stand in a ``start`` and its ``end``: who asks, where several ask under one key.
+
 A call whose answer is a stream has ``messages`` in its ``start`` (how many there are to be)
 and in each ``end`` and ``answer``: those that were handed over, each ``[place, version, total]``,
 places counted from 0.
@@ -61,6 +63,7 @@ class History:
         amount: int,
         promise: str,
         messages: int | None = None,
+        caller: str = "",
     ) -> None:
         """Note that a caller asks."""
         event = {
@@ -74,6 +77,8 @@ class History:
         }
         if messages is not None:
             event["messages"] = messages
+        if caller:
+            event["caller"] = caller
         self.events.append(event)
 
     def end(
@@ -85,6 +90,7 @@ class History:
         value: list[int] | None,
         reason: str,
         messages: list[list[int]] | None = None,
+        caller: str = "",
     ) -> None:
         """Note what the caller is told."""
         event = {
@@ -98,6 +104,8 @@ class History:
         }
         if messages is not None:
             event["messages"] = messages
+        if caller:
+            event["caller"] = caller
         self.events.append(event)
 
     def begin(self, at: float, call: int) -> None:

@@ -158,6 +158,7 @@ class Client:
             planned.amount,
             promise,
             planned.messages if planned.method in RESPONSE_STREAMS else None,
+            self.name,
         )
         if world.loop.tracing:
             stream = f", {planned.messages} messages" if planned.messages else ""
@@ -192,6 +193,7 @@ class Client:
                 result.code.name,
                 value_of(result),
                 result.reason,
+                caller=self.name,
             )
             if world.loop.tracing:
                 world.trace(
@@ -218,7 +220,14 @@ class Client:
             messages = exchange.stream.messages
             value = exchange.stream.value if code is grpc.StatusCode.OK else None
         world.history.end(
-            world.loop.now, planned.number, outcome.value, code.name, value, flow.reason, messages
+            world.loop.now,
+            planned.number,
+            outcome.value,
+            code.name,
+            value,
+            flow.reason,
+            messages,
+            self.name,
         )
         if world.loop.tracing:
             world.trace(

@@ -34,7 +34,7 @@ class PlainCaller:
         self._world = world
         self._servers = servers
         self._dice = dice
-        self._process = Process(world.loop, f"caller{planned.number}")
+        self._process = Process(world.loop, f"caller{planned.number} at {planned.at:.3f}")
         self._may_have_run = False
         self._until = 0.0
         self._request = encode(
@@ -46,7 +46,13 @@ class PlainCaller:
         world, planned = self._world, self.planned
         promise = "at-least-once" if planned.op == "touch" else "once"
         world.history.start(
-            world.loop.now, planned.number, planned.op, planned.account, planned.amount, promise
+            world.loop.now,
+            planned.number,
+            planned.op,
+            planned.account,
+            planned.amount,
+            promise,
+            caller=self._process.name,
         )
         world.trace(self._process.name, f"{planned.op} {planned.account} by key {planned.key!r}")
         self._until = world.loop.now + _GIVES_UP_S
@@ -83,5 +89,13 @@ class PlainCaller:
         self.ended = True
         world, code = self._world, status.code()
         value = read_value(reply) if code is grpc.StatusCode.OK else None
-        world.history.end(world.loop.now, self.planned.number, outcome.value, code.name, value, "")
+        world.history.end(
+            world.loop.now,
+            self.planned.number,
+            outcome.value,
+            code.name,
+            value,
+            "",
+            caller=self._process.name,
+        )
         world.trace(self._process.name, f"ends: {outcome.value} {code.name} {value}")

@@ -9,6 +9,7 @@ from random import Random
 
 from chaos.sim.coincidences import FAILING, add_coincidences
 from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
+from chaos.sim.shared_keys import share_keys
 from chaos.sim.stream_schedule import add_streams
 
 __all__ = ["FAULTS", "KINDS", "REQUIRED", "PlannedCall", "Schedule", "Setting", "draw"]
@@ -347,6 +348,7 @@ def draw(kind: str, seed: int) -> Schedule:
     if kind == "memory":
         setting, faults = _set_apart(setting, faults, Random(f"{kind} {seed} apart"))  # noqa: S311
     calls, faults = add_streams(kind, seed, setting, calls, faults, _ACTIVE_S)
+    setting, calls, faults = share_keys(kind, seed, setting, calls, faults, _ACTIVE_S)
     schedule = Schedule(kind, seed, setting, calls, faults, closings)
     return add_coincidences(schedule, _ACTIVE_S)
 

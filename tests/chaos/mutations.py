@@ -46,7 +46,7 @@ from rifl.core.batch_flow import BatchFlow
 from rifl.core.call_flow import CallFlow
 from rifl.core.client_session import ClientSession
 from rifl.core.client_table import ClientTable
-from rifl.core.errors import Deposed, LeaseExpired, NotRecorded
+from rifl.core.errors import Deposed, LeaseExpired, NotRecorded, RiflError
 from rifl.core.groups import Together
 from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds, Kind
@@ -384,6 +384,24 @@ def _forwarded_labels_believed() -> AbstractContextManager[Any]:
     )
     # Whom a refusal speaks of is looked for where it is not.
     stack.enter_context(unittest.mock.patch("rifl.client.answers.RPC_INFO", "nobody"))
+    return stack
+
+
+def _key_not_executed_as_this_attempt_was_not() -> AbstractContextManager[Any]:
+    def told(cls: type[RiflError], *, keyed: bool) -> Outcome:
+        return cls.outcome
+
+    def unsent(self: CallFlow, sent: bool = False) -> Outcome:
+        return Outcome.UNKNOWN if sent else Outcome.NOT_EXECUTED
+
+    stack = ExitStack()
+    for owner, name, value in (
+        # As a server labels it, as the SDK reads that, and where no server was asked.
+        (RiflError, "told", classmethod(told)),
+        (attempt, "_NOT_OF_THE_KEY", frozenset()),
+        (CallFlow, "_unsent", unsent),
+    ):
+        stack.enter_context(unittest.mock.patch.object(owner, name, value))
     return stack
 
 
@@ -922,6 +940,12 @@ MUTATIONS = (
         "another run sends all messages", "§4: messages it lacks", "sqlite", _another_run_sends_all
     ),
     Mutation("key let go early", "§3: kept for a stated time", "sqlite", _key_let_go_early),
+    Mutation(
+        "a key is not executed because this attempt was not",
+        "§3: others share it",
+        "replicas",
+        _key_not_executed_as_this_attempt_was_not,
+    ),
     Mutation("keys aged by dates", "§5: time lived through", "sqlite", _keys_aged_by_dates),
     Mutation(
         "key let go while its call runs", "§4: retention", "replicas", _key_let_go_while_it_runs
@@ -1093,6 +1117,7 @@ _SEEDS = {
     "late finisher not fenced": 3,
     "late answer to an acknowledged call": 13,
     "key let go early": 1,
+    "a key is not executed because this attempt was not": 1,
     "keys aged by dates": 9,
     "key let go while its call runs": 1,
     "expired means never ran": 6,
