@@ -9,6 +9,7 @@ from curp.v1 import curp_pb2
 from curp.wire import SYNCED_KEY
 from rifl.client.answers import read_answer
 from rifl.core.outcome import Outcome
+from rifl.core.raised import told_outcome
 from rifl.v1 import rifl_pb2
 from rifl.wire import HEADER_KEY, error_class
 
@@ -92,7 +93,7 @@ def read_leader_answer(status: Any, header: bytes) -> LeaderAnswer:
         # A refusal of ours that says nothing of the call: not known to have run or not.
         outcome = Outcome.UNKNOWN
     refusal = error_class(answer.reason)
-    if refusal is not None and outcome is refusal.told(keyed=True):
+    if refusal is not None and outcome is told_outcome(refusal, keyed=True):
         # What the attempt is told, whose key may be others', too: here it is this attempt.
         outcome = refusal.outcome
     first = rifl_pb2.CallHeader.FromString(header).attempt <= 1

@@ -64,13 +64,6 @@ class RiflError(Exception):
     # The store that refuses, where it is not the one that the call names; 0: it is.
     store = 0
 
-    @classmethod
-    def told(cls, *, keyed: bool) -> Outcome:
-        """Return the outcome that a call is told: ``keyed`` tells that it has a key."""
-        if keyed and cls.outcome is Outcome.NOT_EXECUTED and not cls.of_the_key:
-            return Outcome.UNKNOWN
-        return cls.outcome
-
 
 class BadHeader(RiflError):
     """The header breaks a rule of the wire format. No state was created."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rifl.core.errors import ResponseTooLarge
+from rifl.core.errors import ResponseTooLarge, RiflError
 from rifl.core.outcome import Outcome
 
-__all__ = ["MAY_HAVE_RUN_CODE", "raised_code"]
+__all__ = ["MAY_HAVE_RUN_CODE", "raised_code", "told_outcome"]
 
 MAY_HAVE_RUN_CODE = "FAILED_PRECONDITION"
 _DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
@@ -22,6 +22,17 @@ _REPEATED_CODES = frozenset(
         "UNKNOWN",
     }
 )
+
+
+def told_outcome(refusal: RiflError | type[RiflError], *, keyed: bool) -> Outcome:
+    """Return the outcome that a refused call is told: ``keyed`` tells that it has a key.
+
+    Of one refusal, which may say less than its class (DESIGN §7, invariant 13), or of all
+    of a class.
+    """
+    if keyed and refusal.outcome is Outcome.NOT_EXECUTED and not refusal.of_the_key:
+        return Outcome.UNKNOWN
+    return refusal.outcome
 
 
 def raised_code(

@@ -12,6 +12,7 @@ from lease_server.status import DETAILS_KEY, details_bin, rich_status
 from rifl.core.call import Call
 from rifl.core.errors import LeaseExpired, NotLeader, RiflError
 from rifl.core.outcome import Outcome
+from rifl.core.raised import told_outcome
 from rifl.core.record import CompletionRecord, Metadata
 from rifl.core.sendable import cut, fits, sendable
 from rifl.core.serving import Answer, Handled, HandlerResult
@@ -166,7 +167,7 @@ def refusal_status(error: RiflError, call: Call | None) -> Status:
 def refusal_outcome(error: RiflError, call: Call | None) -> Outcome:
     """Return what a refusal says of the call, which others may have sent under its key."""
     call = error.arrival if call is None else call
-    return error.told(keyed=call is not None and call.key is not None)
+    return told_outcome(error, keyed=call is not None and call.key is not None)
 
 
 def refusal_info(error: RiflError, call: Call | None) -> tuple[dict[str, str], float | None]:
