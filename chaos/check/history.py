@@ -23,7 +23,8 @@ same, for a method that may run again until it is answered) or ``read``. ``promi
 ``[version, total]``, or null where the answer tells nothing of it. A ``start`` without
 an ``end`` belongs to a caller that died: it was told nothing.
 
-``caller`` may stand in a ``start`` and its ``end``: who asks, where several ask under one key.
+``caller`` may stand in a ``start`` and its ``end``: who asks, where several ask under one key;
+``by`` in an ``end``: who answered, where that is nobody who should.
 
 A call whose answer is a stream has ``messages`` in its ``start`` (how many there are to be)
 and in each ``end`` and ``answer``: those that were handed over, each ``[place, version, total]``,

@@ -68,12 +68,14 @@ class Clients:
         targets: Sequence[str],
         *,
         follow_leaders: bool,
+        forked: Sequence[str] = (),
     ) -> None:
         load = scenario.load
         given = {
             "seed": seed,
             "targets": list(targets),
             "follow_leaders": follow_leaders,
+            "forked": list(forked),
             "method": scenario.deployment.method,
             "callers": load.callers,
             "accounts": load.accounts,
@@ -159,5 +161,8 @@ class Clients:
         events = []
         for client in self.all:
             for line in client.history.read_text().split("\n")[:-1]:
-                events.append(json.loads(line))
+                event = json.loads(line)
+                if event["event"] in ("start", "end"):
+                    event["caller"] = client.name
+                events.append(event)
         return History(sorted(events, key=lambda event: float(event["at"])))

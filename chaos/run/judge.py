@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from chaos.check import History, check
@@ -52,11 +52,26 @@ def judge(history: History, expect: Expected, *, killed_clients: bool) -> Iterab
             f"{counts['replayed']} answers came from records: {expect.replayed} were expected, "
             "so the faults did not strike where they should"
         )
+    yield from _by_workers(history.events, expect.forked)
     if counts["died"] and not killed_clients:
         yield f"{counts['died']} calls never ended"
     strange = _strange(history.events)
     if strange:
         yield f"callers were refused as never should be: {strange}"
+
+
+def _by_workers(events: Iterable[dict[str, Any]], expected: int) -> Iterator[str]:
+    """Say what is wrong with what forked workers answered."""
+    told = Counter(
+        (each["code"], each["reason"]) for each in events if each.get("by") == "forked worker"
+    )
+    refused = sum(count for (_, reason), count in told.items() if reason == "FORKED_PROCESS")
+    if refused < expected:
+        yield f"{refused} calls were refused as FORKED_PROCESS: {expected} were expected"
+    for (code, reason), count in told.items():
+        # One that is killed with its server, or is not there yet, answers nothing.
+        if reason != "FORKED_PROCESS" and (code, reason) != ("UNAVAILABLE", ""):
+            yield f"forked workers answered {count} calls with {code} {reason}"
 
 
 def _strange(events: Iterable[dict[str, Any]]) -> dict[str, int]:

@@ -79,6 +79,13 @@ def _check(scenario: Scenario) -> None:
         raise BadScenario("term_s is more than 0, and of servers only")
     if deployment.clocks_apart_s and (scenario.topology, deployment.store) != ("group", "redis"):
         raise BadScenario("clocks are apart on several machines only: of a group over redis")
+    if deployment.forked_workers < 0 or (expect.forked and not deployment.forked_workers):
+        raise BadScenario("forked are calls to forked_workers, of which there are some")
+    if deployment.forked_workers and (
+        scenario.topology != "server" or deployment.method not in ("plain", "idempotent")
+    ):
+        # A child would open the file of its parent's store for its handlers, too.
+        raise BadScenario("forked_workers are a server's, its method plain or idempotent")
     if not 0 < scenario.seconds <= 60:
         raise BadScenario("seconds are more than 0, and at most 60")
     if deployment.servers < 1 or load.clients < 1 or load.callers < 1 or load.accounts < 1:

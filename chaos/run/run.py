@@ -119,6 +119,7 @@ class _Run:
                 directory,
                 deployment.targets,
                 follow_leaders=deployment.follow_leaders,
+                forked=deployment.forked if isinstance(deployment, Servers) else (),
             )
         deployment.members.update(self._clients.members)
         _give_clocks(deployment)

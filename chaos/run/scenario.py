@@ -100,6 +100,8 @@ class Deployed:
     method: str = "plain"
     # Of servers: how long a client's lease is.
     term_s: float = 60.0
+    # So many processes of each server are forked when its Deduplicator is made, and serve by it.
+    forked_workers: int = 0
     # Of a group: each replica's monotonic clocks are so far ahead of the one before it.
     clocks_apart_s: int = 0
 
@@ -143,6 +145,8 @@ class Expected:
     answers: int = 100
     # Answers from a completion record: the faults came between a call and its answer.
     replayed: int = 0
+    # Calls that a forked worker refused as FORKED_PROCESS; what else one answers is wrong.
+    forked: int = 0
     # Nobody is answered after the last fault: it stops, rather than be wrong.
     stands_still: bool = False
     # Rules that the scenario's deployment does not promise, and why.

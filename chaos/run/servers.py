@@ -56,7 +56,10 @@ class Servers:
             shared = PostgresqlProcess(directory)
             self._stack.callback(shared.remove)
             self._add("postgresql", shared)
-        for number, port in enumerate(free_ports(deployed.servers), 1):
+        workers = deployed.servers * deployed.forked_workers
+        ports = free_ports(deployed.servers + workers)
+        self.forked = [f"127.0.0.1:{port}" for port in ports[deployed.servers :]]
+        for number, port in enumerate(ports[: deployed.servers], 1):
             name = f"server-{number}"
             if shared is not None:
                 link = self.links[f"store-{number}"] = proxy.link(f"store-{number}", shared.port)
@@ -69,6 +72,8 @@ class Servers:
             command += ["--listen", f"127.0.0.1:{port}", "--ledger", str(self.ledger)]
             command += ["--store", store, "--method", deployed.method]
             command += ["--term", str(deployed.term_s)]
+            for worker in self.forked[number - 1 :: deployed.servers]:
+                command += ["--worker", worker]
             self._add(name, Process(name, command, directory))
             self.links[name] = proxy.link(name, port)
         self.targets = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 
@@ -102,6 +103,8 @@ def test_the_scenarios_break_everything_there_is() -> None:
         ('kind = "loss"', 'kind = "clock"', "seconds is"),
         ('kind = "loss"', 'kind = "clock"\nseconds = [7, -7]', "the lower one first"),
         ("at = [0.2, 0.3]", "at = [-0.3, 0.3]", "the lower one first"),
+        ('method = "atomic"', 'method = "atomic"\nforked_workers = 2', "plain or idempotent"),
+        ("answers = 50", "answers = 50\nforked = 3", "forked_workers"),
         ("callers = 6", "callers = 0", "at least one"),
         ("callers = 6", "callers = true", "callers is"),
         ("callers = 6", "shouters = 6", "shouters"),
@@ -145,6 +148,9 @@ def test_what_a_scenario_expects_is_judged() -> None:
     assert "never ended" in said(False, answers=1)
     assert "too little" in said(True, answers=2)
     assert "came from records" in said(True, replayed=1)
+    assert "0 calls were refused as FORKED_PROCESS" in said(True, forked=1)
+    history.events[2]["by"] = "forked worker"
+    assert "answered 1 calls with OK" in said(True, answers=1)
 
 
 @pytest.mark.slow
@@ -175,6 +181,35 @@ def test_the_same_without_rifl_is_rejected(scenario: Scenario, tmp_path: Path) -
     plain = dataclasses.replace(scenario.deployment, method="grpc")
     result = _run(dataclasses.replace(scenario, deployment=plain), tmp_path)
     assert any(problem.startswith("doubled") for problem in result.problems), result.problems
+
+
+# What makes the processes of a server take what they inherit for their own.
+UNREFUSED = """
+import sys
+if "chaos.run.service" in sys.orig_argv:
+    import lease_server.forks
+    lease_server.forks.in_children = lambda made, tell: None
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refused", [True, False], ids=["as it is", "without the rule"])
+def test_forked_workers_refuse_and_their_server_pays_once(
+    refused: bool, scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who serves by its parent's Deduplicator refuses every call, or the run fails (DESIGN §5)."""
+    if not refused:
+        (tmp_path / "sitecustomize.py").write_text(UNREFUSED)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    forking = dataclasses.replace(
+        scenario,
+        deployment=dataclasses.replace(scenario.deployment, method="plain", forked_workers=1),
+        expect=dataclasses.replace(scenario.expect, forked=10),
+    )
+    problems = _run(forking, tmp_path).problems
+    assert (problems == []) is refused, problems
+    if not refused:
+        assert any(each.startswith("forked workers answered") for each in problems), problems
 
 
 def test_the_command_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ import grpc
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from rifl.wire import read_refusal
 
 _RESOLVE_S = 5.0
 _AUDIT_S = 60.0
@@ -76,6 +77,8 @@ class Caller:
         ]
         if self._session is not None:
             work.append(threading.Thread(target=self._guarded, args=(self._call_by_key, 0.0)))
+        if self._given["forked"]:
+            work.append(threading.Thread(target=self._guarded, args=(self._call_forked, 0.5)))
         for thread in work:
             thread.start()
         print("calling", flush=True)
@@ -95,9 +98,7 @@ class Caller:
     def _call_at_will(self, dice: random.Random) -> None:
         bank = bank_pb2_grpc.BankStub(self._channel)
         while not self._ending.wait(dice.uniform(0, 2 * self._given["pause_s"])):
-            with self._lock:
-                self._number += 1
-                call = self._number
+            call = self._next_number()
             account, cents = dice.choice(self._accounts), dice.randint(1, 100)
             if dice.random() < self._given["reads"]:
                 self._read(bank, call, account)
@@ -117,6 +118,26 @@ class Caller:
             # Until it is known, or known to be lost: the same key again is the same call.
             number += error is None or getattr(error, "reason", "") == "OUTCOME_UNKNOWN"
 
+    def _call_forked(self, dice: random.Random) -> None:
+        """Make payments of their own keys by a forked worker, and the same by its server."""
+        server = bank_pb2_grpc.BankStub(self._channel)
+        forked = [
+            bank_pb2_grpc.BankStub(grpc.insecure_channel(address, _RECONNECT))
+            for address in self._given["forked"]
+        ]
+        while not self._ending.wait(dice.uniform(0, 2 * self._given["pause_s"])):
+            call = self._next_number()
+            account, cents = dice.choice(self._accounts), dice.randint(1, 100)
+            ways = [(dice.choice(forked), True), (server, False)]
+            dice.shuffle(ways)
+            for bank, by_worker in ways:
+                self._deposit(bank, call, account, cents, key=f"once-{call}", by_worker=by_worker)
+
+    def _next_number(self) -> int:
+        with self._lock:
+            self._number += 1
+            return int(self._number)
+
     def _last_key(self) -> int:
         """Return the last key that an earlier life of this client asked for."""
         last = 0
@@ -125,19 +146,33 @@ class Caller:
                 last = max(last, json.loads(line).get("call", 0) - _KEYED)
         return last
 
-    def _deposit(self, bank: Any, call: int, account: str, cents: int) -> Any:
-        """Make a payment; returns the error if there was one."""
+    def _deposit(
+        self,
+        bank: Any,
+        call: int,
+        account: str,
+        cents: int,
+        *,
+        key: str = "",
+        by_worker: bool = False,
+    ) -> Any:
+        """Make a payment; returns the error if there was one. ``key``: in the plain header."""
         request = bank_pb2.DepositRequest(reference=str(call), account=account, cents=cents)
         op = "touch" if self._given["method"] == "idempotent" else "add"
         self._note("start", call, op=op, account=account, amount=cents)
         try:
-            receipt, answer = bank.Deposit.with_call(request, timeout=self._given["timeout_s"])
+            receipt, answer = bank.Deposit.with_call(
+                request,
+                timeout=self._given["timeout_s"],
+                metadata=(("idempotency-key", key),) if key else None,
+            )
         except grpc.RpcError as error:
-            self._note_error(call, error)
+            self._note_error(call, error, by_worker=by_worker)
             return error
         trailing = dict(answer.trailing_metadata() or ())
         outcome = str(trailing.get("rifl-outcome", "executed"))
-        self._note_end(call, outcome, "OK", [receipt.entry, receipt.balance_cents])
+        value = [receipt.entry, receipt.balance_cents]
+        self._note_end(call, outcome, "OK", value, by_worker=by_worker)
         return None
 
     def _read(self, bank: Any, call: int, account: str) -> None:
@@ -162,13 +197,27 @@ class Caller:
         if found.outcome is not rifl.Outcome.UNKNOWN:
             self._note("resolved", call, outcome=found.outcome.value, value=value)
 
-    def _note_error(self, call: int, error: Any) -> None:
+    def _note_error(self, call: int, error: Any, *, by_worker: bool = False) -> None:
         outcome = getattr(error, "outcome", rifl.Outcome.UNKNOWN).value
         reason = getattr(error, "reason", "") or ""
-        self._note_end(call, outcome, error.code().name, None, reason)
+        if by_worker and (refusal := read_refusal(error.trailing_metadata() or ())) is not None:
+            reason = refusal[0]
+        self._note_end(call, outcome, error.code().name, None, reason, by_worker=by_worker)
 
-    def _note_end(self, call: int, outcome: str, code: str, value: Any, reason: str = "") -> None:
-        self._note("end", call, outcome=outcome, code=code, value=value, reason=reason)
+    def _note_end(
+        self,
+        call: int,
+        outcome: str,
+        code: str,
+        value: Any,
+        reason: str = "",
+        *,
+        by_worker: bool = False,
+    ) -> None:
+        told = {"outcome": outcome, "code": code, "value": value, "reason": reason}
+        if by_worker:
+            told["by"] = "forked worker"
+        self._note("end", call, **told)
 
     def _note(self, event: str, call: int, **fields: Any) -> None:
         if event == "start":

@@ -3,6 +3,9 @@
 Every payment is a row of the ledger, an SQLite file that several servers may share,
 with the time at which it was made. Prints a line when it listens, and serves until its
 standard input closes.
+
+``--worker`` forks a process that serves there by what this one made before, as a
+preforking server does that makes its ``Deduplicator`` at module level.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import structlog
@@ -51,6 +55,10 @@ class LedgerBank(bank_pb2_grpc.BankServicer):
         self._ledger.execute("PRAGMA journal_mode = WAL")
         self._ledger.execute("PRAGMA synchronous = FULL")
         self._ledger.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._ledger.close()
 
     def Deposit(
         self, request: bank_pb2.DepositRequest, context: grpc.ServicerContext
@@ -111,9 +119,11 @@ def main() -> int:
         "--method", choices=("plain", "idempotent", "atomic", "grpc"), default="plain"
     )
     parser.add_argument("--term", type=float, default=60.0, help="seconds of a client's lease")
+    parser.add_argument("--worker", action="append", default=[], metavar="HOST:PORT")
     options = parser.parse_args()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    bank = LedgerBank(options.ledger, recorded=options.method == "atomic")
+    # So that those who open it at one time find it made; a connection survives no fork.
+    _bank(options).close()
     with contextlib.ExitStack() as stack:
         interceptors = []
         if options.method != "grpc":
@@ -121,6 +131,7 @@ def main() -> int:
                 rifl.Deduplicator(
                     options.store,
                     term_s=options.term,
+                    keys_from="anyone" if options.worker else "authenticated",
                     methods={
                         "/bank.v1.Bank/Deposit": options.method,
                         "/bank.v1.Bank/Balance": "idempotent",
@@ -128,22 +139,44 @@ def main() -> int:
                 )
             )
             interceptors.append(dedup.interceptor())
-        server = grpc.server(
-            ThreadPoolExecutor(_THREADS),
-            interceptors=interceptors,
-            # A server that comes back takes its own port, and nobody shares it.
-            options=[("grpc.so_reuseport", 0)],
-        )
-        bank_pb2_grpc.add_BankServicer_to_server(bank, server)
+        for address in options.worker:
+            if os.fork() == 0:
+                _serve(_server(options, interceptors), address)
+                # What the parent opened is the parent's to close.
+                os._exit(0)
+        server = _server(options, interceptors)
         if options.method != "grpc":
             dedup.add_to_server(server)
             dedup.add_reflection(server, "bank.v1.Bank")
-        server.add_insecure_port(options.listen)
-        server.start()
-        print(f"listening {options.listen}", flush=True)
-        os.read(0, 1)
-        server.stop(1).wait()
+        _serve(server, options.listen, f"listening {options.listen}")
+        for _ in options.worker:
+            os.wait()
     return 0
+
+
+def _bank(options: argparse.Namespace) -> LedgerBank:
+    return LedgerBank(options.ledger, recorded=options.method == "atomic")
+
+
+def _server(options: argparse.Namespace, interceptors: list[Any]) -> grpc.Server:
+    server = grpc.server(
+        ThreadPoolExecutor(_THREADS),
+        interceptors=interceptors,
+        # A server that comes back takes its own port, and nobody shares it.
+        options=[("grpc.so_reuseport", 0)],
+    )
+    bank_pb2_grpc.add_BankServicer_to_server(_bank(options), server)
+    return server
+
+
+def _serve(server: grpc.Server, address: str, said: str = "") -> None:
+    """Serve until standard input closes."""
+    server.add_insecure_port(address)
+    server.start()
+    if said:
+        print(said, flush=True)
+    os.read(0, 1)
+    server.stop(1).wait()
 
 
 if __name__ == "__main__":
