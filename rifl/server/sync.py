@@ -66,7 +66,7 @@ class SyncShell:
                 try:
                     # First, since most steps of most calls are.
                     if isinstance(step, Pending):
-                        value = step.wait()
+                        value = step.wait_for_call(context.time_remaining)
                     elif isinstance(step, Attempt):
                         if run is None:
                             return step
