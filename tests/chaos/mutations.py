@@ -222,7 +222,7 @@ def _acknowledgement_not_durable() -> AbstractContextManager[Any]:
 
 
 def _intents_forgotten() -> AbstractContextManager[Any]:
-    def close_intents(self: Database, record: Any) -> int:
+    def close_intents(self: Database, record: Any, lived_s: int) -> int:
         return int(self._writer.execute("DELETE FROM rifl_call WHERE record IS NULL").rowcount)
 
     return unittest.mock.patch.object(Database, "close_intents", close_intents)
