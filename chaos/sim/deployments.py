@@ -137,7 +137,7 @@ class SqliteDeployment:
                 disk.wipe()
                 disk.loop.after(planned.seconds, server.start)
 
-        elif fault is Fault.RESTORE:
+        elif fault is Fault.RESTORE and disk.holds_a_store():
             disk.loop.after(planned.seconds, self._restore, server, disk.backup())
 
     def _restore(self, server: Server, backup: sqlite3.Connection) -> None:

@@ -48,6 +48,12 @@ class Disk:
         self.path = Path(f"/rifl-{os.getpid()}-{next(_numbers)}")
         self._keeper = self.connect()
 
+    def holds_a_store(self) -> bool:
+        """Whether one was made since all was lost: nobody goes on with a copy of nothing."""
+        keeper: sqlite3.Connection = self._keeper  # type: ignore[assignment]  # there is always one
+        made = "SELECT 1 FROM sqlite_master WHERE name='rifl_meta'"
+        return keeper.execute(made).fetchone() is not None
+
     def backup(self) -> sqlite3.Connection:
         """Copy what is there now."""
         copy = sqlite3.connect(":memory:", check_same_thread=False)
