@@ -605,8 +605,10 @@ class Server:
         elif behaviour == "later":
             go_on(HandlerResult(_UNRECORDED))
         elif behaviour == "forget":
-            # Committed without the record; half of these handlers raise then.
-            world.accounts.apply_once(operation, world.loop.now)
+            # Committed without the record; half of these handlers raise then. If the process
+            # dies before that is known, it died before the commit: of one that was
+            # committed nobody can tell, and it counts as rolled back.
+            task.at_the_end.append(partial(self._forgotten, operation))
             result = HandlerResult(CompletionRecord(response=b""))
             if operation.call % 2:
                 result = HandlerResult(_RAISED, raised=True)
@@ -627,6 +629,9 @@ class Server:
                 self._shell.reach(Point.REPEATABLE_RAN)
             plan = world.plan(operation.call)
             self.process.after(plan.work_s * 0.3, go_on, result)
+
+    def _forgotten(self, operation: Operation) -> None:
+        self.world.accounts.apply_once(operation, self.world.loop.now)
 
     def _commit(
         self, attempt: Attempt, operation: Operation, go_on: Callable[[HandlerResult], None]

@@ -93,6 +93,7 @@ class Task:
         "_stack",
         "_timer",
         "_wait",
+        "at_the_end",
         "attempt",
         "batched",
         "point",
@@ -119,6 +120,8 @@ class Task:
         self.attempt: Attempt | None = None
         self.point = Point.CLAIMING
         self.batched = batched
+        # What is done when it ends, if its process lives until then.
+        self.at_the_end: list[Callable[[], None]] = []
         shell.tasks[self] = None
 
     def at(self, point: Point) -> None:
@@ -228,6 +231,8 @@ class Task:
 
     def _end(self, value: Any, error: BaseException | None) -> None:
         self._shell.tasks.pop(self, None)
+        for each in self.at_the_end:
+            each()
         self._done(value, error)
 
 
