@@ -341,6 +341,9 @@ def draw(kind: str, seed: int) -> Schedule:
             calls = _by_keys(calls, dice)
             if kind == "sqlite":
                 faults = _jump_clocks(faults, Random(f"{kind} {seed} clocks"))  # noqa: S311
+    if kind == "spark":
+        dice = Random(f"{kind} {seed} first calls")  # noqa: S311 - repeatable, not secret
+        calls, faults = _die_after_a_first_row(calls, faults, dice)
     if kind == "sqlite" and not any(call.plain for call in calls):
         faults = _restore(faults, Random(f"{kind} {seed} restored"))  # noqa: S311
     if kind == "sqlite":
@@ -376,6 +379,39 @@ def _catch_first_calls(
     at, seconds = random.choice((0.0, random.uniform(0.0, _ACTIVE_S))), random.uniform(0.05, 0.5)
     fault = PlannedFault(at, Fault.CRASH, seconds, 0, 0.5, Point.FIRST)
     return tuple(sorted((*faults, fault), key=lambda fault: fault.at))
+
+
+def _die_after_a_first_row(
+    calls: tuple[PlannedCall, ...], faults: tuple[PlannedFault, ...], random: Random
+) -> tuple[tuple[PlannedCall, ...], tuple[PlannedFault, ...]]:
+    """Have some servers die when a session's first row has run, of which nothing is kept yet."""
+    if random.random() >= _FIRST_CALLS:
+        return calls, faults
+    session = random.choice(sorted({call.session for call in calls}))
+    first = min((call for call in calls if call.session == session), key=lambda call: call.at)
+    rows = [call for call in calls if call.session == session and call.key == first.key]
+    if any(call.batch for call in rows):
+        return calls, faults
+    # Their callers ask what became of it, rather than again and again.
+    touched = {
+        row: replace(
+            row,
+            method="/sim.Accounts/Touch",
+            op="touch",
+            account="t0",
+            behaviour="effect",
+            work_s=0.001,
+            deadline_s=0.3,
+            resolves=True,
+            messages=0,
+        )
+        for row in rows
+    }
+    fault = PlannedFault(first.at - 0.001, Fault.CRASH, 0.5, 0, 0.5, Point.REPEATABLE_RAN)
+    return (
+        tuple(touched.get(call, call) for call in calls),
+        tuple(sorted((*faults, fault), key=lambda fault: fault.at)),
+    )
 
 
 def _set_apart(

@@ -142,7 +142,7 @@ def _runs_not_noted() -> AbstractContextManager[Any]:
 
 FOUND = (
     Found("hasty retries", "sqlite", 30, _retries_that_do_not_back_off, _asks_far_more),
-    Found("a session's first calls", "spark", 524, _first_calls_without_a_trace),
+    Found("a session's first calls", "spark", 9, _first_calls_without_a_trace),
     Found("a lost replica's calls", "replicas", 16, _lost_replicas_calls),
     Found("late answers", "replicas", 5, _late_answers),
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
