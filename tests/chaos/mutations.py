@@ -54,6 +54,7 @@ from rifl.core.result_tracker import ResultTracker
 from rifl.core.stream_attempts import ReceivedResponses
 from rifl.core.streams import RequestStream, ResponseStream
 from rifl.core.verdict import Verdict
+from rifl.server import answers
 from rifl.stores import codec
 from rifl.stores.embedded import EmbeddedStore
 from rifl.stores.pending import Pending
@@ -388,8 +389,8 @@ def _forwarded_labels_believed() -> AbstractContextManager[Any]:
 
 
 def _key_not_executed_as_this_attempt_was_not() -> AbstractContextManager[Any]:
-    def told(cls: type[RiflError], *, keyed: bool) -> Outcome:
-        return cls.outcome
+    def told(refusal: RiflError, *, keyed: bool) -> Outcome:
+        return refusal.outcome
 
     def unsent(self: CallFlow, sent: bool = False) -> Outcome:
         return Outcome.UNKNOWN if sent else Outcome.NOT_EXECUTED
@@ -397,7 +398,7 @@ def _key_not_executed_as_this_attempt_was_not() -> AbstractContextManager[Any]:
     stack = ExitStack()
     for owner, name, value in (
         # As a server labels it, as the SDK reads that, and where no server was asked.
-        (RiflError, "told", classmethod(told)),
+        (answers, "told_outcome", told),
         (attempt, "_NOT_OF_THE_KEY", frozenset()),
         (CallFlow, "_unsent", unsent),
     ):
