@@ -30,7 +30,7 @@ from rifl.client.answers import FinalStatus
 from rifl.core.batching import BatchAnswer, serve_batch
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
-from rifl.core.errors import LeaseExpired, RiflError
+from rifl.core.errors import LeaseExpired, NotExecuted, RiflError
 from rifl.core.groups import group_of
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
@@ -630,8 +630,13 @@ class Server:
             plan = world.plan(operation.call)
             self.process.after(plan.work_s * 0.3, go_on, result)
 
-    def _forgotten(self, operation: Operation) -> None:
-        self.world.accounts.apply_once(operation, self.world.loop.now)
+    def _forgotten(self, operation: Operation, answers: Any, error: BaseException | None) -> None:
+        # One that was taken for dead, and whose call was resolved since, comes too late to
+        # commit: without a record nothing else could keep it from doing so.
+        each = answers if isinstance(answers, list) else [answers]
+        reasons = {one.record.reason for one in each if isinstance(one, Answer)}
+        if NotExecuted.reason not in reasons and not isinstance(error, NotExecuted):
+            self.world.accounts.apply_once(operation, self.world.loop.now)
 
     def _commit(
         self, attempt: Attempt, operation: Operation, go_on: Callable[[HandlerResult], None]
