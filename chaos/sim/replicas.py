@@ -70,10 +70,6 @@ class _SimulatedStore(SharedStore):
             for rule in (self._pulse.repeat(), *self._pulse.take_due()):
                 _Rule(self._process, self._steps(rule), lambda error: None).go()
 
-    def is_current(self, attempt: SharedAttempt) -> bool:
-        """Whether the store would take the attempt's record."""
-        return self._sim.data.is_current(attempt.call, attempt.token, Kind.ATOMIC)
-
     def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Fence and record in one transaction of the store's own database."""
         if not isinstance(attempt, SharedAttempt):
@@ -171,10 +167,6 @@ class _OpenedReplica:
     def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Commit a handler's transaction, fenced."""
         self.store.record_in(attempt, record, None)
-
-    def fenced(self, attempt: SharedAttempt) -> bool:
-        """Whether another has taken the attempt over, or its call was resolved."""
-        return not self.store.is_current(attempt)
 
     def crash(self, *, flushed: bool) -> None:
         """Leave what was claimed; the others find out."""

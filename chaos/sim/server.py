@@ -608,9 +608,7 @@ class Server:
             # Committed without the record; half of these handlers raise then. If the process
             # dies before that is known, it died before the commit: of one that was
             # committed nobody can tell, and it counts as rolled back.
-            fenced = getattr(self._opened, "fenced", None)
-            if fenced is None or not fenced(attempt):
-                task.at_the_end.append(partial(self._forgotten, operation))
+            task.at_the_end.append(partial(self._forgotten, operation))
             result = HandlerResult(CompletionRecord(response=b""))
             if operation.call % 2:
                 result = HandlerResult(_RAISED, raised=True)
