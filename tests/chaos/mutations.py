@@ -915,7 +915,7 @@ MUTATIONS = (
     Mutation(
         "raising means rolled back",
         "§4: known to be rolled back",
-        "replicas",
+        "sqlite",
         _raising_means_rolled_back,
     ),
     Mutation("broken stream run again as plain", "§1: plain", "memory", _broken_stream_repeated),

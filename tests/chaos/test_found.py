@@ -15,11 +15,10 @@ import pytest
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import draw
 from curp.replica.group_store import GroupStore
-from rifl.core import attempt, serving
+from rifl.core import attempt
 from rifl.core.client_table import ClientTable
 from rifl.core.errors import LeaseExpired
 from rifl.stores.embedded import EmbeddedStore
-from rifl.stores.shared.attempts import Attempts
 from rifl.stores.shared.requests import Ending
 from rifl.stores.shared.store import SharedStore
 from rifl.stores.sqlite.groups import is_stale
@@ -119,10 +118,6 @@ def _answered_before_it_is_durable() -> AbstractContextManager[Any]:
     return patch.object(SqliteStore, "finish", finish)
 
 
-def _another_arrival_unseen() -> AbstractContextManager[Any]:
-    return patch.object(Attempts, "give_up", return_value=False)
-
-
 @contextmanager
 def _idle_clients_forgotten() -> Iterator[None]:
     with (
@@ -130,10 +125,6 @@ def _idle_clients_forgotten() -> Iterator[None]:
         patch.object(GroupStore, "_rest", EmbeddedStore._rest),
     ):
         yield
-
-
-def _payloads_not_compared() -> AbstractContextManager[Any]:
-    return patch.object(serving, "match_payload", lambda call, fingerprint: None)
 
 
 def _runs_not_noted() -> AbstractContextManager[Any]:
@@ -147,12 +138,10 @@ FOUND = (
     Found("late answers", "replicas", 26, _late_answers),
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 74, _expired_while_it_ran),
-    Found("a payload known later", "sqlite", 163, _payloads_not_compared),
     Found("given up after it ran", "memory", 34, _runs_not_noted),
     Found("claims answered late", "replicas", 743, _claims_answered_late),
     Found("expired before that was durable", "sqlite", 53, _expired_before_that_is_durable),
     Found("late answers before they were durable", "sqlite", 3, _answered_before_it_is_durable),
-    Found("another arrival's run", "replicas", 44, _another_arrival_unseen),
 )
 
 
