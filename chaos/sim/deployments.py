@@ -146,6 +146,8 @@ class SqliteDeployment:
         server.crash(Fault.RESTORE)
         server.caught.clear()
         disk.restore(backup)
+        # Onto a disk that works: the command would say so, and be given again.
+        disk.full_until, disk.fsync_fails = 0.0, False
         with closing(disk.connect()) as connection:
             restored.begin_anew(connection, f"restored at {disk.loop.now}")
         disk.loop.after(0.3, server.start)

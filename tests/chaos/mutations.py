@@ -33,7 +33,6 @@ from curp.core.steps import Sync
 from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
 from curp.log import checks
 from curp.log.memory import MemoryEngine
-from curp.replica import engine, group_store
 from curp.replica.group_store import GroupStore
 from curp.replica.places import Places
 from lease_server import sessions
@@ -696,23 +695,6 @@ def _collected_before_synced() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(WitnessTable, "record", record)
 
 
-def _refusal_not_logged() -> AbstractContextManager[Any]:
-    # Kept on both sides: the leader does not say it, and the client does not believe it.
-    original = GroupCall.leader_answered
-
-    def leader_answered(self: GroupCall, answer: Any) -> Step:
-        step = original(self, answer)
-        return Step.FINAL if step in (Step.UNKNOWN, Step.AGAIN) else step
-
-    stack = ExitStack()
-    stack.enter_context(unittest.mock.patch.object(GroupCall, "leader_answered", leader_answered))
-    for shell in (group_store, engine):
-        stack.enter_context(
-            unittest.mock.patch.object(shell, "not_by_log", lambda error, call: error)
-        )
-    return stack
-
-
 def _rule_without(
     module: Any, name: str, **answers: Any
 ) -> Callable[[], AbstractContextManager[Any]]:
@@ -1036,7 +1018,6 @@ MUTATIONS = (
         "curp",
         _collected_before_synced,
     ),
-    Mutation("refusal not logged", "§7.13: not executed", "curp", _refusal_not_logged),
     Mutation(
         "records of other numbers accepted", "§7.2: in force", "curp", _other_numbers_accepted
     ),
@@ -1151,7 +1132,6 @@ _SEEDS = {
     "read of what is not logged": 7,
     "configuration unchecked": 2,
     "witness drops what is not synced": 1,
-    "refusal not logged": 1,
     "records of other numbers accepted": 17,
     "snapshot without completion records": 3,
     "snapshot without acknowledgements": 11,
