@@ -185,8 +185,8 @@ class TestStaleCalls:
         refused(table, sequenced(4), LeaseExpired)
 
     def test_a_running_call_that_is_acknowledged_stays_running(self, table: ClientTable) -> None:
-        """Duplicates still find the attempt; it settles without a trace, STALE after (RIFL
-        §3.3, a late completion is dropped)."""
+        """Duplicates still find the attempt; it settles without a trace, STALE after
+        (RIFL §3.3, a late completion is dropped)."""
         attempt = claim(table, sequenced(1))
         claim(table, sequenced(2, 2))
         assert table.decide(sequenced(1), POLICY, NOW) == Decision(Verdict.IN_PROGRESS, attempt)
