@@ -32,6 +32,7 @@ from rifl.server.declarations import (
 from rifl.server.engine import Engine, KeysFrom
 from rifl.server.health import HealthStatus, add_reflection
 from rifl.server.interceptors import Interceptors
+from rifl.server.letting_go import LettingGo
 from rifl.server.outcomes import SERVICE as OUTCOMES
 from rifl.server.outcomes import add_outcomes_service
 from rifl.server.pool import pool_size
@@ -203,7 +204,7 @@ class Deduplicator:
             max_batch_bytes=max_batch_bytes,
         )
         self._interceptors = Interceptors(self._engine)
-        self._closed = False
+        self._letting_go: LettingGo | None = None
         self._closing = threading.Lock()
         self._sweeper = Sweeper(self._store, self._authority)
         self._sweeper.start()
@@ -343,13 +344,18 @@ class Deduplicator:
 
         At most ``drain_s`` seconds; None means the constructor's. On an event loop
         use ``aclose``: this would block the handlers it waits for.
+
+        Where handlers still run then, it logs so and returns, and the store stays this
+        process's: nobody else can open the file, or takes this replica for dead, before the
+        last of them has ended and been recorded, or the process has. Until then new calls
+        are refused. Called again it waits for that, at most ``drain_s`` more.
         """
         with self._closing:
             self._close(self._drain_s if drain_s is None else drain_s)
 
     async def aclose(self, drain_s: float | None = None) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
-        if self._closed:
+        if self._letting_go is not None and self._letting_go.done:
             return
         self.drain()
         wait_s = self._drain_s if drain_s is None else drain_s
@@ -379,7 +385,9 @@ class Deduplicator:
         await self.aclose()
 
     def _close(self, drain_s: float) -> None:
-        if self._closed:
+        if self._letting_go is not None:
+            if not _on_event_loop():
+                self._letting_go.wait(drain_s)
             return
         self.drain()
         if _on_event_loop():
@@ -387,7 +395,10 @@ class Deduplicator:
                 _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
         elif not self._store.settled(drain_s):
             _log.warning("closed_with_calls_running", calls=self._store.running())
-        self._closed = True
+        self._letting_go = LettingGo(self._store, self._let_go)
+        self._letting_go.begin()
+
+    def _let_go(self) -> None:
         self._sweeper.stop()
         if self._observer is not None:
             self._observer.detached(self.statistics)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -23,6 +27,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LAST_S = 1.0
 _LOOK_S = 0.5
 _STEP_S = 0.1
+# A server whose own handlers, not deduplicated, never end is not waited for longer.
+_STOPPED_S = 5.0
+# For log records on their way: a thread that never ends may hold a lock of theirs.
+_FLUSH_S = 2.0
+# Of a process that was ended with calls running.
+_CALLS_LEFT = 1
 
 
 def serve_until_signal(
@@ -31,6 +41,7 @@ def serve_until_signal(
     grace: float = 30.0,
     *,
     signals: Iterable[signal.Signals] = _SIGNALS,
+    end_process: bool = True,
 ) -> int:
     """Block until a signal, then drain, stop the server and close ``dedup``.
 
@@ -39,9 +50,18 @@ def serve_until_signal(
     health is NOT_SERVING, duplicates are still answered, and calls that run have
     ``grace`` seconds to end and be recorded. A second signal ends the wait.
 
-    Returns how many calls were still running then: 0 for a clean stop. What they
-    did is each method's own, as after a crash: plain ones have an unknown
-    outcome. In the main thread only; the signals' handlers are put back.
+    Returns 0 when all of them have ended: ``dedup`` is closed then. Where calls are left
+    after that it ends the process, by ``os._exit(1)`` after flushing logs and standard
+    streams: a pool's threads would keep it alive for as long as they run, and what they do
+    then could come after another process answered for them. It is a crash as far as the
+    calls are concerned: plain ones have an unknown outcome, atomic ones happened or not,
+    idempotent ones run again. Exit hooks and ``finally`` blocks of the application do not run.
+
+    ``end_process=False`` returns how many calls are left instead. The store stays this
+    process's, then, until they have ended or the process has (see ``Deduplicator.close``).
+
+    Handlers of methods that are not deduplicated are not counted: as with bare gRPC the
+    process ends after they have. In the main thread only; the signals' handlers are put back.
     """
     stop, hurry = threading.Event(), threading.Event()
 
@@ -62,9 +82,12 @@ def serve_until_signal(
         while left and not hurry.is_set() and time.monotonic() < deadline:
             # In short steps, so that the second signal is seen.
             left = dedup.drained(min(_STEP_S, max(0.0, deadline - time.monotonic())))
-        server.stop(_LAST_S).wait()
+        server.stop(_LAST_S).wait(_STOPPED_S)
+        left = dedup.drained(0)
         dedup.close(0.0 if left else None)
         _log.info("stopped", calls_left=left)
+        if left and end_process:
+            _end(left)
         return left
     finally:
         for number, handler in before.items():
@@ -77,10 +100,12 @@ async def serve_until_signal_async(
     grace: float = 30.0,
     *,
     signals: Iterable[signal.Signals] = _SIGNALS,
+    end_process: bool = True,
 ) -> int:
     """Do what ``rifl.serve_until_signal`` does, on an event loop: ``rifl.aio.serve_until_signal``.
 
-    The loop runs in the main thread. Cancelled, it drains and stops all the same.
+    The loop runs in the main thread; a handler that blocks it blocks this, too. Cancelled, it
+    drains and stops all the same, and never ends the process.
     """
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -104,10 +129,31 @@ async def serve_until_signal_async(
                 # steps, so that the second signal is seen and no thread stays.
                 step_s = min(_STEP_S, max(0.0, deadline - time.monotonic()))
                 left = await asyncio.to_thread(dedup.drained, step_s)
-            await server.stop(_LAST_S)
+            # Not cancelled if it takes longer.
+            await asyncio.wait([asyncio.ensure_future(server.stop(_LAST_S))], timeout=_STOPPED_S)
+            left = dedup.drained(0)
             await dedup.aclose(0.0 if left else None)
             _log.info("stopped", calls_left=left)
+        if left and end_process:
+            _end(left)
         return left
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def _end(left: int) -> NoReturn:
+    """End the process with threads that nothing else would end."""
+    _log.warning("ended_with_calls_running", calls=left, status=_CALLS_LEFT)
+    flushing = threading.Thread(target=_flush, name="rifl-flush", daemon=True)
+    flushing.start()
+    flushing.join(_FLUSH_S)
+    os._exit(_CALLS_LEFT)
+
+
+def _flush() -> None:
+    with contextlib.suppress(Exception):
+        logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()

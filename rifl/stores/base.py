@@ -125,6 +125,9 @@ class Store(Records, Protocol):
     def running(self) -> int:
         """How many attempts are not settled."""
 
+    def handling(self) -> int:
+        """How many of them have a handler that has not ended: its effect may come yet."""
+
     def statistics(self) -> tuple[int, int, int]:
         """Clients with state, calls not acknowledged, and of these the ones running.
 

@@ -192,6 +192,11 @@ class EmbeddedStore(OwnTransactions):
         with self._lock:
             return self._at_work()
 
+    def handling(self) -> int:
+        """How many attempts have a handler that has not ended."""
+        with self._lock:
+            return sum(not attempt.owed for attempt in self._table.running())
+
     def _at_work(self) -> int:
         """How many attempts there is anything to wait for; called with the lock held."""
         return len(self._table.running())

@@ -20,17 +20,21 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import rifl
 from lease_server import NotYours
+from rifl.stores import Settlement, StoreLocked, settle_unknown
 from rifl.stores.inspection import open_inspection
 from rifl.v1 import rifl_pb2
 from tests.echo import METHOD, SERVICE, aio_served, make_aio_server, make_server, served
 
 ROOT = Path(__file__).parents[2]
+_NOT_RUN = Settlement(False, "ops", "its process seems to be gone")
 _Status = health_pb2.HealthCheckResponse
 
 _SERVER = """
-import sys, threading
+import asyncio, logging, sys, threading, time
 import grpc, rifl
-from tests.echo import make_server
+from tests.echo import make_aio_server, make_server
+
+logging.basicConfig(stream=sys.stderr)
 
 go_on = threading.Event()
 
@@ -38,6 +42,10 @@ def slow(request, context):
     if request == b"slow":
         print("begun", flush=True)
         go_on.wait(20)
+    if request == b"for ever":
+        print("begun", flush=True)
+        while True:
+            time.sleep(60)
     return request
 
 def serve():
@@ -48,16 +56,34 @@ def serve():
     threading.Thread(target=lambda: (sys.stdin.readline(), go_on.set()), daemon=True).start()
     return rifl.serve_until_signal(server, dedup, float(sys.argv[2]))
 
+async def serve_aio():
+    async def never(request, context):
+        print("begun", flush=True)
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+
+    dedup = rifl.Deduplicator(sys.argv[1])
+    server, target = make_aio_server(dedup, never)
+    await server.start()
+    print(target, flush=True)
+    return await rifl.aio.serve_until_signal(server, dedup, float(sys.argv[2]))
+
 if __name__ == "__main__":
-    sys.exit(serve())
+    sys.exit(asyncio.run(serve_aio()) if sys.argv[3] == "aio" else serve())
 """
 
 
-def _start(url: str, grace: float) -> tuple[subprocess.Popen[str], str]:
+def _start(
+    url: str, grace: float, kind: str = "sync", log: Any = None
+) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVER, url, str(grace)],
+        [sys.executable, "-c", _SERVER, url, str(grace), kind],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=log,
         cwd=ROOT,
         text=True,
     )
@@ -133,8 +159,95 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         with pytest.raises(grpc.RpcError) as refused:
             future.result()
         assert refused.value.outcome is rifl.Outcome.UNKNOWN  # type: ignore[attr-defined]
-        process.communicate("go on\n", timeout=30)
-        assert process.returncode == 1
+        # Its handler has not ended, and does not keep the process alive.
+        assert process.wait(30) == 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_a_handler_that_never_ends_ends_with_its_process(tmp_path: Path, kind: str) -> None:
+    """After the grace the process ends, and till then nobody takes its store (DESIGN §6)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    with (tmp_path / "log").open("wb") as log:
+        process, target = _start(url, 0.5, kind, log)
+        with (
+            process,
+            closing(_Killed(process)),
+            rifl.connect(target, retry=rifl.RetryPolicy(max_attempts=1)) as channel,
+        ):
+            assert process.stdout is not None
+            future = channel.unary_unary(METHOD).future(b"for ever", timeout=30)
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGTERM)
+            refused = 0
+            while process.poll() is None:
+                try:
+                    settle_unknown(url, [future.rpc_id], _NOT_RUN)  # type: ignore[arg-type, list-item]
+                except StoreLocked:
+                    refused += 1
+                else:
+                    # Its lock is gone: so is all that it could do.
+                    assert process.wait(1) == 1
+            assert refused
+            assert process.wait(30) == 1
+            assert future.exception() is not None
+    process, target = _start(url, 0.5)
+    with process, closing(_Killed(process)), rifl.connect(target) as channel:
+        assert channel.unary_unary(METHOD)(b"next", timeout=20) == b"next"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert "ended_with_calls_running" in (tmp_path / "log").read_text()
+    assert "store_stopped" not in (tmp_path / "log").read_text()
+
+
+def test_a_suspended_process_has_its_store(tmp_path: Path) -> None:
+    """SIGTERM, then SIGSTOP: no other process starts before SIGKILL (DESIGN §6)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    process, target = _start(url, 600)
+    once = rifl.RetryPolicy(max_attempts=1)
+    with process, closing(_Killed(process)), rifl.connect(target, retry=once) as channel:
+        assert process.stdout is not None
+        method = channel.unary_unary(METHOD)
+        future = method.future(b"for ever", timeout=20)
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _refused_as_draining(method)
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(StoreLocked):
+            rifl.Deduplicator(url, lock_timeout_s=0.05)
+        with pytest.raises(StoreLocked):
+            settle_unknown(url, [future.rpc_id], _NOT_RUN)  # type: ignore[arg-type, list-item]
+        process.kill()
+        process.wait(30)
+        rifl.Deduplicator(url).close()
+
+
+async def test_the_process_goes_on_where_that_was_asked_for(tmp_path: Path) -> None:
+    """``end_process=False`` returns what is left, with the store kept for it (DESIGN §6)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: bytes, context: Any) -> bytes:
+        begun.set()
+        await go_on.wait()
+        return request
+
+    dedup = rifl.Deduplicator(url, drain_s=0)
+    server, target = make_aio_server(dedup, slow)
+    await server.start()
+    serving = asyncio.ensure_future(
+        rifl.aio.serve_until_signal(server, dedup, 0, end_process=False)
+    )
+    async with rifl.aio.connect(target) as channel:
+        call = channel.unary_unary(METHOD)(b"slow", timeout=20)
+        await begun.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await serving == 1
+        with pytest.raises(StoreLocked):
+            rifl.Deduplicator(url, lock_timeout_s=0.05)
+        go_on.set()
+        await dedup.aclose(20)
+        call.cancel()
+    rifl.Deduplicator(url).close()
 
 
 async def test_an_aio_server_drains_too(tmp_path: Path) -> None:

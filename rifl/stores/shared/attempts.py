@@ -74,6 +74,11 @@ class Attempts:
         with self._lock:
             return self._count()
 
+    def handling(self) -> int:
+        """How many have a handler that has not ended."""
+        with self._lock:
+            return sum(not (each.given_up or each.owed) for each in self._running.values())
+
     def unsettled(self) -> int:
         """How many the store may say that this replica runs."""
         return len(self._running)

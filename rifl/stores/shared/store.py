@@ -280,6 +280,10 @@ class SharedStore(OwnTransactions):
         """How many attempts of this replica are not settled."""
         return len(self._attempts)
 
+    def handling(self) -> int:
+        """How many attempts of this replica have a handler that has not ended."""
+        return self._attempts.handling()
+
     def expire_keys(self) -> None:
         """Let go of keyed calls whose retention is over, by the store's clock."""
         try:
