@@ -35,6 +35,7 @@ from benchmarks.recovery import recovery
 from chaos.group_processes import GroupProcesses
 from chaos.redis_server import RedisServer
 from curp.client import statistics
+from curp.log import create_log
 from rifl.v1 import rifl_pb2
 
 _KEYS = 1000
@@ -93,6 +94,7 @@ def _behind(address: str, delay_ms: float) -> Iterator[str]:
 @contextlib.contextmanager
 def _group(log: str, delay_ms: float) -> Iterator[tuple[str, Server, Server]]:
     """One replica and one witness; where clients reach it, and both processes."""
+    create_log(log)
     with contextlib.ExitStack() as stack:
         witness = stack.enter_context(_process("curp.witness", "--listen", "127.0.0.1:0"))
         listed = stack.enter_context(_behind(witness[0], delay_ms))

@@ -25,8 +25,8 @@ import grpc
 import curp
 from benchmarks.keyed import PUT, Map, declare, handlers
 from curp.core.entries import ClientRegistered, Entry, Operation
+from curp.log import create_log, open_engine
 from curp.log.engine import NewEntry
-from curp.log.opening import open_engine
 from curp.wire import entry_to_bytes
 from rifl.core.record import CompletionRecord
 from rifl.v1 import rifl_pb2
@@ -62,6 +62,7 @@ def recovery(directory: Path, entries: int, starts: int) -> dict[str, list[Recov
 
 
 def _fill(url: str, count: int) -> None:
+    create_log(url)
     engine = open_engine(url)
     try:
         number = engine.take_leadership("filler", "nowhere:1", term_s=0.001)

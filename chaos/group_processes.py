@@ -19,6 +19,7 @@ from typing import Self
 
 import grpc
 
+from curp.log import create_log
 from curp.v1 import curp_pb2
 
 __all__ = ["GroupProcesses", "NoLeader", "free_ports"]
@@ -80,7 +81,8 @@ class GroupProcesses:
         self._channels: dict[str, grpc.Channel] = {}
 
     def __enter__(self) -> Self:
-        """Start all of it; returns when every process listens."""
+        """Create the log and start all of it; returns when every process listens."""
+        create_log(self._logs[0])
         try:
             # The first leader lists the witnesses it finds.
             for addresses in (self.witnesses, self.replicas):

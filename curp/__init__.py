@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from curp.log import create_log
     from curp.replica import Diverged, NotServed, Replica, ReplicaStopped, now, random
 
-__all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "now", "random"]
+__all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "create_log", "now", "random"]
 
 
 def __getattr__(name: str) -> Any:
     # A client imports its path from here, and needs nothing of a server.
+    if name == "create_log":
+        from curp.log import create_log
+
+        return create_log
     if name in __all__:
         import curp.replica
 

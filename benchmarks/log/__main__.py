@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from curp.log import open_engine
+from curp.log import create_log, open_engine
 from curp.log.engine import LogEngine, NewEntry
 from examples.redis_process import running_redis
 
@@ -52,6 +52,7 @@ def main() -> int:
 
 
 def _measure(name: str, url: str, seconds: float) -> dict[str, Any]:
+    create_log(url)
     engine = open_engine(url)
     try:
         sys.stdout.write(f"{name}. {engine.durability}\n")
@@ -120,7 +121,7 @@ def _followed(engine: LogEngine, number: int, url: str) -> dict[str, float]:
 
 
 def _follow(url: str) -> int:
-    engine = open_engine(url, create=False)
+    engine = open_engine(url)
     tail = engine.tail()
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``curp``: serve, witness, status, transfer, recover, log."""
+"""``curp``: init, serve, witness, status, transfer, recover, log."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import structlog
 from google.protobuf.json_format import MessageToDict
 
 from curp.cli.asking import Group, GroupError
+from curp.cli.init import add_init_command
 from curp.cli.recover import add_recover_command
 from curp.cli.serving import ServeOptions, serve
 from curp.log.commands import add_log_commands
@@ -66,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="curp", description="Replicated groups of gRPC servers.")
     parser.add_argument("--version", action="version", version=f"curp {installed_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    init = commands.add_parser("init", help="create the log of a new group, once")
+    add_init_command(init, _ENGINE)
 
     run = commands.add_parser("serve", help="run a replica until a signal")
     run.add_argument(

@@ -36,7 +36,7 @@ def add_recover_command(parser: argparse.ArgumentParser, engine: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with closing(open_engine(arguments.url, create=False)) as engine:
+    with closing(open_engine(arguments.url, read_only=not arguments.accept_loss)) as engine:
         if not arguments.accept_loss:
             return _tell(engine)
         if not arguments.why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from curp.log.creation import create_log
 from curp.log.opening import open_engine
 
-__all__ = ["open_engine"]
+__all__ = ["create_log", "open_engine"]

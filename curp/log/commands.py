@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dump(arguments: argparse.Namespace) -> int:
-    with closing(open_engine(arguments.url, create=False)) as engine:
+    with closing(open_engine(arguments.url, read_only=True)) as engine:
         after = engine.first() - 1 if arguments.after is None else arguments.after
         for entry in _entries(engine, after, arguments.limit, arguments.tag):
             told = _told(entry, contents=arguments.contents)
@@ -66,7 +66,7 @@ def _dump(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    with closing(open_engine(arguments.url, create=False)) as engine:
+    with closing(open_engine(arguments.url, read_only=True)) as engine:
         found = verify(engine)
     told = found._asdict()
     if found.leadership is not None:

@@ -12,6 +12,7 @@ __all__ = [
     "LogEngine",
     "MetadataCondition",
     "NewEntry",
+    "NewLog",
     "Snapshot",
 ]
 
@@ -65,6 +66,19 @@ class Snapshot(NamedTuple):
     chunks: Iterator[bytes]
 
 
+class NewLog(NamedTuple):
+    """What a log is created with, all in one atomic step, or ``LogExists``.
+
+    ``metadata`` has at least the log's id (``curp.log.creation``). Only the copy of
+    another log begins behind 0: ``trimmed`` entries that are not in it, and the
+    ``configuration`` number it goes on from, whose lease is over.
+    """
+
+    metadata: Mapping[str, bytes]
+    trimmed: int = 0
+    configuration: int = 0
+
+
 class LogEngine(Protocol):
     """One group's log in an existing store, shared by its replicas.
 
@@ -77,6 +91,9 @@ class LogEngine(Protocol):
     3. An append is atomic and durable before it returns (as far as ``durability``
        says); LSNs have no gaps, and the entries of one append are adjacent.
     4. What ``read`` has once returned for an LSN it returns for ever, until trimmed.
+
+    An engine is made with a ``NewLog`` to create the log, and without one to open it:
+    then it raises ``NoSuchLog`` where there is none, and never makes any.
 
     Methods block and are safe in any thread. Errors are ``LogError``s (``curp.log.
     errors``): ``Deposed``, ``TailMismatch``, ``LeaseHeld``, ``ConditionFailed``,
@@ -174,6 +191,9 @@ class LogEngine(Protocol):
 
     def metadata(self, key: str) -> bytes | None:
         """Return the value of a key, None if it is absent."""
+
+    def all_metadata(self) -> dict[str, bytes]:
+        """Return all keys and their values, as of one moment."""
 
     def put_metadata(
         self,

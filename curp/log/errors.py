@@ -13,6 +13,8 @@ __all__ = [
     "InvalidRequest",
     "LeaseHeld",
     "LogError",
+    "LogExists",
+    "NoSuchLog",
     "NotDurable",
     "TailMismatch",
     "TrimmedLog",
@@ -34,6 +36,8 @@ class LogError(Exception):
         ├── CorruptLog          a gap, a torn or damaged entry, a tail that went back,
         │                       a newer format
         ├── InvalidRequest      what can never be done: the caller's bug
+        ├── NoSuchLog           there is none: never created, or lost
+        ├── LogExists           there is one where a new one was to be created
         ├── NotDurable          the store's settings may lose what it acknowledges
         └── EngineUnavailable   cannot be asked now; a write may have happened
             └── EngineStopped   and never again through this handle
@@ -87,6 +91,34 @@ class CorruptLog(LogError):
 
 class InvalidRequest(LogError, ValueError):
     """What was asked can never be done: empty, over a bound, or in the wrong order."""
+
+
+class NoSuchLog(LogError):
+    """There is no such log, and only ``curp init`` creates one: a lost one does not start over."""
+
+    def __init__(self, where: str, group: str) -> None:
+        super().__init__(
+            f"there is no log of the group {group!r} in {where}. If there was one, it is lost or "
+            "this is another place: restore it, or look there. To begin a new group, create its "
+            "log first, once: curp init --log URL"
+        )
+        self.where = where
+        self.group = group
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.where, self.group)
+
+
+class LogExists(LogError):
+    """There is a log where a new one was to be created; nothing was changed."""
+
+    def __init__(self, where: str, group: str) -> None:
+        super().__init__(f"{where} has a log of the group {group!r} already")
+        self.where = where
+        self.group = group
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.where, self.group)
 
 
 class NotDurable(LogError):

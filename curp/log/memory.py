@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from curp.log import checks
-from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, Snapshot
+from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
 from curp.log.errors import EngineStopped, LeaseHeld
 from rifl.stores.forks import belongs_here
 
@@ -41,21 +41,27 @@ class MemoryLog:
     It keeps what it acknowledged for as long as the object lives, and has no
     randomness and no clock but ``clock`` (monotonic seconds): with one thread, the
     same calls give the same results. ``on_change`` is called, under the log's lock,
-    after every append: what a simulator does instead of ``wait``.
+    after every append: what a simulator does instead of ``wait``. It is created with
+    its object; without ``new`` it has no id, as one of an earlier release: its first
+    leader draws one.
     """
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[], None] | None = None,
+        new: NewLog | None = None,
     ) -> None:
         self.clock = clock
         self.on_change = on_change
         self.changed = threading.Condition()
         self.kept: list[_Kept] = []
-        self.trimmed = 0
-        self.metadata: dict[str, bytes] = {}
+        new = new or NewLog({})
+        self.trimmed = new.trimmed
+        self.metadata: dict[str, bytes] = dict(new.metadata)
         self.leader: Leadership | None = None
+        if new.configuration:
+            self.leader = Leadership(new.configuration, "", "", 0.0)
         self.expires_at = 0.0
         self.snapshot: tuple[int, tuple[bytes, ...]] | None = None
 
@@ -252,6 +258,12 @@ class MemoryEngine:
         with self._log.changed:
             self._strike("metadata", Moment.BEFORE)
             return self._log.metadata.get(key)
+
+    def all_metadata(self) -> dict[str, bytes]:
+        """See ``LogEngine``."""
+        with self._log.changed:
+            self._strike("all_metadata", Moment.BEFORE)
+            return dict(self._log.metadata)
 
     def put_metadata(
         self,

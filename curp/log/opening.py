@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
-from curp.log.engine import LogEngine
+from curp.log.engine import LogEngine, NewLog
 from curp.log.errors import InvalidRequest
 from rifl.stores.errors import UnsupportedStore
 
@@ -14,7 +14,7 @@ __all__ = ["open_engine"]
 _REDIS = ("redis", "rediss", "unix")
 
 
-def open_engine(url: str, *, create: bool = True) -> LogEngine:
+def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False) -> LogEngine:
     """Open one group's log; raises a ``LogError``, ``InvalidRequest`` for a wrong URL.
 
     ::
@@ -27,8 +27,9 @@ def open_engine(url: str, *, create: bool = True) -> LogEngine:
             replicas=0             must have a write before it counts, within timeout_s / 2
             timeout_s=5            for connecting and for each reply
 
-    ``create`` false: an ``InvalidRequest`` where there is no such log. No message
-    holds the URL: it may have a password in it.
+    ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
+    and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
+    they may not do is not asked. No message holds the URL: it may have a password in it.
     """
     scheme, _, _ = url.partition(":")
     try:
@@ -42,15 +43,15 @@ def open_engine(url: str, *, create: bool = True) -> LogEngine:
         )
     options = {name: values[-1] for name, values in given.items()}
     if scheme == "sqlite":
-        return _open_sqlite(url, groups[0], options, create)
+        return _open_sqlite(url, groups[0], options, new)
     if scheme.partition("+")[0] in _REDIS:
-        return _open_redis(url.partition("?")[0], groups[0], options, create)
+        return _open_redis(url.partition("?")[0], groups[0], options, new, read_only)
     raise InvalidRequest(
         f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME"
     )
 
 
-def _open_sqlite(url: str, group: str, options: dict[str, str], create: bool) -> LogEngine:
+def _open_sqlite(url: str, group: str, options: dict[str, str], new: NewLog | None) -> LogEngine:
     from curp.log.sqlite import SqliteEngine
 
     parts = urlsplit(url)
@@ -63,10 +64,12 @@ def _open_sqlite(url: str, group: str, options: dict[str, str], create: bool) ->
         raise InvalidRequest(
             "a log file's URL is sqlite:///file?group=NAME, with timeout_s or none"
         )
-    return SqliteEngine(Path(path), group, create=create, timeout_s=timeout_s)
+    return SqliteEngine(Path(path), group, new=new, timeout_s=timeout_s)
 
 
-def _open_redis(base: str, group: str, options: dict[str, str], create: bool) -> LogEngine:
+def _open_redis(
+    base: str, group: str, options: dict[str, str], new: NewLog | None, read_only: bool
+) -> LogEngine:
     try:
         from curp.log.redis import RedisEngine
         from rifl.stores.redis.address import RedisAddress
@@ -80,4 +83,4 @@ def _open_redis(base: str, group: str, options: dict[str, str], create: bool) ->
         address = RedisAddress.parse(base + (f"?{urlencode(options)}" if options else ""))
     except UnsupportedStore as error:
         raise InvalidRequest(str(error)) from None
-    return RedisEngine(address, group, create=create, replicas=int(replicas))
+    return RedisEngine(address, group, new=new, read_only=read_only, replicas=int(replicas))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from curp.core.group_call import SyncVerdict
 from curp.core.recovery import WitnessList
+from curp.log.creation import log_id
 from curp.log.engine import LogEngine
 from curp.replica.authority import GroupAuthority
 from curp.replica.group_store import GroupStore
 from curp.replica.leading import Leading
-from curp.replica.metadata import TRANSFER_KEY, found_store_id, read_witness_list
+from curp.replica.metadata import TRANSFER_KEY, read_witness_list
 from curp.replica.role import Role
 from curp.replica.runner import Runner
 from curp.replica.services import Services
@@ -157,7 +158,7 @@ class ReplicaDesk:
 
     def _store_id(self) -> int:
         # It never changes, and is drawn before anyone serves.
-        self._known_id = self._known_id or found_store_id(self._engine)
+        self._known_id = self._known_id or log_id(self._engine)
         return self._known_id
 
     def _require_leading(self) -> Leading:

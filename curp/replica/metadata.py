@@ -6,15 +6,14 @@ import os
 from collections.abc import Callable
 
 from curp.core.recovery import AcceptedLoss, WitnessList
+from curp.log.creation import LOG_ID_KEY, new_log
 from curp.log.engine import LogEngine, MetadataCondition
 from curp.wire import accepted_loss_from_bytes, witness_list_from_bytes
 
 __all__ = [
     "LIST_KEY",
     "LOSS_KEY",
-    "STORE_KEY",
     "TRANSFER_KEY",
-    "found_store_id",
     "read_accepted_loss",
     "read_asked_for",
     "read_store_id",
@@ -25,9 +24,6 @@ __all__ = [
 LIST_KEY = "curp-witnesses"
 TRANSFER_KEY = "curp-transfer"
 LOSS_KEY = "curp-accepted-loss"
-# What clients know the log's records by.
-STORE_KEY = "curp-store"
-_STORE_BYTES = 8
 
 
 def read_witness_list(engine: LogEngine) -> WitnessList | None:
@@ -47,25 +43,20 @@ def read_accepted_loss(engine: LogEngine) -> AcceptedLoss | None:
     return None if data is None else accepted_loss_from_bytes(data)
 
 
-def found_store_id(engine: LogEngine) -> int:
-    """Return the log's id, 0 while no leader drew one. Raises ``LogError``."""
-    return int.from_bytes(engine.metadata(STORE_KEY) or b"")
-
-
 def read_store_id(
     engine: LogEngine, configuration: int, random_bytes: Callable[[int], bytes] = os.urandom
 ) -> int:
-    """Return the number that no other log has, drawn by the group's first leader.
+    """Return the log's id; drawn here for a log of an earlier release, which had none.
 
     To be asked by the leader of that number. Raises ``LogError``.
     """
-    found = engine.metadata(STORE_KEY)
+    found = engine.metadata(LOG_ID_KEY)
     if found is None:
-        # Not 0, which stands for none.
-        found = (int.from_bytes(random_bytes(_STORE_BYTES)) or 1).to_bytes(_STORE_BYTES)
+        new = new_log(random_bytes)
+        found = new.metadata[LOG_ID_KEY]
         engine.put_metadata(
-            {STORE_KEY: found},
+            new.metadata,
             configuration=configuration,
-            condition=MetadataCondition(STORE_KEY, None),
+            condition=MetadataCondition(LOG_ID_KEY, None),
         )
     return int.from_bytes(found)

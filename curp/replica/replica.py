@@ -74,7 +74,8 @@ class Replica:
         replica.start()
 
     ``engine``: the log engine's URL, or an open one, shared by the group's replicas;
-    it names the ``group``, too.
+    it names the ``group``, too. The log was created before, by ``curp init`` or
+    ``curp.create_log``: else ``curp.log.errors.NoSuchLog``.
     ``name`` is unique in the group; ``address`` is where clients reach this one.
     ``witnesses``: the group's first witness list; later it is what the engine says.
     ``conflict_keys``: by full method name the fields, or a callable of the request,

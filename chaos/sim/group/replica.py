@@ -23,6 +23,7 @@ from curp.core.endings import Ending, ending_of
 from curp.core.state import GroupState
 from curp.core.succession import Standing, Succession
 from curp.core.witness_table import group_of_log
+from curp.log.creation import LOG_ID_KEY
 from curp.log.engine import LogEngine
 from curp.log.errors import EngineUnavailable, LeaseHeld, LogError, TrimmedLog
 from curp.log.memory import MemoryLog, Moment
@@ -30,7 +31,7 @@ from curp.replica.authority import GroupAuthority
 from curp.replica.engine import GroupEngine
 from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
-from curp.replica.metadata import STORE_KEY, TRANSFER_KEY, read_asked_for
+from curp.replica.metadata import TRANSFER_KEY, read_asked_for
 from curp.replica.settings import StateHooks
 from curp.replica.waiting import Waiting
 from rifl.core.client_table import Attempt
@@ -125,7 +126,7 @@ class Replica:
     @property
     def log_id(self) -> int:
         """The log's, 0 while nobody drew one."""
-        return int.from_bytes(self._group.log.metadata.get(STORE_KEY, b""))
+        return int.from_bytes(self._group.log.metadata.get(LOG_ID_KEY, b""))
 
     # -- as a server sees it -----------------------------------------------------------------
 

@@ -11,11 +11,14 @@ from typing import Any
 
 import redis
 
+from curp.log.engine import NewLog
 from curp.log.errors import (
     CorruptLog,
     EngineStopped,
     EngineUnavailable,
     InvalidRequest,
+    LogExists,
+    NoSuchLog,
     NotDurable,
 )
 from curp.log.redis.scripts import OPEN, SERVING, Script
@@ -43,7 +46,15 @@ class Connection:
     or a replica that lacks what its primary had acknowledged. That is ``CorruptLog``.
     """
 
-    def __init__(self, address: RedisAddress, group: str, replicas: int, *, create: bool) -> None:
+    def __init__(
+        self,
+        address: RedisAddress,
+        group: str,
+        replicas: int,
+        *,
+        new: NewLog | None,
+        read_only: bool,
+    ) -> None:
         if address.clustered and replicas:
             raise InvalidRequest("replicas= is for a server or Sentinel: a cluster has no WAIT")
         self.closing = threading.Event()
@@ -58,9 +69,9 @@ class Connection:
         try:
             with self._errors():
                 self.durability = check_settings(self._clients.blocking, address, replicas)
-                if create:
+                if not read_only:
                     self._check_rights()
-            self._open(group, create)
+            self._open(group, new, read_only=read_only)
         except BaseException:
             self._clients.close()
             raise
@@ -130,13 +141,18 @@ class Connection:
                 "in docs/curp-logs.md)"
             )
 
-    def _open(self, group: str, create: bool) -> None:
-        new = secrets.token_hex(16) if create else ""
+    def _open(self, group: str, new: NewLog | None, *, read_only: bool) -> None:
+        arguments: list[Any] = [int(not read_only and self._replicas > 0)]
+        if new is not None:
+            arguments += [secrets.token_hex(16), FORMAT, new.trimmed, new.configuration]
+            arguments += [part for pair in new.metadata.items() for part in pair]
         with self._errors():
-            arguments = [new, FORMAT, int(create and self._replicas > 0)]
-            reply = self._send(OPEN, [self.key("control"), self.key("log")], arguments)
+            names = [self.key("control"), self.key("log"), self.key("metadata")]
+            reply = self._send(OPEN, names, arguments)
         if reply[0] == b"none":
-            raise InvalidRequest(f"{self._address} has no group {group!r}")
+            raise NoSuchLog(str(self._address), group)
+        if reply[0] == b"exists":
+            raise LogExists(str(self._address), group)
         if reply[0] == b"damaged":
             raise CorruptLog(f"{self._address} has no control row for the group {group!r}")
         self._log_id = reply[1]

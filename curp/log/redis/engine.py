@@ -8,12 +8,12 @@ from typing import Any
 
 from curp.log import checks
 from curp.log.boot_clock import LeaseDate
-from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, Snapshot
+from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
 from curp.log.entries import entry_checksum, pack_tags, unpack_entry, unpack_tags
 from curp.log.errors import CorruptLog, EngineStopped, LeaseHeld
 from curp.log.redis.connection import Connection
 from curp.log.redis.lease import ServerLease
-from curp.log.redis.scripts import APPEND, DOOMED, LEAD, PUT, READ, REMOVE, STATUS, TRIM
+from curp.log.redis.scripts import APPEND, DOOMED, KEYS, LEAD, PUT, READ, REMOVE, STATUS, TRIM
 from curp.log.redis.snapshots import Snapshots
 from rifl.stores.forks import belongs_here
 from rifl.stores.redis.address import RedisAddress
@@ -32,7 +32,9 @@ class RedisEngine:
     ``durability=require`` (the default), a server that may forget what it
     acknowledged is refused when it is opened (``NotDurable``). ``replicas``: so many
     of the server's replicas must have a write before it counts; fewer in time is
-    ``EngineUnavailable``, and the write stands where it was made.
+    ``EngineUnavailable``, and the write stands where it was made. ``new`` creates the
+    group's log (``LogExists``); without it the log must be there (``NoSuchLog``).
+    ``read_only``: the user's rights to write are not looked at.
 
     Leases end by the server's clock (see ``ServerLease``); ``clock`` is this
     machine's. A log that went back, or that is another one, is noticed by what this
@@ -44,11 +46,12 @@ class RedisEngine:
         address: RedisAddress,
         group: str,
         *,
-        create: bool = True,
+        new: NewLog | None = None,
+        read_only: bool = False,
         replicas: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._redis = Connection(address, group, replicas, create=create)
+        self._redis = Connection(address, group, replicas, new=new, read_only=read_only)
         self._lease = ServerLease(clock)
         self._snapshots = Snapshots(self._redis, _require_configuration)
         # The newest entry appended or read here: what follows it must follow this one.
@@ -199,6 +202,11 @@ class RedisEngine:
         """See ``LogEngine``."""
         value: bytes | None = self._status(key)[9]
         return value
+
+    def all_metadata(self) -> dict[str, bytes]:
+        """See ``LogEngine``."""
+        pairs = iter(self._redis.run(KEYS, [], [])[2:])
+        return {key.decode(): value for key, value in zip(pairs, pairs, strict=True)}
 
     def put_metadata(
         self,

@@ -8,6 +8,7 @@ from importlib.resources import files
 __all__ = [
     "APPEND",
     "DOOMED",
+    "KEYS",
     "LEAD",
     "LOAD",
     "OPEN",
@@ -50,6 +51,7 @@ READ = Script("read", writes=False)
 STATUS = Script("status", writes=False)
 DOOMED = Script("doomed", writes=False)
 LOAD = Script("load", writes=False)
+KEYS = Script("keys", writes=False)
 
-# What a replica runs.
+# What a replica runs; KEYS is only for copying a log.
 SERVING = (OPEN, APPEND, LEAD, PUT, TRIM, REMOVE, SNAPSHOT, READ, STATUS, DOOMED, LOAD)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from curp.log import checks
 from curp.log.boot_clock import BootClock, LeaseDate, LeaseView
-from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, Snapshot
+from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
 from curp.log.entries import unpack_tags
-from curp.log.errors import CorruptLog, InvalidRequest, LeaseHeld
+from curp.log.errors import CorruptLog, LeaseHeld, NoSuchLog
 from curp.log.sqlite.file import LogFile
 from curp.log.sqlite.rows import (
     GroupRow,
@@ -34,6 +34,7 @@ _READ_TAG = (
     "WHERE group_id=? AND tag=? AND lsn > ? ORDER BY lsn LIMIT ?"
 )
 _TAGGED = "SELECT lsn FROM curp_tag WHERE group_id=? AND tag=? AND lsn > ? ORDER BY lsn LIMIT ?"
+_ALL_KEYS = "SELECT key, value FROM curp_metadata WHERE group_id=?"
 _VALUE = "SELECT value FROM curp_metadata WHERE group_id=? AND key=?"
 _LEAD = (
     "UPDATE curp_group SET configuration=?, replica=?, address=?, boot=?, expires_at=?, term_s=? "
@@ -47,11 +48,12 @@ _TRIMMED_AT_ONCE = 1000
 class SqliteEngine:
     """One process's way to one group's log in a file on this machine; see ``LogEngine``.
 
-    The file may hold several groups. Raises ``CorruptLog`` and ``EngineUnavailable``;
-    with ``create`` false, ``InvalidRequest`` where there is no such file or group.
-    ``timeout_s``: how long a write waits for other processes' writes. ``clock`` is
-    what leases end by. Linux only, and no network file system: WAL needs memory that
-    its processes share.
+    The file may hold several groups. ``new`` creates the group's log, and the file
+    where there is none (``LogExists``); without it the log must be there
+    (``NoSuchLog``). Raises ``CorruptLog`` and ``EngineUnavailable``, too.
+    ``timeout_s``: how long a write waits for other processes' writes. ``clock`` is what
+    leases end by. Linux only, and no network file system: WAL needs memory that its
+    processes share.
     """
 
     limits = checks.LIMITS
@@ -65,27 +67,28 @@ class SqliteEngine:
         path: Path | str,
         group: str,
         *,
-        create: bool = True,
+        new: NewLog | None = None,
         timeout_s: float = 5.0,
         clock: BootClock | None = None,
     ) -> None:
         path = Path(path).absolute()
         self._lease = LeaseView(clock or BootClock.of_this_machine())
-        if not create and not path.exists():
-            raise InvalidRequest(f"there is no {path}")
-        self._file = LogFile(path, timeout_s)
+        if new is None and not path.exists():
+            raise NoSuchLog(str(path), group)
+        self._file = LogFile(path, timeout_s, create=new is not None)
         try:
-            with self._file.reading() as connection:
-                group_id = find_group(connection, path, group)
-            if group_id is None and create:
+            if new is None:
+                with self._file.reading() as connection:
+                    found = find_group(connection, path, group)
+            else:
                 with self._file.writing() as connection:
-                    group_id = make_group(connection, path, group)
-            if group_id is None:
-                raise InvalidRequest(f"{path} has no group {group!r}")
+                    found = make_group(connection, path, group, new)
+            if found is None:
+                raise NoSuchLog(str(path), group)
         except BaseException:
             self._file.close()
             raise
-        self._group_id = group_id
+        self._group_id = group_id = found
         self._watch = Watch(self._file, group_id)
         self._snapshots = Snapshots(self._file, group_id)
         belongs_here(self, "log engine")
@@ -220,6 +223,11 @@ class SqliteEngine:
         """See ``LogEngine``."""
         with self._file.reading() as connection:
             return self._value(connection, key)
+
+    def all_metadata(self) -> dict[str, bytes]:
+        """See ``LogEngine``."""
+        with self._file.reading() as connection:
+            return dict(connection.execute(_ALL_KEYS, (self._group_id,)))
 
     def put_metadata(
         self,

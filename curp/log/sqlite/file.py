@@ -33,8 +33,9 @@ class LogFile:
     into the file loses nothing: the pages stay in the WAL, and are written again.)
     """
 
-    def __init__(self, path: Path, timeout_s: float) -> None:
+    def __init__(self, path: Path, timeout_s: float, *, create: bool) -> None:
         self.path = path
+        self._create = create
         self._timeout_s = timeout_s
         self._stopped: str | None = None
         self.closing = threading.Event()
@@ -90,7 +91,9 @@ class LogFile:
             for _ in self._locks:
                 made.append(
                     sqlite3.connect(
-                        self.path,
+                        # A file that went meanwhile is not made anew by looking at it.
+                        f"{self.path.as_uri()}?mode={'rwc' if self._create else 'rw'}",
+                        uri=True,
                         timeout=self._timeout_s,
                         isolation_level=None,
                         check_same_thread=False,

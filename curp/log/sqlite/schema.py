@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from curp.log.errors import CorruptLog
+from curp.log.engine import NewLog
+from curp.log.errors import CorruptLog, LogExists
 
 __all__ = ["FORMAT", "LSN_BITS", "find_group", "make_group"]
 
@@ -84,18 +85,26 @@ def find_group(connection: sqlite3.Connection, path: Path, name: str) -> int | N
     return None if row is None else int(row[0])
 
 
-def make_group(connection: sqlite3.Connection, path: Path, name: str) -> int:
-    """Make tables and the group, where they are missing; return the group's number."""
+def make_group(connection: sqlite3.Connection, path: Path, name: str, new: NewLog) -> int:
+    """Create the group's log, and the tables where they are missing; return its number.
+
+    In a transaction for writing. Raises ``LogExists``, ``CorruptLog``.
+    """
     if not _has_tables(connection):
         for statement in _TABLES.split(";"):
             connection.execute(statement)
         connection.execute("INSERT INTO curp_meta VALUES ('format', ?)", (FORMAT,))
-    found = find_group(connection, path, name)
-    if found is not None:
-        return found
-    return int(
-        connection.execute("INSERT INTO curp_group (name) VALUES (?)", (name,)).lastrowid or 0
+    if find_group(connection, path, name) is not None:
+        raise LogExists(str(path), name)
+    group_id = connection.execute(
+        "INSERT INTO curp_group (name, tail, trimmed, configuration) VALUES (?, ?, ?, ?)",
+        (name, new.trimmed, new.trimmed, new.configuration),
+    ).lastrowid
+    connection.executemany(
+        "INSERT INTO curp_metadata VALUES (?, ?, ?)",
+        [(group_id, key, value) for key, value in new.metadata.items()],
     )
+    return int(group_id or 0)
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:

@@ -8,20 +8,20 @@ import sqlite3
 
 import pytest
 
-from curp.log import open_engine
 from curp.log.commands import main
 from curp.log.engine import NewEntry
 from curp.log.errors import CorruptLog
 from curp.log.verification import verify
 from curp.v1 import curp_pb2
 from tests.curp.log.conformance import Writer, append_id
+from tests.curp.logs import opened_new
 
 
 @pytest.fixture
 def path(tmp_path):
     """A log with a snapshot, trimmed, with group entries and one of something else."""
     path = tmp_path / "log.db"
-    engine = open_engine(f"sqlite:///{path}?group=bank")
+    engine = opened_new(f"sqlite:///{path}?group=bank")
     writer = Writer(engine)
     operation = curp_pb2.LogEntry(version=1)
     operation.operation.client_id = 7
@@ -102,7 +102,7 @@ def test_a_log_that_is_not_there(tmp_path, capsys):
 
 def test_verify_on_redis(shared_redis, group):
     """The same on the other engine, its index of tags included (DESIGN §7)."""
-    with contextlib.closing(open_engine(shared_redis.url(group=group))) as engine:
+    with contextlib.closing(opened_new(shared_redis.url(group=group))) as engine:
         Writer(engine).append(b"a", b"b", tags=("t",))
         assert verify(engine).tags == {"t": 2}
         with shared_redis.client() as client:

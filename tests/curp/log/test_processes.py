@@ -13,6 +13,7 @@ import pytest
 from curp.log import open_engine
 from curp.log.errors import EngineUnavailable
 from tests.curp.log.histories import check_history, events, read_all
+from tests.curp.logs import created
 from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
 
@@ -25,7 +26,7 @@ _PATIENCE_S = 60.0
 @pytest.fixture
 def sqlite_url(tmp_path):
     """A log in a file of its own."""
-    return f"sqlite:///{tmp_path}/log.db?group=bank"
+    return created(f"sqlite:///{tmp_path}/log.db?group=bank")
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -34,7 +35,7 @@ def url(request):
     if request.param == "sqlite":
         return request.getfixturevalue("sqlite_url")
     server = request.getfixturevalue("shared_redis")
-    return server.url(group=request.getfixturevalue("group"))
+    return created(server.url(group=request.getfixturevalue("group")))
 
 
 def state(pid):
@@ -133,7 +134,7 @@ def test_a_writer_stopped_inside_its_transaction(tmp_path, sqlite_url):
     """It keeps the file to itself: others wait, fail by type, and lose nothing (DESIGN §7)."""
     with started("tests.curp.log.locker", sqlite_url, log=tmp_path / "log") as locker:
         until(lambda: state(locker.pid) == "T", "it stops", _PATIENCE_S)
-        engine = open_engine(sqlite_url + "&timeout_s=0.1", create=False)
+        engine = open_engine(sqlite_url + "&timeout_s=0.1")
         with pytest.raises(EngineUnavailable):
             engine.take_leadership("two", "", term_s=1)
         assert engine.leadership() is None
@@ -145,7 +146,7 @@ def test_a_writer_stopped_inside_its_transaction(tmp_path, sqlite_url):
 
 def test_redis_killed_and_restarted_under_its_writers(replica, own_redis):
     """With appendfsync always nothing acknowledged is lost, and lost replies are settled (§7)."""
-    url = own_redis.url(group="bank", timeout_s=10)
+    url = created(own_redis.url(group="bank", timeout_s=10))
     replicas = [replica(url, "one"), replica(url, "two")]
     for turn in range(1, 4):
         until(

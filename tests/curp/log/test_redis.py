@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from curp.log import open_engine
+from curp.log.creation import new_log
 from tests.curp.log.conformance import LogConformance
 
 
@@ -16,10 +17,12 @@ class Place:
         self.group = group
         self.url = server.url(group=group, **options)
         self.opened = []
+        self.new = new_log()
 
     def open(self, **options):
-        """One more engine."""
-        self.opened.append(open_engine(self.url, **options))
+        """One more engine; the first creates the log."""
+        self.opened.append(open_engine(self.url, new=self.new, **options))
+        self.new = None
         return self.opened[-1]
 
     def key(self, name):

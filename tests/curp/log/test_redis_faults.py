@@ -9,13 +9,14 @@ import threading
 import pytest
 import redis
 
-from curp.log import open_engine
+from curp.log import create_log, open_engine
 from curp.log.boot_clock import LeaseDate
 from curp.log.engine import Entry, NewEntry
 from curp.log.errors import (
     CorruptLog,
     EngineUnavailable,
     InvalidRequest,
+    NoSuchLog,
     NotDurable,
     TailMismatch,
     TrimmedLog,
@@ -23,6 +24,7 @@ from curp.log.errors import (
 from curp.log.redis.lease import ServerLease
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import Writer, append_id
+from tests.curp.logs import created
 from tests.stores.redis.servers import RedisServer, until
 
 
@@ -51,7 +53,7 @@ def _patiently(work):
 
 def test_a_restart_of_a_durable_server(own_redis, opened):
     """Everything acknowledged is there, and writer and readers just go on (DESIGN §7)."""
-    url = own_redis.url(group="bank")
+    url = created(own_redis.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a", b"b", tags=("t",), metadata={"k": b"v"})
     writer.snapshot(1, b"s")
@@ -70,7 +72,7 @@ def test_a_restart_that_forgot_everything(tmp_path, opened):
     """Writer and readers stop by type; nobody takes the empty server for the log (§7)."""
     server = RedisServer(tmp_path, appendonly="no")
     try:
-        url = server.url(group="bank", durability="warn")
+        url = created(server.url(group="bank", durability="warn"))
         writer, reader = Writer(opened(url)), opened(url)
         writer.append(b"a")
         reader.read(0)
@@ -85,8 +87,11 @@ def test_a_restart_that_forgot_everything(tmp_path, opened):
         ):
             with pytest.raises(CorruptLog):
                 _patiently(ask)
-        # Also when a log of the same name was begun anew in it.
-        assert opened(url).tail() == 0
+        # Nobody begins a new one by opening it.
+        with pytest.raises(NoSuchLog, match="curp init"):
+            opened(url)
+        # Also when a log of the same name was created in it.
+        assert opened(created(url)).tail() == 0
         with pytest.raises(CorruptLog):
             writer.append(b"b")
     finally:
@@ -118,7 +123,7 @@ def backup(own_redis, tmp_path_factory):
 
 def test_a_tail_that_went_back(own_redis, opened, backup):
     """The writer finds it below what it expects, readers below what they read (DESIGN §7)."""
-    url = own_redis.url(group="bank")
+    url = created(own_redis.url(group="bank"))
     writer, reader, late = Writer(opened(url)), opened(url), opened(url)
     writer.append(b"a")
     older = backup()
@@ -140,7 +145,7 @@ def test_a_tail_that_went_back(own_redis, opened, backup):
 
 def test_another_history_of_the_same_length(own_redis, opened, backup):
     """What was read once is read again or noticed: LSNs alone do not tell (DESIGN §7)."""
-    url = own_redis.url(group="bank")
+    url = created(own_redis.url(group="bank"))
     writer, reader = Writer(opened(url)), opened(url)
     writer.append(b"a")
     older = backup()
@@ -164,7 +169,7 @@ def test_another_history_of_the_same_length(own_redis, opened, backup):
 
 def test_a_configuration_number_that_went_back(own_redis, opened, backup):
     """It might be given twice: its holder stops (DESIGN §7, invariant 2 of LogEngine)."""
-    url = own_redis.url(group="bank")
+    url = created(own_redis.url(group="bank"))
     first = Writer(opened(url))
     older = backup()
     second = _patiently(lambda: Writer(opened(url)))
@@ -179,7 +184,7 @@ def test_a_configuration_number_that_went_back(own_redis, opened, backup):
 
 def test_a_lost_reply(own_redis, opened):
     """The append happened though its caller gave up; asked again it is there once (DESIGN §7)."""
-    writer = Writer(opened(own_redis.url(group="bank", timeout_s=0.5)))
+    writer = Writer(opened(created(own_redis.url(group="bank", timeout_s=0.5))))
     writer.append(b"a")
     name = append_id()
     own_redis.suspend()
@@ -195,7 +200,7 @@ def test_a_lost_reply(own_redis, opened):
 
 def test_a_server_that_is_full(own_redis, opened):
     """It is EngineUnavailable, and when there is room again the append happens once (§7)."""
-    writer = Writer(opened(own_redis.url(group="bank")))
+    writer = Writer(opened(created(own_redis.url(group="bank"))))
     with own_redis.client() as client:
         client.config_set("maxmemory", "100kb")
         name = append_id()
@@ -219,14 +224,14 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
         client.config_set(setting, value)
     with pytest.raises(NotDurable, match=f"{setting} is {value}"):
         open_engine(own_redis.url(group="bank"))
-    weak = opened(own_redis.url(group="bank", durability="warn"))
+    weak = opened(created(own_redis.url(group="bank", durability="warn")))
     assert f"{setting} is {value}" in weak.durability
     Writer(weak).append(b"a")
 
 
 def test_good_settings_are_told(own_redis, opened):
     """What is promised, and what is not: a failover may lose it (DESIGN §7)."""
-    told = opened(own_redis.url(group="bank")).durability
+    told = opened(created(own_redis.url(group="bank"))).durability
     assert "on the server's disk" in told
     assert "failover" in told
 
@@ -235,7 +240,7 @@ def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_
     """Fewer in time is EngineUnavailable; asked again, the append is found and waited for (§7)."""
     url = own_redis.url(group="bank", replicas=1, timeout_s=2)
     with pytest.raises(NotDurable, match="0 of 1 replicas"):
-        open_engine(url)
+        create_log(url)
     with own_redis.client() as client:
         client.config_set("repl-diskless-sync-delay", "0")
     replica = RedisServer(
@@ -269,7 +274,7 @@ def test_replicas_must_acknowledge_where_that_was_asked_for(own_redis, tmp_path_
 @pytest.fixture
 def broken(shared_redis, group, opened):
     """A log with a little of everything, and a client to break it with."""
-    url = shared_redis.url(group=group)
+    url = created(shared_redis.url(group=group))
     writer = Writer(opened(url))
     writer.append(*(b"body %d" % n for n in range(1, 11)), tags=("t",))
     writer.snapshot(4, b"one", b"two")
@@ -388,7 +393,7 @@ def test_a_log_in_a_cluster(tmp_path, opened):
             client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
             until(lambda: _cluster_is_up(client), "the cluster is up")
         url = f"redis+cluster://127.0.0.1:{server.port}?group=bank"
-        writer = Writer(opened(url))
+        writer = Writer(opened(created(url)))
         writer.append(b"a", b"b", tags=("t", "u"), metadata={"k": b"v"})
         writer.snapshot(1, b"s")
         writer.engine.trim(1, configuration=1)
@@ -414,7 +419,7 @@ def test_a_server_that_is_not_there(own_redis):
 def test_a_wait_ends_with_an_append(shared_redis, group, opened, monkeypatch):
     """A reader asleep in the server is woken by the append, not by a timer (DESIGN §7)."""
     monkeypatch.setattr("curp.log.redis.engine._BLOCK_S", 300.0)
-    url = shared_redis.url(group=group, timeout_s=600)
+    url = created(shared_redis.url(group=group, timeout_s=600))
     writer, reader = Writer(opened(url)), opened(url)
     woken = []
     waiter = threading.Thread(target=lambda: woken.append(reader.wait(0, timeout_s=300)))

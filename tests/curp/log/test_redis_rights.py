@@ -10,6 +10,7 @@ import pytest
 from curp.log import open_engine
 from curp.log.errors import EngineUnavailable
 from tests.curp.log.conformance import Writer
+from tests.curp.logs import created
 
 _DOCS = Path(__file__).parents[3] / "docs" / "curp-logs.md"
 
@@ -26,7 +27,7 @@ def url(shared_redis, group):
     """Return the URL of a log that a documented user of its own opens; its name is the group's."""
     with shared_redis.client() as client:
         client.execute_command("ACL", "SETUSER", group, "reset", *documented())
-    yield f"redis://{group}:secret@127.0.0.1:{shared_redis.port}/0?group={group}"
+    yield created(f"redis://{group}:secret@127.0.0.1:{shared_redis.port}/0?group={group}")
     with shared_redis.client() as client:
         client.execute_command("ACL", "DELUSER", group)
 

@@ -10,13 +10,14 @@ import time
 import pytest
 
 from curp.log.boot_clock import BootClock
+from curp.log.creation import new_log
 from curp.log.engine import Entry
 from curp.log.errors import (
     CorruptLog,
     EngineStopped,
     EngineUnavailable,
-    InvalidRequest,
     LeaseHeld,
+    NoSuchLog,
 )
 from curp.log.sqlite import SqliteEngine
 from rifl.testing import FakeClock
@@ -32,11 +33,13 @@ class Place:
         self.group = group
         self.clock = FakeClock()
         self.opened = []
+        self.new = new_log()
 
     def open(self, boot="this", **options):
         """One more engine; another ``boot``: after a restart of the machine."""
         options.setdefault("clock", BootClock(self.clock, boot))
-        self.opened.append(SqliteEngine(self.path, self.group, **options))
+        self.opened.append(SqliteEngine(self.path, self.group, new=self.new, **options))
+        self.new = None
         return self.opened[-1]
 
     def pass_time(self, seconds):
@@ -135,15 +138,15 @@ def test_groups_in_one_file_are_apart(place):
 
 
 def test_opening_without_making(tmp_path):
-    """A tool makes no file and no group by looking for them (DESIGN §9)."""
+    """Neither a file nor a group is made by looking for them (DESIGN §7, §9)."""
     path = tmp_path / "log.db"
-    with pytest.raises(InvalidRequest):
-        SqliteEngine(path, "bank", create=False)
+    with pytest.raises(NoSuchLog, match="curp init"):
+        SqliteEngine(path, "bank")
     assert not path.exists()
+    SqliteEngine(path, "bank", new=new_log()).close()
+    with pytest.raises(NoSuchLog):
+        SqliteEngine(path, "shop")
     SqliteEngine(path, "bank").close()
-    with pytest.raises(InvalidRequest):
-        SqliteEngine(path, "shop", create=False)
-    SqliteEngine(path, "bank", create=False).close()
 
 
 # Damage. Whole: nothing of it is skipped or taken for good.
@@ -228,9 +231,10 @@ def test_a_damaged_snapshot(place, broken, statement):
 def test_a_newer_format(place, broken):
     """A log written by a newer release is refused, and left as it is (DESIGN §7)."""
     broken("UPDATE curp_meta SET value=2")
-    for create in (True, False):
+    for new in (None, new_log()):
+        place.new = new
         with pytest.raises(CorruptLog, match="newer release"):
-            place.open(create=create)
+            place.open()
 
 
 @pytest.mark.parametrize("statement", ["UPDATE curp_meta SET value='x'", "DELETE FROM curp_meta"])
@@ -268,7 +272,7 @@ def test_a_directory_in_the_place_of_the_file(tmp_path):
     """What cannot be opened now is EngineUnavailable (DESIGN §9)."""
     for path in (tmp_path, tmp_path / "no" / "log.db"):
         with pytest.raises(EngineUnavailable):
-            SqliteEngine(path, "bank")
+            SqliteEngine(path, "bank", new=new_log())
 
 
 def test_a_file_that_was_replaced_under_its_writer(place):
@@ -288,6 +292,7 @@ def test_a_file_that_was_replaced_under_its_writer(place):
 
 def _faulty(tmp_path, place, fault):
     url = f"sqlite:///{place.path}?group=bank"
+    place.open()
     with started("tests.curp.log.faulty", url, fault, log=tmp_path / "errors") as process:
         return [process.line(60) for _ in range(3)]
 

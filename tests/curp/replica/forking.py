@@ -18,11 +18,12 @@ from curp.core.witness_table import WitnessTable
 from curp.log.memory import MemoryLog
 from curp.witness.desk import WitnessDesk
 from rifl.core.errors import ForkedProcess
+from tests.curp.logs import created
 
 
 def main(directory: Path) -> int:
     replica = curp.Replica(
-        f"sqlite:///{directory / 'group.log'}?group=g", name="r1", address="127.0.0.1:1"
+        created(f"sqlite:///{directory / 'group.log'}?group=g"), name="r1", address="127.0.0.1:1"
     )
     made: Any = replica
     engine, witness = MemoryLog().engine(), WitnessDesk(WitnessTable())

@@ -13,6 +13,8 @@ from google.protobuf.json_format import MessageToDict
 
 import rifl
 from curp.cli.asking import Group
+from curp.log import create_log
+from curp.log.errors import LogExists
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
@@ -24,13 +26,19 @@ DEADLINE_S = 60.0
 
 
 class Operated:
-    """Replicas and witnesses by name: ``r1``, ``r2``, ..., ``w1``, ...; none runs at first."""
+    """Replicas and witnesses by name: ``r1``, ``r2``, ..., ``w1``, ...; none runs at first.
+
+    Its log is created, where there is none.
+    """
 
     def __init__(
         self, directory: Path, url: str, *, replicas: int, witnesses: int, more: tuple[str, ...]
     ) -> None:
         self._directory = directory
         self._url = url
+        # One group may be operated twice.
+        with contextlib.suppress(LogExists):
+            create_log(url)
         self._more = more
         self.replicas = {f"r{at}": _free() for at in range(1, replicas + 1)}
         self.witnesses = {f"w{at}": _free() for at in range(1, witnesses + 1)}

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from curp.log.memory import MemoryLog
+from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import Running, replica
 from tests.helpers.processes import started
@@ -64,7 +65,7 @@ def test_a_log_with_calls_of_a_method_that_is_not_served_stops_the_replica() -> 
 
 def test_a_process_stopped_inside_a_commit_holds_the_group_up_visibly(tmp_path: Path) -> None:
     """SQLite's lock is its process's: calls are told, the status names it, nothing is lost."""
-    url = f"sqlite:///{tmp_path}/bank.log?group=bank&timeout_s=0.1"
+    url = created(f"sqlite:///{tmp_path}/bank.log?group=bank&timeout_s=0.1")
     with replica(url) as running:
         running.until_leading()
         client = ByHand(running.address)

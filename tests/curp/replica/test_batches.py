@@ -21,6 +21,7 @@ from lease_server.v1 import lease_server_pb2, lease_server_pb2_grpc
 from rifl import BatchItem, MethodPolicy
 from rifl.core.outcome import Outcome
 from rifl.core.policy import PolicyError
+from tests.curp.logs import created
 from tests.curp.replica.ledger import CONFLICTS
 from tests.curp.replica.running import Running, replica
 from tests.curp.replica.test_aio import _Running as RunningAio
@@ -204,10 +205,11 @@ async def test_batches_on_an_event_loop_and_on_the_next_leader() -> None:
 def test_a_leader_killed_in_the_middle_of_a_batch(tmp_path: Path, point: str, times: int) -> None:
     """The client sends it to the next leader, with the same identities: each effect once (5)."""
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    url = created(f"sqlite:///{tmp_path}/bank.log?group=bank")
 
     def start(number: int, **more: Any) -> Any:
         given = {
-            "url": f"sqlite:///{tmp_path}/bank.log?group=bank",
+            "url": url,
             "name": f"r{number}",
             "address": addresses[number],
             **more,

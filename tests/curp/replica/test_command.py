@@ -19,6 +19,7 @@ from curp.cli.asking import Group, GroupError
 from curp.cli.command import main
 from curp.cli.serving import find_servicer
 from examples.replicated_bank.load import Load
+from tests.curp.logs import created
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
@@ -44,12 +45,13 @@ class _Group:
             for name in ("w1", "w2")
         )
         self.replicas = [_free(), _free()]
+        url = created(f"sqlite:///{directory}/bank.log?group=bank")
         for number, address in enumerate(self.replicas, 1):
             told = self._start(
                 f"r{number}",
                 "serve",
                 "examples.replicated_bank.bank:MemoryBank",
-                *("--engine", f"sqlite:///{directory}/bank.log?group=bank"),
+                *("--engine", url),
                 *("--name", f"r{number}", "--listen", address, "--witness", self.listed),
                 *(part for replica in self.replicas for part in ("--replica", replica)),
                 *("--conflict-key", "/bank.v1.Bank/Deposit=account"),

@@ -17,6 +17,7 @@ import pytest
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2
+from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
@@ -35,6 +36,7 @@ class _Group:
         self.processes: dict[str, Process] = {}
         self.addresses: dict[str, str] = {}
         self.witness = ""
+        self._url = created(f"sqlite:///{tmp_path}/bank.log?group=bank")
 
     def start_witness(self) -> None:
         process = Process("curp.witness", "--listen", "127.0.0.1:0", log=self._path / "w.err")
@@ -44,7 +46,7 @@ class _Group:
     def start(self, name: str, **more: Any) -> str:
         address = f"127.0.0.1:{free_port()}"
         given = {
-            "url": f"sqlite:///{self._path}/bank.log?group=bank",
+            "url": self._url,
             "name": name,
             "address": address,
             "witnesses": [self.witness],

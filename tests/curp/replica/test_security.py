@@ -18,6 +18,7 @@ from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from curp.witness.client import WitnessClient
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.logs import created
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
@@ -37,12 +38,12 @@ class _Group:
             self._issue(name, self.authority.issue_cert("127.0.0.1", common_name="bank-group"))
         self._issue("alice", self.authority.issue_cert("alice", common_name="alice"))
         self._write("token", b"open sesame\n")
+        url = created(f"sqlite:///{directory}/bank.log?group=bank")
         self.witness = self._start("witness", "witness", "--listen", "127.0.0.1:0")
         self.replica = self._start(
             "replica",
             *("serve", "tests.curp.replica.ledger:Bank", "--name", "r1"),
-            *("--engine", f"sqlite:///{directory}/bank.log?group=bank"),
-            *("--listen", f"127.0.0.1:{free_port()}", "--witness", self.witness),
+            *("--engine", url, "--listen", f"127.0.0.1:{free_port()}", "--witness", self.witness),
             *("--witness-authorities", self.path("authority")),
             *("--conflict-key", "/bank.v1.Bank/Deposit=account"),
         )

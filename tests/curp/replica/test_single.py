@@ -12,13 +12,14 @@ import pytest
 import curp
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.logs import created
 from tests.curp.replica.running import RawClient, replica
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A log of its own."""
-    return f"sqlite:///{tmp_path}/bank.log?group=bank"
+    return created(f"sqlite:///{tmp_path}/bank.log?group=bank")
 
 
 def _deposit(stub: Any, reference: str, account: str = "alice", cents: int = 5) -> Any:
