@@ -7,7 +7,8 @@ nothing was served, and the next recovery begins at the front.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import math
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
 from curp.core.entries import Entry, LeaderStarted, Operation, SecretsPut
@@ -28,13 +29,14 @@ __all__ = [
     "ReadWitnessList",
     "Recovered",
     "Run",
-    "StartWitness",
+    "StartWitnesses",
     "TakeNumber",
     "Wait",
     "WitnessList",
     "WitnessedCall",
     "operation_of",
     "recover",
+    "start_witnesses",
 ]
 
 _ROUND_WAIT_S = 0.2
@@ -90,12 +92,13 @@ class ReadToEnd(NamedTuple):
 
 
 class Freeze(NamedTuple):
-    """Freeze a witness under the old number; send back its requests.
+    """Freeze witnesses under the old number, all asked at once.
 
-    None if it cannot be asked, or has restarted under that number.
+    Send back the address and the requests of the first that can tell; None if none can: it
+    cannot be asked, or has restarted under that number.
     """
 
-    address: str
+    addresses: tuple[str, ...]
     configuration: int
 
 
@@ -125,10 +128,13 @@ class Append(NamedTuple):
     witnesses: WitnessList | None
 
 
-class StartWitness(NamedTuple):
-    """Start a witness, empty, under the new number; send back whether it said yes."""
+class StartWitnesses(NamedTuple):
+    """Start witnesses, empty, under the new number, all asked at once.
 
-    address: str
+    Send back those that said yes in time.
+    """
+
+    addresses: tuple[str, ...]
     configuration: int
 
 
@@ -160,8 +166,12 @@ def recover(
     *,
     secret: bytes,
     bounds: LeaderBounds | None = None,
-) -> Generator[Any, Any, Recovered]:
+    patience_s: float = math.inf,
+) -> Generator[Any, Any, Recovered | None]:
     """Take over, in the order of invariant 5; ends when serving may begin.
+
+    None if no witness of the old list could tell for ``patience_s`` seconds of ``clock``:
+    nothing was done under the number, and a replica that reaches one may try in its turn.
 
     ``wanted``: the witnesses of a group that never had a list. ``clock``: the state's.
     ``secret``: what client tokens are signed with in a group that has no secret yet.
@@ -179,7 +189,9 @@ def recover(
     frozen = accepted = ""
     held: list[WitnessedCall] = []
     if old is not None and old.serving and old.witnesses:
-        found = yield from _freeze_one(old)
+        found = yield from _freeze_one(old, clock, patience_s)
+        if found is None:
+            return None
         if isinstance(found, AcceptedLoss):
             accepted = f"{found.who}: {found.why}"
         else:
@@ -216,15 +228,22 @@ def recover(
     asked_for = tuple(wanted) if old is None else old.wanted
     listed = WitnessList(configuration, asked_for, False, asked_for)
     tail = yield Append((*piece, *events), tail, configuration, listed)
-    started = []
-    for address in asked_for:
-        if (yield StartWitness(address, configuration)):
-            started.append(address)
     # A witness whose start was not acknowledged is left out: asked again later it could
     # have restarted meanwhile, and would begin empty under a number that it served.
-    serving = WitnessList(configuration, tuple(started), True, asked_for)
+    started = yield from start_witnesses(asked_for, configuration)
+    serving = WitnessList(configuration, started, True, asked_for)
     yield Publish(serving)
     return Recovered(serving, tail, frozen, len(held), replayed, dropped)
+
+
+def start_witnesses(
+    addresses: tuple[str, ...], configuration: int
+) -> Generator[Any, Any, tuple[str, ...]]:
+    """Have witnesses started, each asked once; those that were, in the order given."""
+    if not addresses:
+        return ()
+    said_yes: Collection[str] = yield StartWitnesses(addresses, configuration)
+    return tuple(address for address in addresses if address in said_yes)
 
 
 def operation_of(
@@ -276,16 +295,19 @@ def _replay(witnessed: WitnessedCall, most_bytes: int) -> Generator[Any, Any, Op
 
 
 def _freeze_one(
-    old: WitnessList,
-) -> Generator[Any, Any, tuple[str, list[WitnessedCall]] | AcceptedLoss]:
+    old: WitnessList, clock: Callable[[], float], patience_s: float
+) -> Generator[Any, Any, tuple[str, list[WitnessedCall]] | AcceptedLoss | None]:
+    gives_up_at = clock() + patience_s
     while True:
-        for address in old.witnesses:
-            held = yield Freeze(address, old.configuration)
-            if held is not None:
-                return address, list(held)
+        found: tuple[str, list[WitnessedCall]] | None
+        found = yield Freeze(old.witnesses, old.configuration)
+        if found is not None:
+            return found
         accepted: AcceptedLoss | None = yield ReadAcceptedLoss()
         if accepted is not None and accepted.configuration == old.configuration:
             return accepted
+        if clock() >= gives_up_at:
+            return None
         # Never serve without (invariant 5): what they hold may have been acknowledged.
         yield Wait(
             f"a witness of configuration {old.configuration} that never restarted under it: "

@@ -30,7 +30,8 @@ class Succession:
     grants a number only when the old lease is over (invariant 10).
 
     1. While a lease runs, nobody tries: the engine would refuse.
-    2. Who handed its leadership over lets others try first, for three terms.
+    2. Who handed its leadership over, or gave a recovery up, lets others try first, for
+       three terms.
     3. One that a transfer asked for has a term's time before any other tries.
 
     No clock: ``now`` is seconds of the caller's.
@@ -43,8 +44,8 @@ class Succession:
         self._term_s = term_s
         self._hold_off_until = -math.inf
 
-    def handed_over(self, now: float) -> None:
-        """Let others try first."""
+    def let_others_try(self, now: float) -> None:
+        """Let others try first: the leadership was handed over, or a recovery given up."""
         self._hold_off_until = now + _HOLD_OFF_TERMS * self._term_s
 
     def leader(self, leadership: Leadership | None) -> str:

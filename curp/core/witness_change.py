@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
-from curp.core.recovery import Publish, StartWitness, WitnessList
+from curp.core.recovery import Publish, WitnessList, start_witnesses
 from curp.core.steps import Sync
 from rifl.core.errors import NotLeader
 
@@ -55,12 +55,8 @@ def change_witnesses(configuration: int, wanted: Sequence[str]) -> Generator[Any
     if number != listed.configuration:
         # Engines count by one; a list under another number would be nobody's.
         raise NotLeader(f"the engine gave number {number}, not {listed.configuration}")
-    started = []
-    for address in asked_for:
-        # Asked once, as in a recovery.
-        if (yield StartWitness(address, number)):
-            started.append(address)
-    serving = listed._replace(witnesses=tuple(started), serving=True)
+    started = yield from start_witnesses(asked_for, number)
+    serving = listed._replace(witnesses=started, serving=True)
     yield Publish(serving)
     yield Serve(serving)
     return serving

@@ -121,10 +121,11 @@ class ReplicaDesk:
         leading = self.leading
         if leading is not None:
             reply.wanted_witnesses.extend(leading.listed.wanted)
-        for address in reply.configuration.witnesses if self.role == Role.LEADER else ():
-            found = self._witnesses.status(address, min(_MOST_STATUS_S, settings.witness_timeout_s))
+        listed = list(reply.configuration.witnesses) if self.role == Role.LEADER else []
+        said = self._witnesses.statuses(listed, min(_MOST_STATUS_S, settings.witness_timeout_s))
+        for address in listed:
             reply.witnesses.append(
-                found or pb.WitnessStatusReply(group=settings.group, mode="unreachable")
+                said.get(address) or pb.WitnessStatusReply(group=settings.group, mode="unreachable")
             )
         return reply
 

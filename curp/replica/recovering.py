@@ -15,7 +15,7 @@ from curp.core.recovery import (
     ReadWitnessList,
     Recovered,
     Run,
-    StartWitness,
+    StartWitnesses,
     TakeNumber,
     Wait,
     recover,
@@ -40,6 +40,8 @@ from curp.wire import entry_to_bytes, secrets_to_message, witness_list_to_bytes
 __all__ = ["Recovering"]
 
 _SECRET_BYTES = 32
+# For so long a recovery asks witnesses in vain before it lets others try.
+_PATIENCE_TERMS = 2
 
 
 class Recovering:
@@ -61,8 +63,13 @@ class Recovering:
         self._settings = settings
         self._waiting = waiting
 
-    def run(self, number: int, clock: Callable[[], float], go_on: Callable[[], None]) -> Recovered:
-        """Recover. ``go_on`` is called before each step, and raises what is to end it."""
+    def run(
+        self, number: int, clock: Callable[[], float], go_on: Callable[[], None]
+    ) -> Recovered | None:
+        """Recover; None where that was given up. ``go_on`` is called before each step.
+
+        It raises what is to end it.
+        """
 
         def do(step: Any) -> Any:
             go_on()
@@ -78,6 +85,7 @@ class Recovering:
             clock,
             secret=os.urandom(_SECRET_BYTES),
             bounds=settings.bounds.within(self._engine.limits),
+            patience_s=_PATIENCE_TERMS * settings.term_s,
         )
         return drive(rule, do)
 
@@ -87,8 +95,7 @@ class Recovering:
         if isinstance(step, ReadToEnd):
             return self._follower.apply_to_end()
         if isinstance(step, Freeze):
-            self._waiting.reason = f"witness {step.address}"
-            return self._witnesses.freeze(step.address, step.configuration)
+            return self._witnesses.freeze(step.addresses, step.configuration)
         if isinstance(step, ReadAcceptedLoss):
             return read_accepted_loss(self._engine)
         if isinstance(step, Wait):
@@ -98,9 +105,9 @@ class Recovering:
             return self._services.run(step.witnessed.call, step.witnessed.request)
         if isinstance(step, Append):
             return self._append(step)
-        if isinstance(step, StartWitness):
+        if isinstance(step, StartWitnesses):
             secrets = secrets_to_message(self._follower.state.secrets)
-            return self._witnesses.start(step.address, step.configuration, secrets)
+            return self._witnesses.start(step.addresses, step.configuration, secrets)
         if isinstance(step, Publish):
             self._engine.put_metadata(
                 {LIST_KEY: witness_list_to_bytes(step.witnesses), TRANSFER_KEY: None},

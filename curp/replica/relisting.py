@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from curp.core.leader import Leader
-from curp.core.recovery import Publish, StartWitness, WitnessList
+from curp.core.recovery import Publish, StartWitnesses, WitnessList
 from curp.core.state import GroupState
 from curp.core.steps import Sync
 from curp.core.upkeep import Upkeep
@@ -104,10 +104,10 @@ class Relisting:
         """Look after those that were left out, and tell those that serve of new secrets."""
         upkeep = self._upkeep
         listed, secrets = upkeep.listed, self._state.secrets
-        for address in upkeep.to_tell(secrets):
-            self._witnesses.refresh(address, listed.configuration, secrets_to_message(secrets))
+        if told := upkeep.to_tell(secrets):
+            self._witnesses.refresh(told, listed.configuration, secrets_to_message(secrets))
         missing = upkeep.missing(time.monotonic())
-        if any(self._witnesses.status(address, _STATUS_S) is not None for address in missing):
+        if any(self._witnesses.statuses(missing, _STATUS_S).values()):
             self.again(listed.configuration)
 
     def _put_in_force(self, wanted: tuple[str, ...], configuration: int) -> WitnessList:
@@ -144,9 +144,9 @@ class Relisting:
             return None
         if isinstance(step, NextNumber):
             return self._next_number(step)
-        if isinstance(step, StartWitness):
+        if isinstance(step, StartWitnesses):
             secrets = secrets_to_message(self._state.secrets)
-            return self._witnesses.start(step.address, step.configuration, secrets)
+            return self._witnesses.start(step.addresses, step.configuration, secrets)
         if isinstance(step, Publish):
             self._engine.put_metadata(
                 {LIST_KEY: witness_list_to_bytes(step.witnesses)},

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from curp.core.endings import Ending, ending_of
 from curp.core.leader import Leader
 from curp.core.read_lease import ReadLease
-from curp.core.recovery import WitnessList
+from curp.core.recovery import Recovered, WitnessList
 from curp.core.state import GroupState
 from curp.core.succession import Standing, Succession
 from curp.log.engine import LogEngine
@@ -113,7 +113,7 @@ class Runner:
 
     def hand_over(self) -> None:
         """End this leadership, and do not take the next one for a while."""
-        self._succession.handed_over(time.monotonic())
+        self._succession.let_others_try(time.monotonic())
         self._over.set()
 
     def _run(self) -> None:
@@ -187,7 +187,7 @@ class Runner:
         """Take over, serve until deposed or asked to end, and step down.
 
         Ends with an error always, since the state has to be made anew; it returns
-        only if nothing was begun.
+        only if nothing was begun: the state is still what the log made it.
         """
         settings = self._settings
         self._over.clear()
@@ -210,49 +210,28 @@ class Runner:
         )
         keeper.start()
         leading: Leading | None = None
+        gave_up = False
         try:
             found = self._recovering.run(number, self._store.now, self._go_on)
-            leader = Leader(
-                found.witnesses.configuration,
-                found.tail,
-                witnessed=bool(found.witnesses.witnesses),
-                bounds=settings.bounds.within(self._engine.limits),
-            )
-            leading = self._make_leading(self._follower.state, leader, keeper, found.witnesses)
-            self.leading = leading
-            leading.start(self._end)
-            seconds = time.monotonic() - began
-            self.role = Role.LEADER
-            self._waiting.reason = ""
-            _log.info(
-                "leading",
-                replica=settings.name,
-                configuration=number,
-                tail=found.tail,
-                frozen=found.frozen,
-                held=found.held,
-                replayed=found.replayed,
-                dropped=found.dropped,
-                witnesses=list(found.witnesses.witnesses),
-                seconds=round(seconds, 3),
-            )
-            if self._observer is not None:
-                self._observer.took_over(
-                    TakeOver(
-                        settings.name, number, seconds, found.held, found.replayed, found.dropped
-                    )
-                )
-            while not (self._over.wait(_LOOK_S) or self._closing.is_set()):
-                pass
-            if self._error is None:
-                leading.hand_over()
+            if found is None:
+                self._give_up(number)
+                gave_up = True
+            else:
+                leading = self.leading = self._leading_by(found, keeper)
+                leading.start(self._end)
+                self._began(number, found, time.monotonic() - began)
+                while not (self._over.wait(_LOOK_S) or self._closing.is_set()):
+                    pass
+                if self._error is None:
+                    leading.hand_over()
         except (StorageUnavailable, RiflError) as error:
             # The leadership ended under what was being done.
             raise self._error or Deposed(str(error)) from error
         finally:
             self.role = Role.STANDBY
             self.leading = None
-            self._store.step_down()
+            if not gave_up:
+                self._store.step_down()
             if leading is not None:
                 leading.stop()
             keeper.stop()
@@ -260,7 +239,49 @@ class Runner:
                 # Asked to end, or it failed here: nobody need wait for the lease.
                 with contextlib.suppress(LogError):
                     self._engine.end_leadership(keeper.configuration)
-        raise self._error or Deposed("the leadership was given up")
+        if not gave_up or self._error is not None:
+            raise self._error or Deposed("the leadership was given up")
+
+    def _give_up(self, number: int) -> None:
+        """Cut off from the witnesses: whoever reaches one may lead."""
+        _log.warning(
+            "recovery_given_up",
+            replica=self._settings.name,
+            configuration=number,
+            reason=self.waiting_for,
+        )
+        self._succession.let_others_try(time.monotonic())
+
+    def _leading_by(self, found: Recovered, keeper: LeaseKeeper) -> Leading:
+        leader = Leader(
+            found.witnesses.configuration,
+            found.tail,
+            witnessed=bool(found.witnesses.witnesses),
+            bounds=self._settings.bounds.within(self._engine.limits),
+        )
+        return self._make_leading(self._follower.state, leader, keeper, found.witnesses)
+
+    def _began(self, number: int, found: Recovered, seconds: float) -> None:
+        """Tell that a leadership serves."""
+        replica = self._settings.name
+        self.role = Role.LEADER
+        self._waiting.reason = ""
+        _log.info(
+            "leading",
+            replica=replica,
+            configuration=number,
+            tail=found.tail,
+            frozen=found.frozen,
+            held=found.held,
+            replayed=found.replayed,
+            dropped=found.dropped,
+            witnesses=list(found.witnesses.witnesses),
+            seconds=round(seconds, 3),
+        )
+        if self._observer is not None:
+            self._observer.took_over(
+                TakeOver(replica, number, seconds, found.held, found.replayed, found.dropped)
+            )
 
     def _end(self, error: Exception) -> None:
         """Note why the leadership is over; from the appender's or the keeper's thread."""

@@ -10,6 +10,7 @@ import grpc
 from curp.core.collection import Collectable
 from curp.core.recovery import WitnessedCall
 from curp.core.witness_table import WitnessVerdict, group_of_log
+from curp.replica.at_once import ask_at_once
 from curp.replica.services import Services
 from curp.v1 import curp_pb2 as pb
 from curp.wire import witnessed_call
@@ -19,6 +20,8 @@ from lease_server.log import get_logger
 __all__ = ["Witnesses", "read_held"]
 
 _log = get_logger("curp.replica")
+# Once a witness was started, the others have so long to be started with it.
+_GRACE_S = 0.5
 _OPTIONS = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500))
 
 
@@ -47,8 +50,19 @@ class Witnesses:
         """Take the id of the group's log, which every message carries from now on."""
         self._group = group_of_log(self._name, store_id)
 
-    def freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
-        """Freeze a witness; what it holds, None if it cannot tell (invariant 5)."""
+    def freeze(
+        self, addresses: Sequence[str], configuration: int
+    ) -> tuple[str, list[WitnessedCall]] | None:
+        """Freeze witnesses; the first that can tell what it holds, None if none can (5)."""
+        found = ask_at_once(
+            addresses,
+            lambda address: self._freeze(address, configuration),
+            enough=lambda held: held is not None,
+            timeout_s=self._timeout_s,
+        )
+        return next(((at, held) for at, held in found.items() if held is not None), None)
+
+    def _freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
         try:
             verdict, calls = self._client(address).freeze(
                 self._group, configuration, timeout_s=self._timeout_s
@@ -62,13 +76,29 @@ class Witnesses:
             return None
         return self.read(calls)
 
-    def start(self, address: str, configuration: int, secrets: pb.SecretsPut) -> bool:
-        """Start a witness, empty, under a number; whether it said yes. Asked once."""
-        return self._start(address, configuration, secrets, refresh=False)
+    def start(
+        self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut
+    ) -> list[str]:
+        """Start witnesses, empty, under a number; those that said yes. Each is asked once.
 
-    def refresh(self, address: str, configuration: int, secrets: pb.SecretsPut) -> bool:
-        """Tell a witness the secrets that are valid now."""
-        return self._start(address, configuration, secrets, refresh=True)
+        A slow one is not waited for much longer than another that was quick: it is listed
+        when it answers.
+        """
+        found = ask_at_once(
+            addresses,
+            lambda address: self._start(address, configuration, secrets, refresh=False),
+            grace_s=_GRACE_S,
+            timeout_s=self._timeout_s,
+        )
+        return [address for address, started in found.items() if started]
+
+    def refresh(self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut) -> None:
+        """Tell witnesses the secrets that are valid now."""
+        ask_at_once(
+            addresses,
+            lambda address: self._start(address, configuration, secrets, refresh=True),
+            timeout_s=self._timeout_s,
+        )
 
     def collect(
         self, address: str, configuration: int, synced: Sequence[Collectable]
@@ -92,8 +122,15 @@ class Witnesses:
         self._reached("witness_not_told", address)
         return verdict, self.read(stuck)
 
-    def status(self, address: str, timeout_s: float) -> pb.WitnessStatusReply | None:
-        """Return what a witness says of itself, None if it says nothing."""
+    def statuses(
+        self, addresses: Sequence[str], timeout_s: float
+    ) -> dict[str, pb.WitnessStatusReply | None]:
+        """Return what witnesses say of themselves; of those that say nothing, nothing."""
+        return ask_at_once(
+            addresses, lambda address: self._status(address, timeout_s), timeout_s=timeout_s
+        )
+
+    def _status(self, address: str, timeout_s: float) -> pb.WitnessStatusReply | None:
         try:
             return self._client(address).status(timeout_s=timeout_s)
         except grpc.RpcError:

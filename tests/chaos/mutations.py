@@ -603,9 +603,9 @@ def _speed_without(*ignored: Speed) -> Callable[[], AbstractContextManager[Any]]
 def _nothing_replayed() -> AbstractContextManager[Any]:
     original = recovery._freeze_one
 
-    def freeze_one(old: Any) -> Any:
-        address, _ = yield from original(old)
-        return address, []
+    def freeze_one(*arguments: Any) -> Any:
+        found = yield from original(*arguments)
+        return found and (found[0], [])
 
     return unittest.mock.patch.object(recovery, "_freeze_one", freeze_one)
 
@@ -718,11 +718,8 @@ def _unnumbered_list() -> AbstractContextManager[Any]:
     def change(configuration: int, wanted: Any) -> Any:
         before = yield witness_change.HoldBack()
         yield Sync(before)
-        started = []
-        for address in wanted:
-            if (yield recovery.StartWitness(address, configuration)):
-                started.append(address)
-        serving = recovery.WitnessList(configuration, tuple(started), True, tuple(wanted))
+        started = yield from recovery.start_witnesses(tuple(wanted), configuration)
+        serving = recovery.WitnessList(configuration, started, True, tuple(wanted))
         yield recovery.Publish(serving)
         yield witness_change.Serve(serving)
         return serving

@@ -72,6 +72,9 @@ class Led(Protocol):
     def number_ended(self) -> None:
         """Take that nothing is unsynced, and that the engine knows it."""
 
+    def give_up(self) -> None:
+        """End a recovery that reached no witness, and let others try."""
+
     def step_down(self, error: Exception, *, end_lease: bool = False) -> None:
         """End the leadership, and with ``end_lease`` let nobody wait for its lease."""
 
@@ -109,6 +112,7 @@ class Leadership:
             secret=replica.random.randbytes(32),
             # What a witness holds is mostly more than one append.
             bounds=LeaderBounds(append_entries=2),
+            patience_s=2 * TERM_S,
         )
         steps = Recovering(replica, self._is_over, self.configuration)
         # It failed here: nobody need wait for the lease.
@@ -192,8 +196,11 @@ class Leadership:
         if self._compacting.due():
             self._compacting.begin()
 
-    def _lead(self, found: Recovered) -> None:
+    def _lead(self, found: Recovered | None) -> None:
         replica, setting = self._replica, self._replica.setting
+        if found is None:
+            replica.give_up()
+            return
         witnesses = found.witnesses
         replica.world.trace(
             self._process.name,

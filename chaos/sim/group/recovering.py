@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
@@ -55,19 +56,27 @@ class Recovering(Steps):
 
     def _freeze(self, step: Freeze, drive: Drive) -> Any:
         replica = self.replica
+        asked = set(step.addresses)
 
-        def frozen(messages: list[Any] | None) -> None:
-            if messages is None:
-                drive.go_on(None)
+        def frozen(address: str, messages: list[Any] | None) -> None:
+            if address not in asked:
+                # Another one was faster.
                 return
+            asked.remove(address)
+            if messages is None:
+                if not asked:
+                    drive.go_on(None)
+                return
+            asked.clear()
             if replica.random.random() < 0.5:
                 # Else what is aimed here strikes between two pieces.
                 self.pass_by("frozen")
-            drive.go_on(read_held(messages, replica.machine))  # type: ignore[arg-type]  # services
+            drive.go_on((address, read_held(messages, replica.machine)))  # type: ignore[arg-type]  # services
 
-        replica.witness(step.address).freeze(
-            replica.process, replica.group_id, step.configuration, frozen
-        )
+        for address in step.addresses:
+            replica.witness(address).freeze(
+                replica.process, replica.group_id, step.configuration, partial(frozen, address)
+            )
         return LATER
 
     def _run(self, step: Run, drive: Drive) -> CompletionRecord:

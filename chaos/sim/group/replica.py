@@ -25,7 +25,7 @@ from curp.core.succession import Standing, Succession
 from curp.core.witness_table import group_of_log
 from curp.log.creation import LOG_ID_KEY
 from curp.log.engine import LogEngine
-from curp.log.errors import EngineUnavailable, LeaseHeld, LogError, TrimmedLog
+from curp.log.errors import Deposed, EngineUnavailable, LeaseHeld, LogError, TrimmedLog
 from curp.log.memory import MemoryLog, Moment
 from curp.replica.authority import GroupAuthority
 from curp.replica.engine import GroupEngine
@@ -247,12 +247,17 @@ class Replica:
         except LogError as error:
             raise StoreUnavailable(f"the transfer was not begun: {error}") from error
         self.world.trace(self.process.name, f"hands over to {wanted or 'anybody'}")
-        self._succession.handed_over(self.process.clock())
+        self._succession.let_others_try(self.process.clock())
         leadership.hand_over()
 
     def number_ended(self) -> None:
         """Tell the group, all of whose witnesses may be stopped now."""
         self._group.number_ended()
+
+    def give_up(self) -> None:
+        """End a recovery that reached no witness, and let others try."""
+        self._succession.let_others_try(self.process.clock())
+        self.step_down(Deposed("no witness can be asked"), end_lease=True)
 
     def step_down(self, error: Exception, *, end_lease: bool = False) -> None:
         """End the leadership, and begin over."""

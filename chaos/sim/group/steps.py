@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp.core.recovery import Publish, StartWitness, Wait
+from curp.core.recovery import Publish, StartWitnesses, Wait
 from curp.core.state import GroupState
 from curp.core.steps import Sync
 from curp.log.engine import LogEngine
@@ -109,7 +110,7 @@ class Steps:
         self.table: dict[type, Callable[[Any, Drive], Any]] = {
             Sync: self._sync,
             Wait: self._wait,
-            StartWitness: self._start_witness,
+            StartWitnesses: self._start_witnesses,
             Publish: self._publish,
         }
 
@@ -146,16 +147,24 @@ class Steps:
         self.replica.process.after(step.seconds, drive.go_on)
         return LATER
 
-    def _start_witness(self, step: StartWitness, drive: Drive) -> Any:
+    def _start_witnesses(self, step: StartWitnesses, drive: Drive) -> Any:
         replica = self.replica
-        replica.witness(step.address).start(
-            replica.process,
-            replica.group_id,
-            step.configuration,
-            secrets_to_message(replica.state.secrets),
-            replica.machine.conflicts(),
-            drive.go_on,
-        )
+        started: dict[str, bool] = {}
+
+        def told(address: str, accepted: bool) -> None:
+            started[address] = accepted
+            if len(started) == len(step.addresses):
+                drive.go_on([each for each in started if started[each]])
+
+        for address in step.addresses:
+            replica.witness(address).start(
+                replica.process,
+                replica.group_id,
+                step.configuration,
+                secrets_to_message(replica.state.secrets),
+                replica.machine.conflicts(),
+                partial(told, address),
+            )
         return LATER
 
     def _publish(self, step: Publish, drive: Drive) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from curp.core.entries import LeaderStarted, Operation, SecretsPut
@@ -16,7 +17,7 @@ from curp.core.recovery import (
     ReadWitnessList,
     Recovered,
     Run,
-    StartWitness,
+    StartWitnesses,
     TakeNumber,
     Wait,
     WitnessedCall,
@@ -43,15 +44,18 @@ class _Shell:
         self.max_waits = 3
         self.accepted: AcceptedLoss | None = None
         self.response = b"run again"
+        self.patience_s = math.inf
+        self.now = 0.0
 
     def run(self, wanted: tuple[str, ...] = ("w1", "w2"), **bounds: Any) -> Recovered | None:
         rule = recover(
             "r1",
             self.state,
             wanted,
-            lambda: 0.0,
+            lambda: self.now,
             secret=b"s" * 32,
             bounds=LeaderBounds(**bounds),
+            patience_s=self.patience_s,
         )
         answer: Any = None
         try:
@@ -60,6 +64,7 @@ class _Shell:
                 self.steps.append(step)
                 answer = self._do(step)
                 if isinstance(step, Wait):
+                    self.now += step.seconds
                     self.max_waits -= 1
                     if not self.max_waits:
                         return None
@@ -74,7 +79,8 @@ class _Shell:
         if isinstance(step, ReadToEnd):
             return self.state.applied
         if isinstance(step, Freeze):
-            return self.held[step.address]
+            told = [(at, self.held[at]) for at in step.addresses if self.held[at] is not None]
+            return told[0] if told else None
         if isinstance(step, ReadAcceptedLoss):
             return self.accepted
         if isinstance(step, Run):
@@ -82,8 +88,8 @@ class _Shell:
         if isinstance(step, Append):
             self.old = step.witnesses or self.old
             return step.expected_tail + len(step.entries)
-        if isinstance(step, StartWitness):
-            return step.address in self.startable
+        if isinstance(step, StartWitnesses):
+            return [address for address in step.addresses if address in self.startable]
         if isinstance(step, Publish):
             self.old = step.witnesses
         return None
@@ -108,17 +114,17 @@ def test_the_order_is_the_one_that_loses_nothing() -> None:
         "Freeze",
         "Run",
         "Append",
-        "StartWitness",
-        "StartWitness",
+        "StartWitnesses",
         "Publish",
     ]
-    assert shell.steps[3] == Freeze("w1", 3)
+    assert shell.steps[3] == Freeze(("w1", "w2"), 3)
     append = shell.steps[5]
     assert append.expected_tail == 2
     assert append.witnesses == WitnessList(4, ("w1", "w2"), False, ("w1", "w2"))
     assert [type(entry) for entry in append.entries] == [Operation, LeaderStarted, SecretsPut]
-    assert shell.steps[8] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
-    assert found == Recovered(shell.steps[8].witnesses, 5, "w1", 1, 1, 0)
+    assert shell.steps[6] == StartWitnesses(("w1", "w2"), 4)
+    assert shell.steps[7] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
+    assert found == Recovered(shell.steps[7].witnesses, 5, "w1", 1, 1, 0)
     assert shell.state.applied == 5
 
 
@@ -188,6 +194,18 @@ def test_with_no_such_witness_it_waits_and_never_serves() -> None:
     assert "w1, w2" in shell.steps[-1].reason
 
 
+def test_it_gives_up_what_reaches_no_witness_and_has_done_nothing() -> None:
+    """After its patience another replica may try; the list in force stays the old one (5)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held = {"w1": None, "w2": None}
+    shell.patience_s, shell.max_waits = 1.0, 100
+    assert shell.run() is None
+    assert shell.steps[-1] == ReadAcceptedLoss()
+    assert 1.0 <= shell.now < 1.5
+    assert shell.old == _OLD
+    assert "Append" not in shell.kinds()
+
+
 def test_an_operator_accepts_the_loss_of_one_number_only() -> None:
     """Whoever said it about another list did not speak of this one; the log has who (5)."""
     shell = _Shell(committed(operation(1, 1)))
@@ -239,7 +257,7 @@ def test_a_crash_at_any_step_is_taken_over_by_the_next_recovery() -> None:
             answer = shell._do(step)
             if isinstance(step, Append):
                 log += step.entries
-            if isinstance(step, StartWitness):
+            if isinstance(step, StartWitnesses):
                 # From now on it holds nothing, and cannot be frozen under the old number.
                 started = True
         again = _Shell(committed(operation(1, 1), *log), old=shell.old, number=5)

@@ -51,7 +51,7 @@ def test_calls_are_sent_to_whoever_leads_and_not_to_oneself() -> None:
 def test_who_handed_over_lets_others_try_first() -> None:
     """For some terms; then it tries, since nobody else may be there."""
     succession = _succession()
-    succession.handed_over(10.0)
+    succession.let_others_try(10.0)
     assert succession.look(None, _unread, 10.0) is Standing.WAIT
     assert succession.look(None, _unread, 10.0 + 2 * TERM_S) is Standing.WAIT
     assert succession.look(None, _nobody, 10.0 + 3 * TERM_S) is Standing.TAKE

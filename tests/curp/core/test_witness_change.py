@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from curp.core.recovery import Publish, StartWitness, WitnessList
+from curp.core.recovery import Publish, StartWitnesses, WitnessList
 from curp.core.steps import Sync
 from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses, left_out
 from rifl.core.errors import NotLeader
@@ -27,8 +27,8 @@ def _drive(started: set[str], number: int = 4) -> tuple[list[Any], WitnessList]:
             answer = 17
         elif isinstance(step, NextNumber):
             answer = number
-        elif isinstance(step, StartWitness):
-            answer = step.address in started
+        elif isinstance(step, StartWitnesses):
+            answer = started
 
 
 def test_the_log_has_what_was_answered_before_there_is_another_number() -> None:
@@ -40,8 +40,7 @@ def test_the_log_has_what_was_answered_before_there_is_another_number() -> None:
         HoldBack(),
         Sync(17),
         NextNumber(3, taken),
-        StartWitness("w2", 4),
-        StartWitness("w3", 4),
+        StartWitnesses(("w2", "w3"), 4),
         Publish(served),
         Serve(served),
     ]
@@ -53,7 +52,7 @@ def test_a_witness_that_did_not_start_is_left_out() -> None:
     steps, found = _drive({"w3"})
     assert found == WitnessList(4, ("w3",), True, ("w2", "w3"))
     assert left_out(found) == ("w2",)
-    assert sum(isinstance(step, StartWitness) for step in steps) == 2
+    assert steps.count(StartWitnesses(("w2", "w3"), 4)) == 1
 
 
 def test_another_number_than_the_next_is_nobodys() -> None:

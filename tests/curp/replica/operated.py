@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -42,6 +43,8 @@ class Operated:
         self._more = more
         self.replicas = {f"r{at}": _free() for at in range(1, replicas + 1)}
         self.witnesses = {f"w{at}": _free() for at in range(1, witnesses + 1)}
+        # What a process is given beside what all are, by its name.
+        self.own: dict[str, tuple[str, ...]] = {}
         self._running: dict[str, Process] = {}
 
     def start(self, *names: str) -> None:
@@ -63,6 +66,20 @@ class Operated:
         for process in stopped:
             process.close()
         return codes
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process that goes on, such as SIGSTOP and SIGCONT."""
+        os.kill(self._running[name].pid, number)
+
+    def events(self, name: str, event: str) -> list[dict[str, Any]]:
+        """What a replica that was given ``--log-json`` logged, of one kind."""
+        lines = (self._directory / f"{name}.err").read_text().splitlines()
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [each for each in found if each["event"] == event]
+
+    def until_event(self, name: str, event: str) -> None:
+        """Wait until a replica has logged an event of that kind."""
+        until(lambda: self.events(name, event), f"{name} logs {event}", DEADLINE_S)
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """What each replica that runs says of itself, by its name."""
@@ -119,7 +136,7 @@ class Operated:
 
     def _arguments(self, name: str) -> tuple[str, ...]:
         if name in self.witnesses:
-            return ("witness", "--listen", self.witnesses[name])
+            return ("witness", "--listen", self.witnesses[name], *self.own.get(name, ()))
         others = (part for address in self.replicas.values() for part in ("--replica", address))
         listed = (part for address in self.witnesses.values() for part in ("--witness", address))
         return (
@@ -132,6 +149,7 @@ class Operated:
             *("--conflict-key", "/bank.v1.Bank/Balance=account"),
             *("--read-only", "/bank.v1.Bank/Balance"),
             *self._more,
+            *self.own.get(name, ()),
         )
 
 
