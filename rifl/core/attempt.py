@@ -230,7 +230,9 @@ def judge(
         return Decision(Step.RAISE, reason=reason)
     # What did not run, but for all we know may be run by another copy, or caller.
     open_ = reason in (_MOMENTARY_REASONS if call.key is None else _NOT_OF_THE_KEY)
-    if label is Outcome.UNKNOWN and not open_:
+    if label is Outcome.UNKNOWN and (call.key is None or not open_):
+        # Of a key, that says nothing of the call. Else it may be on a group's witnesses, which
+        # give it to the next leader, whatever the next attempt is told (DESIGN §7.13).
         call.may_have_run = True
     outcome = Outcome.UNKNOWN if call.may_have_run or open_ else Outcome.NOT_EXECUTED
     if reason in _FINAL_REASONS:

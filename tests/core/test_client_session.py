@@ -149,6 +149,18 @@ class TestTable:
         resolved = Answer("ABORTED", Outcome.NOT_EXECUTED, "NOT_EXECUTED")
         assert made.answered(call, resolved, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
 
+    def test_what_a_witness_may_hold_is_unknown_for_good(self) -> None:
+        """A group's leader that will not say that it never runs leaves it so (DESIGN §7.13)."""
+        for refused in ("NOT_LEADER", "DRAINING", "STORE_UNAVAILABLE", "WINDOW_EXCEEDED"):
+            made = session()
+            call = issue(made)
+            # Witnesses have this attempt, and the next leader will; not the attempt after it.
+            answer = Answer("UNAVAILABLE", Outcome.UNKNOWN, refused)
+            assert made.answered(call, answer, 1.0, 0.0).step is Step.RETRY
+            made.next_attempt(call)
+            definite = Answer("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED, "REQUEST_TOO_LARGE")
+            assert made.answered(call, definite, 1.0, 0.0).outcome is Outcome.UNKNOWN
+
     def test_unlabelled_later_answers_come_from_no_wrapped_server(self) -> None:
         """A later attempt's answer without an outcome is NOT_WRAPPED (DESIGN §3)."""
         for answer in (Answer("OK"), Answer("NOT_FOUND")):
