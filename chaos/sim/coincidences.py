@@ -61,6 +61,10 @@ def add_coincidences(schedule: Schedule, active_s: float) -> Schedule:
     """Add one to what was drawn, or none; ``active_s``: calls and faults are within."""
     share, draws = _DRAWN.get(schedule.kind, (0.0, ()))
     dice = Random(f"{schedule.kind} {schedule.seed} coincidence")  # noqa: S311 - repeatable, not secret
+    # Those that came later, in place of one of the others.
+    later = Random(f"{schedule.kind} {schedule.seed} later coincidence")  # noqa: S311
+    if (of_later := _DRAWN_LATER.get(schedule.kind)) and later.random() < _LATER:
+        return later.choice(of_later)(later, schedule, active_s)
     if dice.random() >= share:
         return schedule
     return dice.choice(draws)(dice, schedule, active_s)
@@ -359,6 +363,51 @@ def _copies_behind_a_snapshot(random: Random, schedule: Schedule, active_s: floa
     return _changed(schedule, {}, faults, (at, at + 8.0))
 
 
+def _removed_behind_a_stall(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have a client's removal not reach the log, nor a call of it the leader, until it is over.
+
+    The call's records are on the witnesses by then; the next leader has not heard of the removal.
+    """
+    found = _some_add(random, schedule, lambda call: call.client in _SOME_CLIENTS and call.at > 1.0)
+    if found is None or found[0] + 1 >= len(schedule.calls):
+        return schedule
+    at, call = found
+    begins = call.at
+    # No heartbeat comes either, from when the first call has renewed its lease.
+    silent, back = begins + 0.02, begins + 2.0 + 0.25
+    calls = {
+        place: replace(other, at=begins + 4.0 + random.random())
+        for place, other in enumerate(schedule.calls)
+        if other.client == call.client and begins - 0.5 <= other.at < begins + 4.0
+    }
+    calls[at] = replace(call, account="before", work_s=0.0, deadline_s=None)
+    calls[at + 1] = replace(
+        calls[at],
+        number=schedule.calls[at + 1].number,
+        account="removed",
+        at=begins + 1.75 + 0.2 * random.random(),
+    )
+    faults = [
+        PlannedFault(silent, Fault.PARTITION_TO, back - silent, LEADER, 0.0, some=True),
+        # Nor does it get a new lease before another leads.
+        PlannedFault(back, Fault.PARTITION_TO, 0.7, LEADER, 0.0, some=True),
+        PlannedFault(begins + 1.85, Fault.STORE_STALL, 2.0 + random.random(), LEADER, 0.5),
+    ]
+    setting = replace(
+        schedule.setting,
+        term_s=2.0,
+        drift=0.0,
+        max_elapsed_s=20.0,
+        attempt_timeout_s=None,
+        hedge_after_s=None,
+        plain_clients=0,
+        misled_client=None,
+        max_unsynced=1024,
+    )
+    changed = _changed(schedule, calls, faults, (begins - 1.0, begins + 3.5))
+    return replace(changed, setting=setting)
+
+
 # By the kind of deployment: the share of schedules that have one of these.
 _DRAWN: dict[str, tuple[float, tuple[_Draw, ...]]] = {
     "memory": (0.2, (_overtaken_call,)),
@@ -379,3 +428,6 @@ _DRAWN: dict[str, tuple[float, tuple[_Draw, ...]]] = {
         ),
     ),
 }
+# And of those of later, which take the place of one.
+_LATER = 0.1
+_DRAWN_LATER: dict[str, tuple[_Draw, ...]] = {"curp": (_removed_behind_a_stall,)}

@@ -33,6 +33,7 @@ from curp.core.steps import Sync
 from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
 from curp.log import checks
 from curp.log.memory import MemoryEngine
+from curp.replica import engine, group_store
 from curp.replica.group_store import GroupStore
 from curp.replica.places import Places
 from lease_server import sessions
@@ -695,6 +696,33 @@ def _collected_before_synced() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(WitnessTable, "record", record)
 
 
+def _refusal_not_logged() -> AbstractContextManager[Any]:
+    # Kept on both sides: the leader does not say it, neither of a call that it refuses nor of a
+    # client whose removal is not in the log, and the client does not believe it.
+    original = GroupCall.leader_answered
+
+    def leader_answered(self: GroupCall, answer: Any) -> Step:
+        step = original(self, answer)
+        return Step.FINAL if step in (Step.UNKNOWN, Step.AGAIN) else step
+
+    stack = ExitStack()
+    for owner, name, value in (
+        (GroupCall, "leader_answered", leader_answered),
+        (group_store, "not_by_log", lambda error, call: error),
+        (engine, "not_by_log", lambda error, call: error),
+        (Places, "known", lambda self, client_id: False),
+    ):
+        stack.enter_context(unittest.mock.patch.object(owner, name, value))
+    return stack
+
+
+@contextmanager
+def _refused_by_a_group_means_will_not() -> Iterator[None]:
+    # What a leader refuses for the moment, the client takes for unknown by another rule, too.
+    with _refusal_not_logged(), _refused_means_will_not():
+        yield
+
+
 def _rule_without(
     module: Any, name: str, **answers: Any
 ) -> Callable[[], AbstractContextManager[Any]]:
@@ -1015,6 +1043,13 @@ MUTATIONS = (
         "curp",
         _collected_before_synced,
     ),
+    Mutation("refusal not logged", "§7.13: not executed", "curp", _refusal_not_logged),
+    Mutation(
+        "a call refused by a group may come late",
+        "§7.13; §3: will not",
+        "curp",
+        _refused_by_a_group_means_will_not,
+    ),
     Mutation(
         "records of other numbers accepted", "§7.2: in force", "curp", _other_numbers_accepted
     ),
@@ -1129,6 +1164,8 @@ _SEEDS = {
     "read of what is not logged": 7,
     "configuration unchecked": 2,
     "witness drops what is not synced": 1,
+    "refusal not logged": 31,
+    "a call refused by a group may come late": 1,
     "records of other numbers accepted": 17,
     "snapshot without completion records": 3,
     "snapshot without acknowledgements": 11,

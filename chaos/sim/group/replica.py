@@ -82,8 +82,8 @@ class Replica:
         self._group = group
         self.log: LogEngine = group.log.engine(self._strike)
         self.machine = Machine()
-        self.authority = GroupAuthority(setting.term_s)
         self.store = GroupStore(boottime=process.clock, append_id=lambda: self.random.randbytes(16))
+        self.authority = GroupAuthority(setting.term_s, self.store.takes_calls)
         self.store.bind(
             self.authority,
             POLICIES,
