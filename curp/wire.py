@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from google.protobuf.message import DecodeError
 
 from curp.core.entries import (
+    ApplicationVersion,
     ClientRegistered,
     ClientRemoved,
     Entry,
@@ -68,6 +69,9 @@ def entry_to_bytes(entry: Entry) -> bytes:
         message.ids_reserved.last_id = entry.last_id
     elif isinstance(entry, SecretsPut):
         message.secrets_put.CopyFrom(secrets_to_message(entry.secrets))
+    elif isinstance(entry, ApplicationVersion):
+        message.application_version.version = entry.version
+        message.application_version.who = entry.who
     else:
         message.leader_started.configuration = entry.configuration
         message.leader_started.replica = entry.replica
@@ -102,6 +106,9 @@ def entry_from_bytes(lsn: int, body: bytes) -> Entry:
         return IdsReserved(message.ids_reserved.last_id)
     if kind == "secrets_put":
         return SecretsPut(_secrets(message.secrets_put))
+    if kind == "application_version":
+        active = message.application_version
+        return ApplicationVersion(active.version, active.who)
     if kind == "leader_started":
         started = message.leader_started
         return LeaderStarted(
@@ -173,6 +180,7 @@ def snapshot_to_chunks(
             message.head.lsn = item.lsn
             message.head.last_id = item.last_id
             message.head.secrets.CopyFrom(secrets_to_message(item.secrets))
+            message.head.application_version = item.version
         elif isinstance(item, SessionPut):
             message.session.CopyFrom(_session_message(item))
         else:
@@ -200,7 +208,9 @@ def snapshot_from_chunks(
             if message.head.version != _VERSION:
                 raise CorruptLog("the snapshot was written by a newer program")
             head = message.head
-            items.append(StateHead(head.lsn, head.last_id, _secrets(head.secrets)))
+            items.append(
+                StateHead(head.lsn, head.last_id, _secrets(head.secrets), head.application_version)
+            )
         elif kind == "session":
             items.append(_session(0, message.session))
         elif kind == "client":
@@ -235,6 +245,8 @@ def _put_operation(message: pb.Operation, entry: Operation) -> None:
         message.fingerprint = entry.fingerprint
     message.peer = entry.peer
     message.refusal = entry.refusal
+    if entry.application_version:
+        message.application_version = entry.application_version
 
 
 def _operation(lsn: int, message: pb.Operation) -> Operation:
@@ -260,6 +272,7 @@ def _operation(lsn: int, message: pb.Operation) -> Operation:
         _ranges(first_incomplete, message.completed),
         message.peer,
         message.refusal,
+        message.application_version,
     )
 
 

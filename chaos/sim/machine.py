@@ -26,6 +26,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.accounts: dict[str, tuple[int, int]] = {}
+        self.application_version = 0
         # The last operation that changed something, and the version it made.
         self.changed: tuple[Operation, int] | None = None
         self._facts = {

@@ -95,6 +95,13 @@ class Group:
         self._ask(leader, lambda stub, more: stub.Transfer(request, **more))
         return leader
 
+    def finalize_upgrade(self, version: int, who: str) -> int:
+        """Have the leader, of that version, make it the active one; return that."""
+        leader = self.leading().configuration.leader
+        request = pb.FinalizeUpgradeRequest(version=version, who=who)
+        reply = self._ask(leader, lambda stub, more: stub.FinalizeUpgrade(request, **more))
+        return int(reply.version)
+
     def _ask(self, address: str, ask: Callable[[Any, dict[str, Any]], Any]) -> Any:
         more = {"timeout": self._timeout_s, "metadata": self._metadata}
         with self._connect(address) as channel:

@@ -1,4 +1,4 @@
-"""``curp``: init, serve, witness, status, transfer, recover, log."""
+"""``curp``: init, serve, witness, status, transfer, upgrade, recover, log."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from curp.cli.asking import Group, GroupError
 from curp.cli.init import add_init_command
 from curp.cli.recover import add_recover_command
 from curp.cli.serving import ServeOptions, serve
+from curp.cli.upgrade import add_upgrade_command, upgrade
 from curp.log.commands import add_log_commands
 from curp.log.errors import LogError
 from curp.security import (
@@ -89,6 +90,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="about how long a lost leader is missed (default 1)",
     )
+    run.add_argument(
+        "--application-version",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of the servicers; grows when what they answer changes (default 0)",
+    )
     add_server_options(run)
     run.add_argument(
         "--witness-authorities",
@@ -139,6 +147,13 @@ def _parser() -> argparse.ArgumentParser:
     add_client_options(transfer)
     transfer.set_defaults(run=_transfer, parser=transfer)
 
+    upgraded = commands.add_parser(
+        "upgrade", help="of which application version each replica is; finalize an upgrade"
+    )
+    add_upgrade_command(upgraded)
+    add_client_options(upgraded)
+    upgraded.set_defaults(run=_upgrade, parser=upgraded)
+
     recover = commands.add_parser(
         "recover", help="what a group without a leader waits for; have it go on without"
     )
@@ -177,6 +192,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         read_only=arguments.read_only,
         nondeterministic=arguments.nondeterministic,
         lease_term_s=arguments.lease_term,
+        application_version=arguments.application_version,
         peer_property=arguments.peer_property,
         sessions_from=arguments.sessions_from,
         group_token=read_token(arguments.group_token_file),
@@ -279,6 +295,10 @@ def _change(arguments: argparse.Namespace) -> int:
     for absent in (one for one in wanted if one not in found.witnesses):
         sys.stdout.write(f"  {absent} could not be started, and is listed when it answers\n")
     return 0
+
+
+def _upgrade(arguments: argparse.Namespace) -> int:
+    return upgrade(_group(arguments, arguments.target), arguments)
 
 
 def _transfer(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,14 @@ import enum
 
 from curp.log.errors import Deposed, TrimmedLog, may_pass
 
-__all__ = ["Ending", "ending_of"]
+__all__ = ["CannotApply", "Ending", "ending_of"]
+
+
+class CannotApply(Exception):
+    """The next entry of the log is not to be applied here for now; ``str()`` says why.
+
+    The replica waits in front of it, and cannot lead.
+    """
 
 
 class Ending(enum.Enum):
@@ -27,6 +34,6 @@ def ending_of(error: Exception) -> Ending:
     ``TailMismatch`` and ``CorruptLog`` stop it: a tail that is not where it was left means
     that the engine forgot what it had acknowledged.
     """
-    if isinstance(error, Deposed | TrimmedLog):
+    if isinstance(error, Deposed | TrimmedLog | CannotApply):
         return Ending.BEGIN_OVER
     return Ending.WAIT if may_pass(error) else Ending.STOP

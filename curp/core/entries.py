@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 from rifl.core.record import CompletionRecord
 
 __all__ = [
+    "ApplicationVersion",
     "ClientRegistered",
     "ClientRemoved",
     "Entry",
@@ -32,6 +33,7 @@ class Operation(NamedTuple):
     ``keys`` are the hashes of its conflict keys; empty: it conflicts with everything.
     ``first_incomplete`` and ``completed`` are the call's acknowledgements, which take
     effect with the entry. ``refusal``: the handler did not run, there is only an answer.
+    ``application_version``: of the replica that ran it.
     """
 
     client_id: int
@@ -47,6 +49,7 @@ class Operation(NamedTuple):
     completed: tuple[tuple[int, int], ...] = ()
     peer: bytes = b""
     refusal: bool = False
+    application_version: int = 0
 
     @property
     def identity(self) -> int | bytes:
@@ -125,6 +128,16 @@ class LeaderStarted(NamedTuple):
     accepted_loss: str = ""
 
 
+class ApplicationVersion(NamedTuple):
+    """The version of the application from here on; a replica of an older one stops here.
+
+    ``who``: the operator who finalized the upgrade; empty: what the log began with.
+    """
+
+    version: int
+    who: str = ""
+
+
 Entry: TypeAlias = (
     Operation
     | ClientRegistered
@@ -134,4 +147,5 @@ Entry: TypeAlias = (
     | IdsReserved
     | SecretsPut
     | LeaderStarted
+    | ApplicationVersion
 )

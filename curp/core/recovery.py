@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
-from curp.core.entries import Entry, LeaderStarted, Operation, SecretsPut
+from curp.core.entries import ApplicationVersion, Entry, LeaderStarted, Operation, SecretsPut
 from curp.core.leader import LeaderBounds
 from curp.core.state import GroupState, Witnessed
 from rifl.core.call import Call
@@ -167,6 +167,7 @@ def recover(
     secret: bytes,
     bounds: LeaderBounds | None = None,
     patience_s: float = math.inf,
+    application_version: int = 0,
 ) -> Generator[Any, Any, Recovered | None]:
     """Take over, in the order of invariant 5; ends when serving may begin.
 
@@ -176,6 +177,7 @@ def recover(
     ``wanted``: the witnesses of a group that never had a list. ``clock``: the state's.
     ``secret``: what client tokens are signed with in a group that has no secret yet.
     ``bounds``: of one append; what a witness held is appended in pieces.
+    ``application_version``: the replica's own, with which an empty log begins.
 
     A crash anywhere leaves a group that the next recovery takes over: the old list
     stays in force until all of its requests are in the log, with the last piece, and the
@@ -202,7 +204,7 @@ def recover(
         if state.witnessed(witnessed.call) is not Witnessed.FRESH:
             dropped += 1
             continue
-        entry = yield from _replay(witnessed, bounds.batch_bytes)
+        entry = yield from _replay(witnessed, bounds.batch_bytes, application_version)
         if piece and (
             size + entry.at_most_bytes > bounds.batch_bytes or len(piece) >= bounds.append_entries
         ):
@@ -217,6 +219,9 @@ def recover(
     if not state.secrets:
         # Witnesses check tokens from their start on.
         events.append(SecretsPut(((0, secret),)))
+    if not tail and application_version:
+        # Nothing in it is older.
+        events.append(ApplicationVersion(application_version))
     if piece and (
         len(piece) + len(events) > bounds.append_entries
         or size + _EVENTS_BYTES > bounds.batch_bytes
@@ -255,11 +260,13 @@ def operation_of(
     first_incomplete: int = 1,
     completed: Sequence[tuple[int, int]] = (),
     refusal: bool = False,
+    application_version: int = 0,
 ) -> Operation:
     """Return the entry of a call that was executed.
 
-    Without the last two its acknowledgements are ignored, as they are in replay
-    (invariant 6): a call that it acknowledges may come from the witness after it.
+    Without ``first_incomplete`` and ``completed`` its acknowledgements are ignored, as they
+    are in replay (invariant 6): a call that it acknowledges may come from the witness after
+    it.
     """
     return Operation(
         call.client_id,
@@ -275,10 +282,13 @@ def operation_of(
         tuple(completed),
         call.peer,
         refusal,
+        application_version,
     )
 
 
-def _replay(witnessed: WitnessedCall, most_bytes: int) -> Generator[Any, Any, Operation]:
+def _replay(
+    witnessed: WitnessedCall, most_bytes: int, application_version: int
+) -> Generator[Any, Any, Operation]:
     """Run a call; the entry, which fits one append."""
     call, keys = witnessed.call, witnessed.keys
     unanswered = operation_of(call, witnessed.request, CompletionRecord(), keys)
@@ -287,7 +297,9 @@ def _replay(witnessed: WitnessedCall, most_bytes: int) -> Generator[Any, Any, Op
         error = NotExecuted(f"{call.rpc_id} has a request that does not fit the log")
         return operation_of(call, b"", refusal_record(error), keys, refusal=True)
     record: CompletionRecord = yield Run(witnessed)
-    entry = operation_of(call, witnessed.request, record, keys)
+    entry = operation_of(
+        call, witnessed.request, record, keys, application_version=application_version
+    )
     if entry.at_most_bytes > most_bytes:
         too_large = ResponseTooLarge(f"the answer to {call.rpc_id} does not fit the log")
         entry = entry._replace(answer=refusal_record(too_large))

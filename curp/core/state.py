@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from curp.core.entries import (
+    ApplicationVersion,
     ClientRegistered,
     ClientRemoved,
     Entry,
@@ -52,11 +53,15 @@ class KeptCall(NamedTuple):
 
 
 class StateHead(NamedTuple):
-    """What a snapshot begins with: the position it stands for, and what is of no client."""
+    """What a snapshot begins with: the position it stands for, and what is of no client.
+
+    ``version``: the active application version, and that of who wrote it.
+    """
 
     lsn: int
     last_id: int
     secrets: tuple[tuple[int, bytes], ...]
+    version: int = 0
 
 
 class ClientKept(NamedTuple):
@@ -109,6 +114,8 @@ class GroupState:
         self.table = ClientTable(self._leases, window=window, key_bounds=key_bounds)
         self.applied = 0
         self.last_id = 0
+        # The active application version.
+        self.version = 0
         self.secrets: tuple[tuple[int, bytes], ...] = ()
         # Clients and sessions with operations in the log.
         self.clients: set[int] = set()
@@ -150,6 +157,8 @@ class GroupState:
             self.last_id = max(self.last_id, entry.last_id)
         elif isinstance(entry, SecretsPut):
             self.secrets = entry.secrets
+        elif isinstance(entry, ApplicationVersion):
+            self.version = max(self.version, entry.version)
         else:
             invariant(isinstance(entry, LeaderStarted), f"{entry!r} is no entry")
         return gone
@@ -182,7 +191,7 @@ class GroupState:
 
     def dump(self) -> Iterator[StateHead | SessionPut | ClientKept]:
         """Return all of it, for a snapshot; to be consumed before anything changes."""
-        yield StateHead(self.applied, self.last_id, self.secrets)
+        yield StateHead(self.applied, self.last_id, self.secrets, self.version)
         yield from self.sessions.values()
         # Others have nothing but calls that run.
         ids = self.clients | {
@@ -196,7 +205,7 @@ class GroupState:
         invariant(self.applied == 0, "a snapshot is loaded into a state that has begun")
         for item in items:
             if isinstance(item, StateHead):
-                self.applied, self.last_id, self.secrets = item
+                self.applied, self.last_id, self.secrets, self.version = item
             elif isinstance(item, SessionPut):
                 self.sessions[item.client_id] = item
             else:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from curp.core.entries import ApplicationVersion
 from curp.core.group_call import SyncVerdict
 from curp.core.recovery import WitnessList
 from curp.log.creation import log_id
@@ -20,11 +21,13 @@ from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings
 from curp.replica.witnesses import Witnesses
 from curp.v1 import curp_pb2 as pb
+from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
 
 __all__ = ["ReplicaDesk", "group_configuration"]
 
+_log = get_logger("curp.replica")
 _MOST_STATUS_S = 1.0
 
 
@@ -112,6 +115,8 @@ class ReplicaDesk:
             unsynced=0 if leader is None else leader.unsynced,
             clients=clients,
             waiting_for=self.waiting_for,
+            application_version=settings.application_version,
+            active_version=self._store.state.version,
         )
         try:
             reply.configuration.CopyFrom(self.configuration())
@@ -156,6 +161,17 @@ class ReplicaDesk:
         except Exception as error:
             raise StoreUnavailable(f"the transfer was not begun: {error}") from error
         self.runner.hand_over()
+
+    def finalize_upgrade(self, version: int, who: str) -> int:
+        """Make this leader's application version the active one, which is returned."""
+        self._require_leading()
+        own = self._settings.application_version
+        if version != own:
+            raise RiflError(f"the leader is of application version {own}, not {version}")
+        if self._store.state.version < own:
+            self._store.log(ApplicationVersion(own, who)).wait()
+            _log.info("upgrade_finalized", replica=self._settings.name, version=own, who=who)
+        return own
 
     def _store_id(self) -> int:
         # It never changes, and is drawn before anyone serves.

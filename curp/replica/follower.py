@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from curp.core.entries import Operation
+from curp.core.endings import CannotApply
+from curp.core.entries import ApplicationVersion, Operation
 from curp.log.engine import LogEngine
 from curp.log.errors import CorruptLog
 from curp.replica.errors import ReplicaStopped
@@ -45,7 +46,7 @@ class Follower:
     def rebuild(self) -> None:
         """Begin over from the newest snapshot, or from nothing (invariant 4).
 
-        Raises ``ReplicaStopped`` where the services cannot, ``LogError``.
+        Raises ``ReplicaStopped`` where the services cannot, ``CannotApply``, ``LogError``.
         """
         if self._begun:
             self._wait_for_handlers()
@@ -58,12 +59,15 @@ class Follower:
         self._begun = False
         state = self._store.new_state()
         snapshot = self._engine.load_snapshot()
-        self._begun = True
-        if snapshot is not None:
+        if snapshot is None:
+            self._begun = True
+        else:
             if self._hooks.restore is None:
                 raise ReplicaStopped("the log begins with a snapshot, and there is no restore hook")
             items, services = snapshot_from_chunks(snapshot.chunks)
             state.load(items, self._store.now())
+            self._require(state.version)
+            self._begun = True
             if state.applied != snapshot.lsn:
                 raise CorruptLog("the snapshot is of another position than the engine says")
             self._hooks.restore(services)
@@ -73,12 +77,18 @@ class Follower:
         self._waiting.reason = ""
 
     def apply_more(self) -> bool:
-        """Apply what is in the log by now, or the beginning of it; False if there is nothing."""
+        """Apply what is in the log by now, or the beginning of it; False if there is nothing.
+
+        Raises ``CannotApply`` in front of an entry that is not for this replica.
+        """
         entries = self._engine.read(self.state.applied, limit=_READ_LIMIT)
         for found in entries:
             entry = entry_from_bytes(found.lsn, found.body)
-            if isinstance(entry, Operation) and not entry.refusal:
-                self._services.replay(entry)
+            if isinstance(entry, Operation):
+                if not entry.refusal:
+                    self._services.replay(entry)
+            elif isinstance(entry, ApplicationVersion):
+                self._require(entry.version)
             self._store.apply(found.lsn, entry)
         return bool(entries)
 
@@ -87,6 +97,14 @@ class Follower:
         while self.apply_more():
             pass
         return self.state.applied
+
+    def _require(self, version: int) -> None:
+        own = self._services.application_version
+        if version > own:
+            raise CannotApply(
+                f"an upgrade of this replica: the active application version is {version}, and "
+                f"it is of version {own}"
+            )
 
     def _wait_for_handlers(self) -> None:
         """Let handlers of an earlier leadership end: they change the services' state."""

@@ -50,6 +50,9 @@ class GroupDesk(Protocol):
     def transfer(self, replica: str) -> None:
         """Hand the leadership over."""
 
+    def finalize_upgrade(self, version: int, who: str) -> int:
+        """Make the leader's application version the active one, which is returned."""
+
     def check(self, call: Call) -> None:
         """Raise unless the call's token is genuine."""
 
@@ -105,12 +108,17 @@ def add_group_service(
         desk.transfer(request.replica)
         return pb.TransferReply()
 
+    def finalize(request: pb.FinalizeUpgradeRequest, context: Any) -> pb.FinalizeUpgradeReply:
+        authorise(context)
+        return pb.FinalizeUpgradeReply(version=desk.finalize_upgrade(request.version, request.who))
+
     methods: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
         "Configuration": (pb.ConfigurationRequest, configuration),
         "Sync": (pb.SyncRequest, synced),
         "Status": (pb.GroupStatusRequest, status),
         "ChangeWitnesses": (pb.ChangeWitnessesRequest, change),
         "Transfer": (pb.TransferRequest, transfer),
+        "FinalizeUpgrade": (pb.FinalizeUpgradeRequest, finalize),
     }
     if isinstance(server, grpc.aio.Server):
         pool = ThreadPoolExecutor(_THREADS, "curp-group")

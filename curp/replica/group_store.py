@@ -218,6 +218,7 @@ class GroupStore(RoleStore):
             first_incomplete=arrival.first_incomplete,
             completed=arrival.completed,
             refusal=arrival.turn is None,
+            application_version=self.application_version,
         )
         body = entry_to_bytes(entry)
         if len(body) > self.max_entry_bytes:

@@ -86,6 +86,7 @@ class Recovering:
             secret=os.urandom(_SECRET_BYTES),
             bounds=settings.bounds.within(self._engine.limits),
             patience_s=_PATIENCE_TERMS * settings.term_s,
+            application_version=settings.application_version,
         )
         return drive(rule, do)
 

@@ -92,6 +92,9 @@ class Replica:
     ``snapshot`` and ``restore`` (bytes; or methods of these names on servicers given by
     ``servicer``) the log is compacted every ``snapshot_entries`` entries.
 
+    ``application_version`` grows when what handlers answer changes: replicas of neighbouring
+    versions follow each other until the upgrade is finalized (``curp upgrade --finalize``).
+
     Witnesses are reached with ``witness_credentials``; None: plaintext. ``group_token``: a
     secret that the group's replicas, witnesses and operators share. With it nobody else
     changes the witness list or the leader; give it to the witnesses, too.
@@ -124,6 +127,7 @@ class Replica:
         drift: float = 0.1,
         window: int = 512,
         snapshot_entries: int = 10_000,
+        application_version: int = 0,
         batch_entries: int = 64,
         batch_delay_s: float = 0.005,
         max_unsynced: int = 1024,
@@ -151,6 +155,7 @@ class Replica:
             window=window,
             witness_timeout_s=witness_timeout_s,
             snapshot_entries=snapshot_entries,
+            application_version=application_version,
             bounds=LeaderBounds(
                 batch_entries=batch_entries,
                 batch_delay_s=batch_delay_s,
@@ -164,6 +169,7 @@ class Replica:
             read_only,
             nondeterministic,
             excluded=lambda method: self._policies.find(method) is None,
+            application_version=application_version,
         )
         self._servicers = Servicers()
         self._given_waiters = max_waiters
@@ -186,6 +192,7 @@ class Replica:
         self._store.max_entry_bytes = self._log_engine.limits.append_bytes
         self._authority = GroupAuthority(client_term_s, self._store.takes_calls)
         self._store.fault = fault
+        self._store.application_version = application_version
         self._observer = watcher = _watching(observer)
         self._store.observer = self._store.watcher = watcher
         # Of calls, which the leader takes; and of the replica, that it has not stopped.
@@ -443,6 +450,15 @@ class Replica:
         Raises ``NotLeader``, ``StoreUnavailable``.
         """
         self._desk.transfer(replica)
+
+    def finalize_upgrade(self, version: int, who: str) -> int:
+        """Make this leader's application version the active one, which is returned.
+
+        From there on older replicas stop, and nobody can go back. Raises ``NotLeader``,
+        ``RiflError`` where the leader is of another version, and ``Deposed`` where nobody
+        knows.
+        """
+        return self._desk.finalize_upgrade(version, who)
 
     def _role_changed(self, role: str) -> None:
         leads = role == Role.LEADER

@@ -70,6 +70,8 @@ class RoleStore(EmbeddedStore):
         self._policies: MethodPolicies
         # Told of requests that are in the log, outside any lock.
         self.on_synced: Callable[[list[Collectable]], None] | None = None
+        # Of the services; in each operation's entry.
+        self.application_version = 0
         # Where a test lets the process die.
         self.fault: Callable[[str], None] | None = None
 

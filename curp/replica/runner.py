@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from curp.core.endings import Ending, ending_of
+from curp.core.endings import CannotApply, Ending, ending_of
 from curp.core.leader import Leader
 from curp.core.read_lease import ReadLease
 from curp.core.recovery import Recovered, WitnessList
@@ -39,6 +39,8 @@ __all__ = ["Role", "Runner"]
 _log = get_logger("curp.replica")
 
 _LOOK_S = 0.1
+# Between two looks whether what cannot be applied can be.
+_HELD_S = 0.5
 
 
 class Runner:
@@ -141,6 +143,8 @@ class Runner:
             _log.warning("stepped_down", replica=replica, error=str(error))
         elif isinstance(error, TrimmedLog):
             _log.info("behind_the_snapshot", replica=replica)
+        elif isinstance(error, CannotApply):
+            self._waiting.wait(str(error), _HELD_S)
         elif not isinstance(error, LogError | ReplicaStopped):
             _log.error("replica_failed", replica=replica, exc_info=error)
         return ending is not Ending.STOP
@@ -170,6 +174,10 @@ class Runner:
                     raise
                 # What was applied stands.
                 self._waiting.wait(f"the log engine: {error}")
+            except CannotApply as error:
+                # It does not come to a turn at leading, and tells callers who leads.
+                self._store.name_leader(self._succession.leader(self._engine.leadership()))
+                self._waiting.wait(str(error), _HELD_S)
 
     def _may_take_over(self) -> bool:
         leadership = self._engine.leadership()

@@ -70,7 +70,10 @@ class Services:
         read_only: Iterable[str] = (),
         nondeterministic: Iterable[str] = (),
         excluded: Callable[[str], bool] = lambda method: False,
+        *,
+        application_version: int = 0,
     ) -> None:
+        self.application_version = application_version
         self._declared = dict(conflict_keys or {})
         self._read_only = frozenset(read_only)
         self._nondeterministic = frozenset(nondeterministic)
@@ -155,7 +158,8 @@ class Services:
     def replay(self, entry: Operation) -> None:
         """Run the handler of an operation in the log once more, for its effect.
 
-        Raises ``Diverged`` if it answers otherwise than the log says, ``NotServed``.
+        Raises ``Diverged`` if it answers otherwise than the log says, ``NotServed``. What
+        another version of the application answered stands.
         """
         call = Call(
             entry.client_id,
@@ -169,7 +173,7 @@ class Services:
         again = self.run(call, entry.request)
         logged = entry.answer
         # The handler's own answer, too large or not to be written, is not in the log.
-        if logged.reason:
+        if logged.reason or entry.application_version != self.application_version:
             return
         same = again.code == logged.code and self._same_response(
             entry.method, again.response, logged.response

@@ -10,6 +10,8 @@ from curp.core.leader import LeaderBounds
 
 __all__ = ["ReplicaSettings", "StateHooks"]
 
+_VERSIONS = 1 << 63
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaSettings:
@@ -19,6 +21,7 @@ class ReplicaSettings:
     is missed. ``drift``: the share of it that reads give up for clocks that run
     differently. ``client_term_s``: of clients' leases. ``witness_timeout_s``: how long
     a witness is waited for. ``snapshot_entries``: a snapshot after so many entries.
+    ``application_version``: of the services, grows with each upgrade that is to be finalized.
     """
 
     name: str
@@ -32,6 +35,7 @@ class ReplicaSettings:
     window: int = 512
     witness_timeout_s: float = 2.0
     snapshot_entries: int = 10_000
+    application_version: int = 0
     bounds: LeaderBounds = field(default_factory=LeaderBounds)
 
     def __post_init__(self) -> None:
@@ -44,6 +48,8 @@ class ReplicaSettings:
             raise ValueError("the same witness is given twice")
         if self.window < 1 or self.snapshot_entries < 1:
             raise ValueError("window and snapshot_entries are at least 1")
+        if not 0 <= self.application_version < _VERSIONS:
+            raise ValueError("an application version is a number from 0 to 2^63-1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,7 +51,7 @@ class Snapshots:
     def due(self) -> bool:
         """Whether the log has grown enough for the next one."""
         grown = self._state.applied - self._newest
-        return self._hooks.snapshot is not None and grown >= self._settings.snapshot_entries
+        return self._may_take() and grown >= self._settings.snapshot_entries
 
     def take(self) -> int | None:
         """Save a snapshot at the log's tail and trim behind it; its LSN.
@@ -59,7 +59,7 @@ class Snapshots:
         Nothing runs while the state is written into memory: that is the pause it
         costs. None if it could not be taken now. Blocks; raises ``LogError``, ``RiflError``.
         """
-        if self._hooks.snapshot is None:
+        if not self._may_take():
             return None
         with self._taking:
             try:
@@ -71,6 +71,12 @@ class Snapshots:
                 self._newest = lsn
                 _log.info("snapshot_saved", replica=self._settings.name, lsn=lsn)
             return lsn
+
+    def _may_take(self) -> bool:
+        # Until the upgrade is finalized replicas of the version before may come back, which
+        # could not read what this one writes.
+        active = self._state.version == self._settings.application_version
+        return active and self._hooks.snapshot is not None
 
     def _step(self, step: Any) -> Any:
         if isinstance(step, Halt):

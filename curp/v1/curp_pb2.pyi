@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LogEntry(_message.Message):
-    __slots__ = ("version", "operation", "client_registered", "client_removed", "session_put", "session_forgotten", "ids_reserved", "secrets_put", "leader_started")
+    __slots__ = ("version", "operation", "client_registered", "client_removed", "session_put", "session_forgotten", "ids_reserved", "secrets_put", "leader_started", "application_version")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     CLIENT_REGISTERED_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class LogEntry(_message.Message):
     IDS_RESERVED_FIELD_NUMBER: _ClassVar[int]
     SECRETS_PUT_FIELD_NUMBER: _ClassVar[int]
     LEADER_STARTED_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     operation: Operation
     client_registered: ClientRegistered
@@ -28,10 +29,11 @@ class LogEntry(_message.Message):
     ids_reserved: IdsReserved
     secrets_put: SecretsPut
     leader_started: LeaderStarted
-    def __init__(self, version: _Optional[int] = ..., operation: _Optional[_Union[Operation, _Mapping]] = ..., client_registered: _Optional[_Union[ClientRegistered, _Mapping]] = ..., client_removed: _Optional[_Union[ClientRemoved, _Mapping]] = ..., session_put: _Optional[_Union[SessionPut, _Mapping]] = ..., session_forgotten: _Optional[_Union[SessionForgotten, _Mapping]] = ..., ids_reserved: _Optional[_Union[IdsReserved, _Mapping]] = ..., secrets_put: _Optional[_Union[SecretsPut, _Mapping]] = ..., leader_started: _Optional[_Union[LeaderStarted, _Mapping]] = ...) -> None: ...
+    application_version: ApplicationVersion
+    def __init__(self, version: _Optional[int] = ..., operation: _Optional[_Union[Operation, _Mapping]] = ..., client_registered: _Optional[_Union[ClientRegistered, _Mapping]] = ..., client_removed: _Optional[_Union[ClientRemoved, _Mapping]] = ..., session_put: _Optional[_Union[SessionPut, _Mapping]] = ..., session_forgotten: _Optional[_Union[SessionForgotten, _Mapping]] = ..., ids_reserved: _Optional[_Union[IdsReserved, _Mapping]] = ..., secrets_put: _Optional[_Union[SecretsPut, _Mapping]] = ..., leader_started: _Optional[_Union[LeaderStarted, _Mapping]] = ..., application_version: _Optional[_Union[ApplicationVersion, _Mapping]] = ...) -> None: ...
 
 class Operation(_message.Message):
-    __slots__ = ("client_id", "seq", "key", "first_incomplete", "completed", "time_us", "seed", "method", "request", "answer", "conflict_keys", "fingerprint", "peer", "refusal")
+    __slots__ = ("client_id", "seq", "key", "first_incomplete", "completed", "time_us", "seed", "method", "request", "answer", "conflict_keys", "fingerprint", "peer", "refusal", "application_version")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +48,7 @@ class Operation(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     seq: int
     key: bytes
@@ -60,7 +63,16 @@ class Operation(_message.Message):
     fingerprint: bytes
     peer: bytes
     refusal: bool
-    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., answer: _Optional[_Union[_rifl_pb2.CompletionRecord, _Mapping]] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[bytes] = ..., peer: _Optional[bytes] = ..., refusal: bool = ...) -> None: ...
+    application_version: int
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., answer: _Optional[_Union[_rifl_pb2.CompletionRecord, _Mapping]] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[bytes] = ..., peer: _Optional[bytes] = ..., refusal: bool = ..., application_version: _Optional[int] = ...) -> None: ...
+
+class ApplicationVersion(_message.Message):
+    __slots__ = ("version", "who")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    who: str
+    def __init__(self, version: _Optional[int] = ..., who: _Optional[str] = ...) -> None: ...
 
 class ClientRegistered(_message.Message):
     __slots__ = ("client_id",)
@@ -168,16 +180,18 @@ class SnapshotItem(_message.Message):
     def __init__(self, head: _Optional[_Union[SnapshotHead, _Mapping]] = ..., session: _Optional[_Union[SessionPut, _Mapping]] = ..., client: _Optional[_Union[ClientKept, _Mapping]] = ..., state: _Optional[bytes] = ..., end: _Optional[int] = ...) -> None: ...
 
 class SnapshotHead(_message.Message):
-    __slots__ = ("version", "lsn", "last_id", "secrets")
+    __slots__ = ("version", "lsn", "last_id", "secrets", "application_version")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     LAST_ID_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     lsn: int
     last_id: int
     secrets: SecretsPut
-    def __init__(self, version: _Optional[int] = ..., lsn: _Optional[int] = ..., last_id: _Optional[int] = ..., secrets: _Optional[_Union[SecretsPut, _Mapping]] = ...) -> None: ...
+    application_version: int
+    def __init__(self, version: _Optional[int] = ..., lsn: _Optional[int] = ..., last_id: _Optional[int] = ..., secrets: _Optional[_Union[SecretsPut, _Mapping]] = ..., application_version: _Optional[int] = ...) -> None: ...
 
 class ClientKept(_message.Message):
     __slots__ = ("client_id", "registered", "first_incomplete", "completed", "calls")
@@ -433,7 +447,7 @@ class GroupStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatusReply(_message.Message):
-    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses")
+    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -444,6 +458,8 @@ class GroupStatusReply(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     WITNESSES_FIELD_NUMBER: _ClassVar[int]
     WANTED_WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_VERSION_FIELD_NUMBER: _ClassVar[int]
     configuration: GroupConfiguration
     replica: str
     role: str
@@ -454,7 +470,9 @@ class GroupStatusReply(_message.Message):
     waiting_for: str
     witnesses: _containers.RepeatedCompositeFieldContainer[WitnessStatusReply]
     wanted_witnesses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ...) -> None: ...
+    application_version: int
+    active_version: int
+    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ...) -> None: ...
 
 class ChangeWitnessesRequest(_message.Message):
     __slots__ = ("witnesses", "configuration")
@@ -473,3 +491,17 @@ class TransferRequest(_message.Message):
 class TransferReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class FinalizeUpgradeRequest(_message.Message):
+    __slots__ = ("version", "who")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    who: str
+    def __init__(self, version: _Optional[int] = ..., who: _Optional[str] = ...) -> None: ...
+
+class FinalizeUpgradeReply(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...

@@ -348,6 +348,11 @@ class GroupStub(object):
                 request_serializer=curp_dot_v1_dot_curp__pb2.TransferRequest.SerializeToString,
                 response_deserializer=curp_dot_v1_dot_curp__pb2.TransferReply.FromString,
                 _registered_method=True)
+        self.FinalizeUpgrade = channel.unary_unary(
+                '/curp.v1.Group/FinalizeUpgrade',
+                request_serializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeRequest.SerializeToString,
+                response_deserializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeReply.FromString,
+                _registered_method=True)
 
 
 class GroupServicer(object):
@@ -384,6 +389,13 @@ class GroupServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FinalizeUpgrade(self, request, context):
+        """Replicas of an older version cannot follow from here on; there is no way back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -411,6 +423,11 @@ def add_GroupServicer_to_server(servicer, server):
                     servicer.Transfer,
                     request_deserializer=curp_dot_v1_dot_curp__pb2.TransferRequest.FromString,
                     response_serializer=curp_dot_v1_dot_curp__pb2.TransferReply.SerializeToString,
+            ),
+            'FinalizeUpgrade': grpc.unary_unary_rpc_method_handler(
+                    servicer.FinalizeUpgrade,
+                    request_deserializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeRequest.FromString,
+                    response_serializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -549,6 +566,33 @@ class Group(object):
             '/curp.v1.Group/Transfer',
             curp_dot_v1_dot_curp__pb2.TransferRequest.SerializeToString,
             curp_dot_v1_dot_curp__pb2.TransferReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FinalizeUpgrade(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/curp.v1.Group/FinalizeUpgrade',
+            curp_dot_v1_dot_curp__pb2.FinalizeUpgradeRequest.SerializeToString,
+            curp_dot_v1_dot_curp__pb2.FinalizeUpgradeReply.FromString,
             options,
             channel_credentials,
             insecure,

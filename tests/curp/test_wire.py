@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curp.core.entries import (
+    ApplicationVersion,
     ClientRegistered,
     ClientRemoved,
     IdsReserved,
@@ -59,7 +60,11 @@ _ENTRIES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("entry", _ENTRIES, ids=lambda entry: type(entry).__name__)
+@pytest.mark.parametrize(
+    "entry",
+    [*_ENTRIES, ApplicationVersion(2, "alice"), operation(1, 6, application_version=2**63 - 1)],
+    ids=lambda entry: type(entry).__name__,
+)
 def test_entries_come_back_as_they_were(entry: Any) -> None:
     """Whatever replay needs is in the bytes."""
     assert entry_from_bytes(1, entry_to_bytes(entry)) == entry
@@ -95,7 +100,7 @@ def test_garbage_is_corrupt_and_nothing_else(body: bytes) -> None:
 
 
 def _snapshot() -> tuple[GroupState, list[bytes]]:
-    state = committed(*_ENTRIES[:4], *_ENTRIES[6:10:3], operation(3, 1))
+    state = committed(*_ENTRIES[:4], *_ENTRIES[6:10:3], operation(3, 1), ApplicationVersion(4))
     return state, list(snapshot_to_chunks(state.dump(), b"x" * 2_000_000))
 
 

@@ -19,7 +19,7 @@ from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Server
 from chaos.sim.witness import GROUP, Witness
 from chaos.sim.world import World
-from curp.core.endings import Ending, ending_of
+from curp.core.endings import CannotApply, Ending, ending_of
 from curp.core.state import GroupState
 from curp.core.succession import Standing, Succession
 from curp.core.witness_table import group_of_log
@@ -200,6 +200,8 @@ class Replica:
             self._begun = False
         except EngineUnavailable:
             again = 0.1
+        except CannotApply as error:
+            self.world.trace(self.process.name, f"waits for {error}")
         self.process.after(again, self._follow, term)
 
     def _rebuild(self) -> None:

@@ -45,6 +45,8 @@ class Operated:
         self.witnesses = {f"w{at}": _free() for at in range(1, witnesses + 1)}
         # What a process is given beside what all are, by its name.
         self.own: dict[str, tuple[str, ...]] = {}
+        # What a replica serves from its next start on, and the arguments that only it gets.
+        self.serves: dict[str, tuple[str, ...]] = {}
         self._running: dict[str, Process] = {}
 
     def start(self, *names: str) -> None:
@@ -141,7 +143,7 @@ class Operated:
         listed = (part for address in self.witnesses.values() for part in ("--witness", address))
         return (
             "serve",
-            "examples.replicated_bank.bank:MemoryBank",
+            *self.serves.get(name, ("examples.replicated_bank.bank:MemoryBank",)),
             *("--engine", self._url, "--name", name, "--listen", self.replicas[name]),
             *others,
             *listed,

@@ -1,0 +1,98 @@
+"""Replicas of several versions of one application over one log (DESIGN §7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from curp.cli.asking import Group, GroupError
+from curp.log.memory import MemoryLog
+from examples.bank.v1 import bank_pb2
+from tests.curp.replica.by_hand import ByHand
+from tests.curp.replica.ledger import Bank
+from tests.curp.replica.running import replica
+from tests.helpers.waiting import until
+
+_DEADLINE_S = 60.0
+
+
+class _Second(Bank):
+    """Tells one field more."""
+
+    def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
+        receipt = super().Deposit(request, context)
+        receipt.MergeFromString(bank_pb2.TransferRequest(to_account="EUR").SerializeToString())
+        return receipt
+
+
+def test_across_versions_the_logs_answer_stands_in_both_directions() -> None:
+    """Newer replays older and older replays newer: states agree, answers are the log's (§7)."""
+    log = MemoryLog()
+    with replica(log.engine(), application_version=1) as first:
+        first.until_leading()
+        client = ByHand(first.address)
+        assert client.deposit("one", "a", 1).ok
+        told = client.deposit("one", "a", 1, attempt=2).response
+    with replica(log.engine(), "r2", factory=_Second, application_version=2) as second:
+        second.until_leading()
+        client.move(second.address)
+        again = client.deposit("one", "a", 1, attempt=2)
+        assert (again.outcome, again.response) == ("replayed", told)
+        assert client.deposit("two", "a", 2).ok
+        newer = client.deposit("two", "a", 2, attempt=2).response
+        assert b"EUR" in newer
+        assert second.bank.paid == {"one": 1, "two": 1}
+    with replica(log.engine(), application_version=1) as back:
+        back.until_leading()
+        client.move(back.address)
+        again = client.deposit("two", "a", 2, attempt=2)
+        assert (again.outcome, again.response) == ("replayed", newer)
+        assert back.bank.paid == {"one": 1, "two": 1}
+
+
+def test_a_newer_leader_saves_no_snapshot_until_the_upgrade_is_finalized() -> None:
+    """What it writes an older replica could not read: going back stays possible (§7, 8)."""
+    log = MemoryLog()
+    with replica(log.engine(), application_version=1) as first:
+        first.until_leading()
+        assert ByHand(first.address).deposit("one", "a", 1).ok
+    with replica(log.engine(), factory=_Second, application_version=2) as second:
+        second.until_leading()
+        assert second.replica.status().active_version == 1
+        assert second.replica.snapshot() is None
+        group = Group([second.address])
+        with pytest.raises(GroupError, match="of application version 2, not 3"):
+            group.finalize_upgrade(3, "alice")
+        assert group.finalize_upgrade(2, "alice") == 2
+        assert group.finalize_upgrade(2, "alice") == 2
+        assert second.replica.status().active_version == 2
+        assert second.replica.snapshot() is not None
+    # The version is in the snapshot, too.
+    with replica(log.engine(), application_version=1) as late:
+        until(lambda: "upgrade" in late.replica.waiting_for, "it says why", _DEADLINE_S)
+        assert (late.replica.role, late.bank.paid) == ("standby", {})
+    with replica(log.engine(), "r2", factory=_Second, application_version=2) as third:
+        third.until_leading()
+        assert third.replica.status().active_version == 2
+        assert third.bank.paid == {"one": 1}
+
+
+def test_a_group_that_begins_with_a_version_has_it_active() -> None:
+    """Nothing in an empty log is older: nothing is to be finalized (DESIGN §7)."""
+    log = MemoryLog()
+    with replica(log.engine(), application_version=7) as first:
+        first.until_leading()
+        assert first.replica.status().active_version == 7
+        assert first.replica.snapshot() is not None
+    with replica(log.engine()) as older:
+        until(lambda: "version is 7" in older.replica.waiting_for, "it waits", _DEADLINE_S)
+
+
+def test_a_version_is_a_number() -> None:
+    """Checked when the replica is built (DESIGN §9)."""
+    with (
+        pytest.raises(ValueError, match="application version"),
+        replica(MemoryLog().engine(), application_version=-1),
+    ):
+        pass
