@@ -168,6 +168,11 @@ class BatchRun:
 
     # See ``Waiter``.
 
+    @property
+    def ends_at(self) -> float | None:
+        """When it waits no longer."""
+        return self._flow.ends_at
+
     def wake(self) -> None:
         """Look again."""
         self._woken()

@@ -16,7 +16,7 @@ from rifl.client.routing import Route
 from rifl.client.state import ClientState
 from rifl.core.attempt import Answer, IssuedCall
 from rifl.core.call_flow import Action, CallFlow
-from rifl.core.errors import BadHeader, NotDeduplicated, StoreMismatch
+from rifl.core.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core.identity import RpcId
 from rifl.core.observer import EndedCall, Observer
 from rifl.core.outcome import Outcome
@@ -165,6 +165,11 @@ class Exchange(ABC):
         """Handle one event; what comes after the end is dropped."""
         if not self._ended:
             event()
+
+    @property
+    def ends_at(self) -> float | None:
+        """When it waits no longer: see ``Waiter``."""
+        return self.flow.ends_at
 
     @property
     def rpc_id(self) -> RpcId | None:
@@ -328,8 +333,8 @@ def _explain(flow: CallFlow, last_details: str) -> str:
         return NO_SESSION if flow.keyed else named
     if flow.reason == StoreMismatch.reason:
         return ANOTHER_STORE
-    if flow.code == "RESOURCE_EXHAUSTED":
-        return "too many calls of this client are incomplete"
+    if flow.reason == WindowExceeded.reason:
+        return "not sent: too many calls of this client are incomplete, and none ended in time"
     text = "Deadline Exceeded" if flow.code == "DEADLINE_EXCEEDED" else "gave up"
     sent = "" if flow.outcome is not Outcome.NOT_EXECUTED else ", not sent"
     return f"{text}{sent}; last attempt: {last_details}" if last_details else text + sent

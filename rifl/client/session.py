@@ -55,7 +55,7 @@ class Session:
         client.check_usable()
         if timeout is None:
             timeout = client.settings.retry.max_elapsed_s
-        waiter = _LeaseWaiter()
+        waiter = _LeaseWaiter(None if timeout is None else client.now() + timeout)
         with client.lock:
             usable = client.session.usable(client.now())
             if not usable:
@@ -112,7 +112,8 @@ class Session:
 class _LeaseWaiter:
     """Waits for a lease without a call."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends_at: float | None) -> None:
+        self.ends_at = ends_at
         self._event = threading.Event()
         self._refused: tuple[Status, Answer] | None = None
 

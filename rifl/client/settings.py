@@ -17,10 +17,10 @@ _RETRIES_OPTION = "grpc.enable_retries"
 _RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
 _UNLIMITED_BYTES = 2**32 - 1
 # gRPC waits up to two minutes before it tries a lost server again: longer than
-# any of our retries.
+# any of our retries, the last ones before a deadline above all.
 _RECONNECT_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.max_reconnect_backoff_ms", 200),
 )
 
 

@@ -52,6 +52,10 @@ NO_STREAM = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 class Waiter(Protocol):
     """A call that waits for a lease or for room in the window."""
 
+    @property
+    def ends_at(self) -> float | None:
+        """When it waits no longer; None if it waits for ever."""
+
     def wake(self) -> None:
         """Look again. Any thread, at any time; never blocks."""
 
@@ -186,7 +190,10 @@ class ClientState:
     def lease_step(self) -> tuple[LeaseStep, float | None]:
         """Ask the session what to do for the lease."""
         with self.lock:
-            return self.session.lease_step(self.now(), wanted=bool(self.lease_waiters))
+            # Who came first is, mostly, the first to run out of time.
+            first = next(iter(self.lease_waiters), None)
+            ends_at = None if first is None else first.ends_at
+            return self.session.lease_step(self.now(), wanted=first is not None, ends_at=ends_at)
 
     @staticmethod
     def renew_request(lease: ClientLease) -> Any:

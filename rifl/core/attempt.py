@@ -121,7 +121,8 @@ class Step(enum.Enum):
 class Decision(NamedTuple):
     """A step and its data.
 
-    ``after_s`` belongs to RETRY, ``outcome`` and ``reason`` to RAISE; RETRY
+    ``after_s`` belongs to RETRY, and so does ``least_s``, the part of it that the server
+    told and that no shortage of time cuts; ``outcome`` and ``reason`` to RAISE; RETRY
     carries the outcome to raise where the retries have run out. ``final`` tells
     that another attempt still under way cannot change it; ``resolvable`` that
     the server may still be asked about the call.
@@ -133,6 +134,7 @@ class Decision(NamedTuple):
     reason: str = ""
     final: bool = False
     resolvable: bool = False
+    least_s: float = 0.0
 
 
 class IssuedCall:
@@ -263,4 +265,5 @@ def _retry(answer: Answer, backoff_s: float, outcome: Outcome) -> Decision:
         outcome,
         answer.reason,
         resolvable=outcome is Outcome.UNKNOWN,
+        least_s=answer.retry_after_s or 0.0,
     )

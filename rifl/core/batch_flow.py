@@ -21,6 +21,7 @@ from rifl.core.errors import (
 )
 from rifl.core.invariant import invariant
 from rifl.core.outcome import Outcome
+from rifl.core.retry import shortened_s
 
 __all__ = ["BatchAction", "BatchFlow", "BatchLimits", "Ended", "Leg"]
 
@@ -89,6 +90,11 @@ class BatchFlow:
         self._give_up_at = deadline
         if deadline is None and max_elapsed_s is not None:
             self._give_up_at = started_at + max_elapsed_s
+
+    @property
+    def ends_at(self) -> float | None:
+        """After when nothing is begun: see ``CallFlow``."""
+        return self._give_up_at
 
     def step(self, now: float) -> BatchAction:
         """Decide what comes next."""
@@ -295,15 +301,18 @@ class BatchFlow:
             self._end(at, Ended(decision.outcome, answer=its))
         elif decision.step is Step.NEW_IDENTITY:
             # An attempt like any other: see ``CallFlow.answered``.
-            when = now + session.retry.backoff_s(self.attempts[at], jitter)
-            if self._may_retry(at, when):
+            when = self._next_at(at, now, session.retry.backoff_s(self.attempts[at], jitter))
+            if when is not None:
                 self._stores[at] = call.lease.store
                 self.calls[at] = None
                 self._due[at] = when
             else:
                 self._end(at, Ended(Outcome.NOT_EXECUTED, answer.reason, answer=its))
-        elif decision.step is Step.RETRY and self._may_retry(at, now + decision.after_s):
-            self._due[at] = now + decision.after_s
+        elif (
+            decision.step is Step.RETRY
+            and (when := self._next_at(at, now, decision.after_s, decision.least_s)) is not None
+        ):
+            self._due[at] = when
             if decision.reason:
                 self._refusals[at] = decision.reason, its
         else:
@@ -366,6 +375,16 @@ class BatchFlow:
             and leg.timeout_s is not None
             and leg.sent_at + leg.timeout_s >= self._deadline - 0.001
         )
+
+    def _next_at(self, at: int, now: float, pause_s: float, least_s: float = 0.0) -> float | None:
+        """When to send an item again: see ``CallFlow``."""
+        if self._give_up_at is not None:
+            left_s = self._give_up_at - now
+            shorter_s = shortened_s(pause_s, left_s, least_s=least_s)
+            if shorter_s is None:
+                return None
+            pause_s = shorter_s
+        return now + pause_s if self._may_retry(at, now + pause_s) else None
 
     def _may_retry(self, at: int, when: float) -> bool:
         limit = self._session.retry.max_attempts

@@ -10,6 +10,7 @@ from rifl.core.client_session import ClientSession
 from rifl.core.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core.invariant import invariant
 from rifl.core.outcome import Outcome
+from rifl.core.retry import shortened_s
 
 __all__ = ["OWN_HEADER", "Action", "CallFlow"]
 
@@ -100,6 +101,11 @@ class CallFlow:
         return self._key is not None
 
     @property
+    def ends_at(self) -> float | None:
+        """After when no attempt is begun; None for a call that may always be tried again."""
+        return self._give_up_at
+
+    @property
     def attempts_under_way(self) -> list[int]:
         """The numbers of the attempts that were sent and not answered."""
         return list(self._under_way)
@@ -118,7 +124,7 @@ class CallFlow:
         invariant(not self.done, "a call that ended is not woken")
         if self._deadline is not None and now >= self._deadline:
             if self._window_full:
-                return self._no_room()
+                return self._no_room("DEADLINE_EXCEEDED")
             return self._out_of_time("DEADLINE_EXCEEDED", now)
         if self._under_way:
             if self._hedge_at is not None and now >= self._hedge_at:
@@ -131,7 +137,9 @@ class CallFlow:
             # Without a call: under the identity of a new client id.
             return self._begin(now) if self.call is None else self._send_again(now)
         if self._give_up_at is not None and now >= self._give_up_at:
-            return self._no_room() if self._window_full else self._out_of_time("UNAVAILABLE", now)
+            if self._window_full:
+                return self._no_room(WindowExceeded.code)
+            return self._out_of_time("UNAVAILABLE", now)
         return self._begin(now)
 
     def answered(self, attempt: int, answer: Answer, now: float, jitter: float) -> Action:
@@ -156,16 +164,18 @@ class CallFlow:
         if decision.step is Step.NEW_IDENTITY:
             # An attempt like any other: what refuses each new identity, too, is not to be
             # asked again at once, nor without end.
-            at = now + max(decision.after_s, self._session.retry.backoff_s(self._sent, jitter))
-            if not self._may_retry(at):
+            at = self._next_at(now, self._session.retry.backoff_s(self._sent, jitter))
+            if at is None:
                 return self._end(Action.RAISE, Outcome.NOT_EXECUTED, answer.reason)
             self._store = self.call.lease.store
             self.call = None
             self._retry_at = at
             return self._wait()
-        if decision.step is Step.RETRY and self._may_retry(now + decision.after_s):
-            self._retry_at = now + decision.after_s
-            return self._wait()
+        if decision.step is Step.RETRY:
+            at = self._next_at(now, decision.after_s, decision.least_s)
+            if at is not None:
+                self._retry_at = at
+                return self._wait()
         return self._raise(decision.outcome, decision.reason, now, decision.resolvable)
 
     def cancelled(self, now: float) -> None:
@@ -252,6 +262,16 @@ class CallFlow:
             self.wake_at = _earliest(self._retry_at, self._deadline)
         return Action.WAIT
 
+    def _next_at(self, now: float, pause_s: float, least_s: float = 0.0) -> float | None:
+        """When to send again after a pause, shortened where time is; None: not any more."""
+        if self._give_up_at is not None:
+            left_s = self._give_up_at - now
+            shorter_s = shortened_s(pause_s, left_s, least_s=least_s)
+            if shorter_s is None:
+                return None
+            pause_s = shorter_s
+        return now + pause_s if self._may_retry(now + pause_s) else None
+
     def _may_retry(self, at: float) -> bool:
         limit = self._session.retry.max_attempts
         return (limit is None or self._sent < limit) and (
@@ -286,9 +306,9 @@ class CallFlow:
         """
         return Outcome.UNKNOWN if sent or self._key is not None else Outcome.NOT_EXECUTED
 
-    def _no_room(self) -> Action:
-        self.code = WindowExceeded.code
-        return self._end(Action.RAISE, Outcome.NOT_EXECUTED, WindowExceeded.reason)
+    def _no_room(self, code: str) -> Action:
+        self.code = code
+        return self._end(Action.RAISE, self._unsent(), WindowExceeded.reason)
 
     def _raise(self, outcome: Outcome, reason: str, now: float, resolvable: bool) -> Action:
         call = self.call

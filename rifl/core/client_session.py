@@ -20,7 +20,7 @@ from rifl.core.errors import (
 )
 from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
-from rifl.core.retry import RetryPolicy
+from rifl.core.retry import RetryPolicy, shortened_s
 
 __all__ = ["LOST_REASONS", "ClientSession", "LeaseStep", "LostLease"]
 
@@ -34,6 +34,8 @@ _SHORT_SPAN = 32
 # How long, and for how many calls at most, an acknowledgement waits for late attempts.
 _LINGER_S = 1.0
 _LINGER_CALLS = 64
+# Between two requests for a lease, however little time the calls have that wait for it.
+_SHORTEST_LEASE_PAUSE_S = 0.05
 
 
 class LeaseStep(enum.Enum):
@@ -101,6 +103,7 @@ class ClientSession:
         self._unresolved: OrderedDict[RpcId, tuple[IssuedCall, float]] = OrderedDict()
         self._losses: list[LostLease] = []
         self._lease_failures = 0
+        self._lease_failed_at = 0.0
         self._lease_retry_at = 0.0
 
     # The lease.
@@ -134,6 +137,7 @@ class ClientSession:
     def lease_failed(self, now: float, jitter: float) -> None:
         """Note that a request of the lease server's got no answer; back off."""
         self._lease_failures += 1
+        self._lease_failed_at = now
         self._lease_retry_at = now + self.retry.backoff_s(self._lease_failures, jitter)
 
     def lost(self, lease: ClientLease) -> None:
@@ -153,15 +157,24 @@ class ClientSession:
         losses, self._losses = self._losses, []
         return losses
 
-    def lease_step(self, now: float, *, wanted: bool) -> tuple[LeaseStep, float | None]:
+    def lease_step(
+        self, now: float, *, wanted: bool, ends_at: float | None = None
+    ) -> tuple[LeaseStep, float | None]:
         """Decide what to do for the lease, and when to look again.
 
-        ``wanted`` tells that a call waits for a usable lease. A lease whose time
+        ``wanted`` tells that a call waits for a usable lease, ``ends_at`` until when: a
+        pause that would outlast it is shortened, as those of calls are. A lease whose time
         is over by our count is renewed before it is given up: the server counts
         later, and gives everybody a full term after a restart (DESIGN §5).
         """
         lease = self.lease
         retry_at = self._lease_retry_at if self._lease_failures else now
+        if retry_at > now and ends_at is not None:
+            failed_at = self._lease_failed_at
+            pause_s = shortened_s(
+                retry_at - failed_at, ends_at - failed_at, shortest_s=_SHORTEST_LEASE_PAUSE_S
+            )
+            retry_at = retry_at if pause_s is None else failed_at + pause_s
         if lease is None:
             if not wanted:
                 return LeaseStep.WAIT, None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RetryPolicy", "pause_s"]
+__all__ = ["RetryPolicy", "pause_s", "shortened_s"]
 
 _MAX_EXPONENT = 64
+# With less than twice this left, another attempt would find what the last one found.
+_SHORTEST_S = 0.01
 
 
 def pause_s(backoff_s: float, told_s: float | None) -> float:
@@ -19,6 +21,25 @@ def pause_s(backoff_s: float, told_s: float | None) -> float:
     if told_s is None:
         return backoff_s
     return told_s if told_s < 0 else max(told_s, backoff_s)
+
+
+def shortened_s(
+    pause_s: float, left_s: float, *, least_s: float = 0.0, shortest_s: float = _SHORTEST_S
+) -> float | None:
+    """Seconds until the next attempt of a call that has ``left_s`` left; None: it has none.
+
+    A pause that would outlast the call is cut to half of what is left, again and again: a
+    server that is back shortly before the deadline is found, and nobody is given up with
+    half of his time to spare. ``least_s`` is what the server told: it is never undercut.
+    """
+    if pause_s < left_s:
+        return pause_s
+    half_s = left_s / 2
+    if half_s < shortest_s:
+        return None
+    if half_s >= least_s:
+        return half_s
+    return least_s if least_s < left_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

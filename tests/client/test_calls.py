@@ -510,8 +510,9 @@ def test_calls_wait_for_their_own_window(connect: Connect) -> None:
         caller = connect(server.target)
         slow = [caller.start(b"slow") for _ in range(2)]
         server.wait_for(lambda: len(server.arrivals) == 2)
-        with pytest.raises(WindowExceededError) as caught:
+        with pytest.raises(WindowExceededError, match="not sent") as caught:
             caller.call(b"late", timeout=0.1)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert caught.value.outcome is Outcome.NOT_EXECUTED
         waiting = [caller.start(b"%d" % n, timeout=20) for n in range(6)]
         release.set()

@@ -9,7 +9,7 @@ from rifl.core import Outcome
 from rifl.core.attempt import Answer
 from rifl.core.call_flow import Action, CallFlow
 from rifl.core.client_lease import Grant
-from rifl.core.client_session import ClientSession
+from rifl.core.client_session import ClientSession, LeaseStep
 from rifl.core.retry import RetryPolicy
 
 METHOD = "/p.S/M"
@@ -99,6 +99,59 @@ def test_waits_for_a_lease_then_for_the_window() -> None:
     assert flow.woken(1.0) is Action.WINDOW
     assert flow.woken(5.0) is Action.RAISE
     assert (flow.outcome, flow.reason) == (Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED")
+    assert flow.code == "DEADLINE_EXCEEDED"
+
+
+def test_without_a_deadline_a_full_window_is_what_is_told() -> None:
+    """A call that may not wait any longer, and had no deadline, says what it waited for (§3)."""
+    made = session(window=1, max_elapsed_s=5.0)
+    made.begin(0, 0, 0.0)
+    flow = CallFlow(made, METHOD, started_at=0.0)
+    assert flow.start(0.0) is Action.WINDOW
+    assert flow.woken(5.0) is Action.RAISE
+    assert (flow.code, flow.outcome) == ("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED)
+
+
+def test_the_pauses_before_the_deadline_are_shortened() -> None:
+    """A pause that would outlast the call is cut to half of what is left: the last attempt is
+    made a moment before the deadline, and nobody is given up with time to spare (DESIGN §3)."""
+    flow = CallFlow(session(initial_backoff_s=2.0), METHOD, started_at=0.0, deadline=5.0)
+    assert flow.start(0.0) is Action.SEND
+    now, sent = 0.0, []
+    action = flow.answered(1, LOST, now, 0.999)
+    while action is Action.WAIT:
+        assert flow.wake_at is not None
+        now = flow.wake_at
+        assert flow.woken(now) is Action.SEND
+        sent.append(round(5.0 - now, 2))
+        action = flow.answered(flow.attempts_sent, LOST, now, 0.999)
+    assert action is Action.RAISE
+    assert sent == [3.0, 1.0, 0.5, 0.25, 0.13, 0.06, 0.03, 0.02]
+
+
+def test_what_the_server_told_is_not_shortened() -> None:
+    """RetryInfo is the least of a pause, however little time is left (DESIGN §3)."""
+    told = Answer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.4)
+    flow = CallFlow(session(initial_backoff_s=2.0), METHOD, started_at=0.0, deadline=1.0)
+    flow.start(0.0)
+    assert flow.answered(1, told, 0.0, 0.999) is Action.WAIT
+    assert flow.wake_at == 0.5
+    flow.woken(0.5)
+    assert flow.answered(2, told, 0.5, 0.999) is Action.WAIT
+    assert flow.wake_at == 0.9
+    flow.woken(0.9)
+    assert flow.answered(3, told, 0.9, 0.999) is Action.RAISE
+
+
+def test_a_lease_is_asked_for_while_a_call_waits_for_it() -> None:
+    """Its pauses are shortened, too: a server that is back in time is found (DESIGN §5)."""
+    made = ClientSession(retry=RetryPolicy(initial_backoff_s=2.0))
+    made.lease_failed(0.0, 0.999)
+    assert made.lease_step(0.1, wanted=True)[1] == 1.998
+    assert made.lease_step(0.1, wanted=True, ends_at=1.0) == (LeaseStep.WAIT, 0.5)
+    assert made.lease_step(0.5, wanted=True, ends_at=1.0)[0] is LeaseStep.GRANT
+    made.lease_failed(0.92, 0.999)
+    assert made.lease_step(0.95, wanted=True, ends_at=1.0)[1] == 0.92 + 2.0 * 0.999
 
 
 def test_a_method_that_is_not_deduplicated_is_sent_once() -> None:

@@ -1,0 +1,122 @@
+"""What a call does with the time that it has (DESIGN §3)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import grpc
+import pytest
+
+from rifl.client import BatchItem
+from rifl.client.errors import CallError
+from rifl.core import Outcome
+from rifl.core.retry import RetryPolicy
+from tests.client.conftest import Caller, Connect
+from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label
+from tests.helpers.ports import free_port
+
+# Pauses that are far longer than the calls, whatever part of them is drawn.
+SLOW = RetryPolicy(initial_backoff_s=1e6, max_backoff_s=1e6)
+TIMEOUT_S = 0.6
+DECLARED = (ECHO, "/test.Service/Collect", "/test.Service/Count")
+
+
+def labelled(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+    if arrival.attempt > 1:
+        label(context, "executed")
+    return arrival.request
+
+
+def unary(caller: Caller) -> Any:
+    return caller.call(b"x", timeout=TIMEOUT_S)
+
+
+def collect(caller: Caller) -> Any:
+    method = caller.channel.stream_unary("/test.Service/Collect")
+    if caller.kind == "sync":
+        return method(iter([b"x"]), timeout=TIMEOUT_S)
+
+    async def call() -> Any:
+        return await method(iter([b"x"]), timeout=TIMEOUT_S)
+
+    return caller.on_loop(call())
+
+
+def count(caller: Caller) -> Any:
+    method = caller.channel.unary_stream("/test.Service/Count")
+    if caller.kind == "sync":
+        return list(method(b"1", timeout=TIMEOUT_S))
+
+    async def call() -> Any:
+        return [message async for message in method(b"1", timeout=TIMEOUT_S)]
+
+    return caller.on_loop(call())
+
+
+def batch(caller: Caller) -> Any:
+    items = [BatchItem(b"x"), BatchItem(b"y")]
+    for result in caller.do(caller.channel.batch, ECHO, items, timeout=TIMEOUT_S):
+        result.raise_for_status()
+
+
+@pytest.mark.parametrize("form", [unary, collect, count, batch])
+def test_a_server_that_is_away_is_tried_until_the_deadline(connect: Connect, form: Any) -> None:
+    """However long the pauses have become: the last attempt is made close to the deadline, and
+    what is raised does not come before it (DESIGN §3)."""
+    with ProtocolServer(deduplicated=DECLARED) as server:
+        caller = connect(server.target, retry=SLOW)
+        caller.do(caller.session.open)
+    began = time.monotonic()
+    with pytest.raises(CallError) as caught:
+        form(caller)
+    assert time.monotonic() - began > TIMEOUT_S - 0.1
+    assert caught.value.outcome is Outcome.UNKNOWN
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_a_server_that_is_back_before_the_deadline_is_found(connect: Connect) -> None:
+    """Though the next attempt was far away, and the next connection too (DESIGN §3)."""
+    with ProtocolServer() as first:
+        caller = connect(first.target, retry=SLOW)
+        caller.do(caller.session.open)
+        address = first.target
+    call = caller.start(b"late", timeout=4.0)
+    with pytest.raises(grpc.FutureTimeoutError):
+        grpc.channel_ready_future(grpc.insecure_channel(address)).result(0.3)
+    with ProtocolServer(labelled, address=address):
+        assert caller.result(call) == b"late"
+
+
+def test_a_server_that_comes_before_the_deadline_gives_an_id(connect: Connect) -> None:
+    """A call that waits for its client id asks for it until its deadline (DESIGN §5)."""
+    address = f"localhost:{free_port()}"
+    caller = connect(address, retry=SLOW)
+    call = caller.start(b"early", timeout=4.0)
+    with pytest.raises(grpc.FutureTimeoutError):
+        grpc.channel_ready_future(grpc.insecure_channel(address)).result(0.3)
+    with ProtocolServer(address=address):
+        assert caller.result(call) == b"early"
+
+
+@pytest.mark.parametrize("form", [unary, collect, count, batch])
+def test_a_deadline_in_front_of_a_full_window_is_a_deadline(connect: Connect, form: Any) -> None:
+    """Nothing was sent, and the call says so by the code that its caller looks for (§3)."""
+    release = threading.Event()
+
+    def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+        release.wait(20)
+        return b""
+
+    with ProtocolServer(script, deduplicated=DECLARED, window=1) as server:
+        caller = connect(server.target)
+        slow = caller.start(b"slow")
+        server.wait_for(lambda: len(server.arrivals) == 1)
+        with pytest.raises(CallError) as caught:
+            form(caller)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert caught.value.outcome is Outcome.NOT_EXECUTED
+        release.set()
+        caller.result(slow)
+        assert len(server.arrivals) == 1
