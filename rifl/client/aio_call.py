@@ -106,8 +106,11 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
                 if self._exchange is None:
                     raise plain_error(error) from None
             except asyncio.CancelledError:
-                self.cancel()
-                raise
+                task = asyncio.current_task()
+                if self._exchange is None or (task is not None and task.cancelling()):
+                    self.cancel()
+                    raise
+                # It was not the waiter that was cancelled but gRPC's call, as its channel ended.
         return (yield from self._exchange.result().__await__())
 
     @property

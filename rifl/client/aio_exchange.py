@@ -105,15 +105,17 @@ class AioExchange(Exchange):
     async def result(self) -> Any:
         """Wait for the end; return the reply or raise ``CallError``.
 
-        Cancelling the waiter cancels the call, as gRPC has it.
+        Cancelling the waiter cancels the call, as gRPC has it. Of a call that was cancelled
+        itself, or by the end of its channel, it raises ``asyncio.CancelledError``, as gRPC
+        has it too; the ``CallError`` that tells the outcome is its ``__cause__``.
         """
         try:
             await self.finished()
         except asyncio.CancelledError:
             self.cancel()
             raise
-        if self._cancelled:
-            raise asyncio.CancelledError
+        if self.given_up:
+            raise asyncio.CancelledError from self.error
         if self.error is not None:
             raise self.error
         return self.reply
@@ -162,7 +164,12 @@ class AioExchange(Exchange):
         status: Status
         reply: Any = None
         try:
-            inner = self.inner = await self._send(header, timeout_s)
+            try:
+                inner = self.inner = await self._send(header, timeout_s)
+            except CallError as error:
+                # No server's word, though it looks like one: there is nothing to send.
+                self.fail(error)
+                return
             self._moved.set()
             reply = await self.receive(inner)
             status = FinalStatus(
@@ -174,9 +181,6 @@ class AioExchange(Exchange):
             )
         except grpc.aio.AioRpcError as error:
             status = error
-        except CallError as error:
-            self.fail(error)
-            return
         except grpc.aio.UsageError as error:
             if not self.state.closed:
                 # Such as credentials for a call on a channel without them.

@@ -78,6 +78,8 @@ class Exchange(ABC):
             stream=stream,
         )
         self._route = None if state.router is None else Route(state.router)
+        # Whether the caller, or the end of the channel, cancelled it.
+        self.given_up = False
         self._ended = False
         self._last: Status | None = None
         self._events: deque[Callable[[], None]] = deque()
@@ -231,6 +233,7 @@ class Exchange(ABC):
         self._take(lambda now: self.flow.lease_refused(answer, now))
 
     def _give_up(self, text: str) -> None:
+        self.given_up = True
         with self.state.lock:
             self.flow.cancelled(self.state.now())
         self._last = FinalStatus(grpc.StatusCode.CANCELLED, text)
@@ -240,6 +243,9 @@ class Exchange(ABC):
         with self.state.lock:
             self.flow.cancelled(self.state.now())
         self._last = FinalStatus(grpc.StatusCode.INTERNAL, repr(error))
+        if isinstance(error, CallError) and error.rpc_id is None:
+            # It was built where nobody knew the call.
+            error.rpc_id = self.rpc_id
         self._finish(Action.RAISE, error)
 
     def _finish(self, action: Action, fault: Exception | None = None) -> None:

@@ -35,7 +35,7 @@ class _Kept:
         if self._failed is not None:
             raise _unknown(
                 grpc.StatusCode.UNKNOWN, f"Exception iterating requests: {self._failed!r}"
-            )
+            ) from self._failed
         if not self._kept.resendable:
             raise _unknown(
                 grpc.StatusCode.UNAVAILABLE,

@@ -71,7 +71,7 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
         try:
             return exchange.run(), exchange.status
         except CallError as failed:
-            raise failed from None
+            raise failed from failed.__cause__
 
     def future(  # type: ignore[override]
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -94,6 +94,65 @@ def test_a_request_stream_too_long_to_keep_is_an_unknown_outcome(
             channel.stream_unary(COLLECT)([b"a" * 20, b"b" * 20], timeout=10)
         assert caught.value.outcome is rifl.Outcome.UNKNOWN
     assert len(kinds.effects) == 1
+
+
+async def test_a_request_stream_too_long_to_keep_is_unknown_on_aio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same for asyncio: that nothing can be sent again is not a server's word (DESIGN §9)."""
+    monkeypatch.setattr(AioResending.__init__, "__defaults__", (10,))
+    kinds = Kinds()
+    with broken(kinds) as (address, _):
+        async with rifl.aio.connect(address) as channel:
+            with pytest.raises(rifl.CallError, match="too long") as caught:
+                await channel.stream_unary(COLLECT)(iter([b"a" * 20, b"b" * 20]), timeout=10)
+        assert (caught.value.reason, caught.value.outcome) == ("", rifl.Outcome.UNKNOWN)
+        assert caught.value.rpc_id is not None
+    assert len(kinds.effects) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("messages", [0, 2])
+def test_an_iterator_that_raises_ends_its_call(kind: str, messages: int) -> None:
+    """The error says so, has the iterator's own as its cause, and names a call that can be asked
+    about; the server is not blamed, and the handler never sees half a stream (DESIGN §3, §4)."""
+    kinds = Kinds()
+    broke = ValueError("mine")
+
+    def given() -> Iterator[bytes]:
+        for _ in range(messages):
+            yield b"a"
+        raise broke
+
+    async def given_on_a_loop() -> AsyncIterator[bytes]:
+        for message in given():
+            yield message
+
+    async def call_on_a_loop(address: str, given: Any) -> Any:
+        async with rifl.aio.connect(address) as channel:
+            with pytest.raises(rifl.CallError) as caught:
+                await channel.stream_unary(COLLECT)(given, timeout=10)
+            return caught.value, await channel.session.resolve(caught.value.rpc_id, timeout=10)
+
+    with serving("sync", kinds) as service:
+        if kind == "sync":
+            with rifl.connect(service.address) as channel:
+                with pytest.raises(rifl.CallError) as caught:
+                    channel.stream_unary(COLLECT)(given(), timeout=10)
+                found = channel.session.resolve(caught.value.rpc_id, timeout=10)
+            ended = [(caught.value, found)]
+        else:
+            ended = [
+                asyncio.run(call_on_a_loop(service.address, iterator))
+                for iterator in (given(), given_on_a_loop())
+            ]
+    for error, found in ended:
+        assert (error.reason, error.outcome) == ("", rifl.Outcome.UNKNOWN)
+        assert error.original_code is grpc.StatusCode.UNKNOWN
+        assert "Exception iterating requests" in error.details()
+        assert error.__cause__ is broke
+        assert found.outcome is rifl.Outcome.NOT_EXECUTED
+    assert kinds.effects == []
 
 
 def test_a_response_stream_that_broke_off_is_resumed() -> None:

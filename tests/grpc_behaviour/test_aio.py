@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+import rifl
 from tests.grpc_behaviour.sides import DEADLINE_S, SERVICE, Behaviours, Side
 
 UNARY, COLLECT, COUNT = (f"/{SERVICE}/{name}" for name in ("Unary", "Collect", "Count"))
@@ -57,6 +58,52 @@ async def test_calls_under_way_are_cancelled_by_close(side: Side) -> None:
             assert [call.cancelled() for call in calls] == [True] * 3
             with pytest.raises(grpc.aio.UsageError):
                 await channel.unary_stream(COUNT)(b"1").read()
+
+
+@pytest.mark.parametrize("form", ["unary", "collect", "count"])
+@pytest.mark.parametrize("awaited", ["before", "after"])
+async def test_waiting_for_a_call_of_a_closed_channel_is_cancelled(
+    side: Side, form: str, awaited: str
+) -> None:
+    """Whether a task waited already or waits then, and whether or not the call was sent
+    (``close_channel_test``). What our call's outcome is stands in the error's cause (DESIGN §3)."""
+
+    async def count(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        behaviours.has_begun.set()
+        await behaviours.goes_on.wait()
+        yield b""
+
+    async def wait(call: Any) -> Any:
+        return [message async for message in call] if form == "count" else await call
+
+    behaviours = AioBehaviours(Count=count)
+    async with side.serve_aio(behaviours) as address:
+        for sent in (False, True):
+            channel = side.connect_aio(address)
+            if sent and side.ours:
+                await channel.session.open()
+            call = {
+                "unary": lambda channel: channel.unary_unary(UNARY)(b"", timeout=DEADLINE_S),
+                "collect": lambda channel: channel.stream_unary(COLLECT)(timeout=DEADLINE_S),
+                "count": lambda channel: channel.unary_stream(COUNT)(b"", timeout=DEADLINE_S),
+            }[form](channel)
+            waiting = asyncio.ensure_future(wait(call)) if awaited == "before" else None
+            if sent and form == "collect":
+                await call.write(b"a")
+            elif sent:
+                await asyncio.wait_for(behaviours.has_begun.wait(), DEADLINE_S)
+            await channel.close()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await asyncio.wait_for(waiting or wait(call), DEADLINE_S)
+            assert call.cancelled()
+            told = caught.value.__cause__
+            assert isinstance(told, rifl.CallError) is side.ours
+            if isinstance(told, rifl.CallError):
+                assert told.code() is grpc.StatusCode.CANCELLED
+                unknown = rifl.Outcome.UNKNOWN
+                assert told.outcome is (unknown if sent else rifl.Outcome.NOT_EXECUTED)
+                assert (told.rpc_id is not None) is sent
+            behaviours.has_begun.clear()
 
 
 async def test_close_with_a_grace_lets_calls_go_on(side: Side) -> None:

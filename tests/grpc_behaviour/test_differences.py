@@ -132,14 +132,19 @@ async def test_client_interceptors_see_the_lease_service(side: Side) -> None:
         assert ("/lease_server.v1.LeaseServer/Grant" in seen) is side.ours
 
 
-async def test_a_call_whose_channel_is_closed_raises_a_call_error(side: Side) -> None:
-    """With its outcome; gRPC raises ``asyncio.CancelledError`` (DESIGN §3)."""
-    async with side.serve_aio(Behaviours()) as address:
-        channel = side.connect_aio(address)
-        call = channel.unary_unary(UNARY)(b"", timeout=DEADLINE_S)
-        await channel.close()
-        with pytest.raises(rifl.CallError if side.ours else asyncio.CancelledError):
+async def test_an_iterator_that_raises_is_told_as_such_on_aio(side: Side) -> None:
+    """gRPC cancels the call, and says no more (DESIGN §3)."""
+
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        raise ValueError
+
+    async with side.serve_aio(Behaviours()) as address, side.connect_aio(address) as channel:
+        call = channel.stream_unary(COLLECT)(broken(), timeout=DEADLINE_S)
+        with pytest.raises(rifl.CallError if side.ours else asyncio.CancelledError) as caught:
             await call
+        assert call.cancelled() is not side.ours
+        assert isinstance(caught.value.__cause__, ValueError) is side.ours
 
 
 def test_initial_metadata_leaves_with_the_first_message(side: Side) -> None:
