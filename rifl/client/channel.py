@@ -80,7 +80,7 @@ def connect(
 
     ``session`` names a session that outlives this process: whoever opens the name
     has the same client id, until the session is closed or unused for
-    ``session_retention`` seconds (None: the server's default). It takes calls
+    ``session_retention`` seconds (None: the server's default; at most 30 days). It takes calls
     with a key only (``rifl.key``); ``close`` leaves it open. Where the server does not
     authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, better drawn
     than thought of: the first opener's is the session's, and others are NOT_YOURS. None

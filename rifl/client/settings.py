@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lease_server import SessionPolicy
 from rifl.client.session_secret import find_session_secret
 from rifl.core.observer import Observer
 from rifl.core.retry import RetryPolicy
@@ -22,6 +23,9 @@ _RECONNECT_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 200),
 )
+
+# Less is 0 on the wire, which asks for the server's default; more is cut by servers.
+_SHORTEST_S, _LONGEST_S = 0.001, SessionPolicy().max_retention_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +59,12 @@ class Settings:
         if self.session_name is not None and "\0" in self.session_name:
             raise ValueError("the name of a session has no NUL")
         if self.session_retention_s is not None and (
-            self.session_name is None or self.session_retention_s <= 0
+            self.session_name is None or not _SHORTEST_S <= self.session_retention_s <= _LONGEST_S
         ):
-            raise ValueError("session_retention belongs to a session, and is positive")
+            raise ValueError(
+                "session_retention belongs to a session, and is a millisecond to 30 days long: "
+                "servers keep none longer"
+            )
         for method, found in self.conflict_keys.items():
             if not callable(found):
                 raise ValueError(f"conflict_keys: {method} has no callable; fields need no saying")

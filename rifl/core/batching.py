@@ -22,7 +22,7 @@ from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
-from rifl.core.serving import Answer, Fetch, Records, Wait, admit, execute
+from rifl.core.serving import Answer, Fetch, Records, Wait, admit, execute, replayed
 from rifl.core.verdict import Verdict
 
 __all__ = ["BatchAnswer", "serve_batch"]
@@ -68,7 +68,7 @@ def serve_batch(
 
 def _repeated(answer: BatchAnswer) -> BatchAnswer:
     if isinstance(answer, Answer) and answer.outcome is Outcome.EXECUTED:
-        return Answer(answer.record, Outcome.REPLAYED)
+        return Answer(answer.record, replayed(answer.record))
     return answer
 
 

@@ -28,8 +28,11 @@ def fits(metadata: Metadata, limit: int) -> bool:
 def cut(details: str, limit: int) -> str:
     """Return details that take at most so many bytes as gRPC writes them, cut if need be.
 
-    At least nine.
+    At least nine. What UTF-8 cannot say (lone surrogates, parts of file names) is replaced, as in
+    the record: gRPC fails to send it.
     """
+    if not details.isascii():
+        details = details.encode("utf-8", "replace").decode()
     # A character is 12 bytes at most.
     if 12 * len(details) <= limit:
         return details
@@ -71,4 +74,4 @@ def _bytes_of(character: str) -> int:
     if ord(character) in _PLAIN:
         return 1
     # Percent-encoded, each byte of it.
-    return 3 * len(character.encode("utf-8", "replace"))
+    return 3 * len(character.encode())

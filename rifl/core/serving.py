@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, Decision, match_payload
 from rifl.core.errors import (
+    AnswerLost,
     InProgress,
     NotExecuted,
     NotRecorded,
@@ -58,6 +59,7 @@ __all__ = [
     "end",
     "execute",
     "refusal_record",
+    "replayed",
     "resolve",
     "serve",
     "start",
@@ -181,7 +183,7 @@ def admit(
             if record is None:
                 record = yield Fetch(call)
             if record is not None:
-                return Answer(record, _replayed(record))
+                return Answer(record, replayed(record))
             # Acknowledged between the decision and the read: decide again.
         elif not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
             raise InProgress(f"{call.rpc_id} is still running")
@@ -189,7 +191,7 @@ def admit(
             # A request stream's payload may have become known only now.
             match_payload(call, decision.attempt.call.fingerprint)  # type: ignore[union-attr]
             # The same answer, even if its client is forgotten by now.
-            return Answer(record, _replayed(record))
+            return Answer(record, replayed(record))
     raise InProgress(f"{call.rpc_id} has changed under our hands too often: ask again")
 
 
@@ -210,7 +212,7 @@ def admit_stream(store: Records, call: Call, policy: MethodPolicy, rest: Later) 
         if record is None:
             record = yield Fetch(call)
         if record is not None:
-            return Answer(record, _replayed(record))
+            return Answer(record, replayed(record))
     if decision.verdict is not Verdict.STALE:
         yield rest
     return (yield from _answered(store, call, policy))
@@ -455,7 +457,7 @@ def _recorded(store: Records, attempt: Attempt, record: CompletionRecord, pendin
     if standing is not None:
         # A record stood already, or another replica took the call for lost
         # meanwhile: what stands is the answer.
-        return Answer(standing, _replayed(standing))
+        return Answer(standing, replayed(standing))
     return Answer(record, record.outcome)
 
 
@@ -489,7 +491,7 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
         if (pending := store.finish(admitted, record)) is not None:
             standing = yield pending
             if standing is not None:
-                return Answer(standing, _replayed(standing))
+                return Answer(standing, replayed(standing))
     except StoreUnavailable:
         if (pending := store.abandon(admitted)) is not None:
             yield pending
@@ -531,5 +533,11 @@ def refusal_record(error: RiflError) -> CompletionRecord:
     )
 
 
-def _replayed(record: CompletionRecord) -> Outcome:
-    return Outcome.REPLAYED if record.outcome is Outcome.EXECUTED else record.outcome
+def replayed(record: CompletionRecord) -> Outcome:
+    """Return what an arrival is told that is answered from a record.
+
+    A lost answer is none that could be replayed: every arrival is told that the call ran.
+    """
+    if record.outcome is not Outcome.EXECUTED or record.reason == AnswerLost.reason:
+        return record.outcome
+    return Outcome.REPLAYED

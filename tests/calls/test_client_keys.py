@@ -174,7 +174,16 @@ def test_a_session_is_closed_through_an_outage_and_others_are_not(tmp_path: Path
 
 @pytest.mark.parametrize(
     "options",
-    [{"session": ""}, {"session_retention": 5.0}, {"session": "s", "session_retention": 0}],
+    [
+        {"session": ""},
+        {"session_retention": 5.0},
+        {"session": "s", "session_retention": 0},
+        # A server would keep it for a day, for 30 days, or for whatever that may be.
+        {"session": "s", "session_retention": 0.0001},
+        {"session": "s", "session_retention": 30 * 86_400 + 1},
+        {"session": "s", "session_retention": float("inf")},
+        {"session": "s", "session_retention": float("nan")},
+    ],
 )
 def test_session_settings_that_make_no_sense(options: Any) -> None:
     """Settings are cross-checked when built (DESIGN §9)."""

@@ -51,3 +51,9 @@ def test_binary_values_count_as_they_travel() -> None:
     """Base64 takes a third more (DESIGN §3)."""
     assert fits((("k-bin", b"\0" * 600),), 840)
     assert not fits((("k-bin", b"\0" * 600),), 830)
+
+
+def test_details_can_be_sent() -> None:
+    """Lone surrogates, which UTF-8 has no bytes for, are replaced: short texts too (DESIGN §4)."""
+    assert cut("caf\udce9", 1000) == "caf?"
+    assert sendable(CompletionRecord(5, "caf\udce9"), 1000).details == "caf?"
