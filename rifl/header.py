@@ -156,10 +156,13 @@ class KnownClients:
         return call
 
     def knows(self, call: Call, secrets: Any) -> bool:
-        """Whether a call's token was verified, for its id and by the secrets valid now."""
+        """Whether a call's token was verified, for its id and store, by the secrets valid now."""
         client = self._clients.get(call.token)
         return (
-            client is not None and client.client_id == call.client_id and client.secrets is secrets
+            client is not None
+            and client.client_id == call.client_id
+            and client.store == call.store
+            and client.secrets is secrets
         )
 
     def note(self, call: Call, value: bytes, secrets: Any) -> None:

@@ -21,6 +21,7 @@ from lease_server.status import read_error_info
 from rifl import BatchItem, Outcome
 from rifl.client.errors import CallError
 from rifl.core.observer import ServedCall
+from rifl.header import first_attempt, header_prefix
 from rifl.v1 import rifl_pb2
 from tests.calls.services import Kinds
 from tests.helpers.raw import RawClient, header
@@ -412,3 +413,23 @@ def test_streams_of_another_store_are_refused(tmp_path: Path, kind: str) -> None
             assert info is not None
             assert info.reason == "STORE_MISMATCH"
         assert other.effects == []
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_known_client_is_believed_no_other_store(store: str, tmp_path: Path) -> None:
+    """Each header's store is compared, also where its token is known already (DESIGN §3)."""
+    url = f"sqlite:///{tmp_path / 's.db'}" if store == "sqlite" else "memory:"
+    with (
+        contextlib.closing(Server(url, "sync")) as server,
+        RawClient(server.address) as client,
+    ):
+        # As the SDK writes it: then the server knows the client from now on.
+        prefix = header_prefix(client.client_id, client.token, 0, client.store)
+        assert client.call(METHOD, b"1", raw=prefix + first_attempt(1, 1, 1, 1)).ok
+        for seq, other in enumerate((client.store + 1, client.store ^ 1 << 40, 1), 2):
+            refused = client.call(METHOD, b"other", seq, store=other)
+            assert refused.refusal == ("FAILED_PRECONDITION", "STORE_MISMATCH", "unknown")
+        # Nobody said of which store, and the right one again.
+        assert client.call(METHOD, b"2", 5).ok
+        assert client.call(METHOD, b"3", 6, store=client.store).ok
+    assert server.effects == [b"1", b"2", b"3"]
