@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import curp
 import rifl
+from curp.log.etcd import address as etcd_address
 from rifl.cli import ExitCode
 from rifl.core import errors
 from rifl.core.policy import MethodPolicy
@@ -71,11 +72,13 @@ def test_every_exit_code_is_listed() -> None:
     [
         ("stores-redis.md", redis_address._OPTIONS),
         ("stores-postgresql.md", postgres_address._OPTIONS),
+        ("curp-logs.md", etcd_address._OPTIONS),
     ],
 )
 def test_every_option_of_a_url_is_listed(name: str, options: dict[str, object]) -> None:
     """A store's page has what each option of its URL costs."""
-    rows = re.findall(r"^\| `([a-z_]+)` \|", (DOCS / name).read_text(), re.MULTILINE)
+    cells = re.findall(r"^\| (`[a-z_`, ]+`) \|", (DOCS / name).read_text(), re.MULTILINE)
+    rows = {one for cell in cells for one in re.findall(r"[a-z_]+", cell)}
     assert set(options) <= set(rows)
 
 

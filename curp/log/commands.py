@@ -30,7 +30,7 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
 
     dump = commands.add_parser("dump", help="print entries, one JSON object a line")
     dump.add_argument(
-        "url", metavar="URL", help="sqlite:///file?group=NAME, redis://...?group=NAME"
+        "url", metavar="URL", help="sqlite:///file?group=NAME, redis://..., etcd://..."
     )
     dump.add_argument("--after", type=int, metavar="LSN", help="begin behind this one")
     dump.add_argument("--limit", type=int, metavar="N", help="so many at most")

@@ -98,9 +98,9 @@ class LogEngine(Protocol):
     Methods block and are safe in any thread. Errors are ``LogError``s (``curp.log.
     errors``): ``Deposed``, ``TailMismatch``, ``LeaseHeld``, ``ConditionFailed``,
     ``CorruptLog``, ``TrimmedLog``, ``InvalidRequest`` and ``EngineUnavailable``, which
-    alone leaves open whether a write happened (``EngineStopped``, one of its kind:
-    this engine never works again). What every engine refuses as an
-    ``InvalidRequest`` is in ``curp.log.checks``.
+    alone leaves open whether a write happened (of its kind: ``EngineStopped``, this
+    engine never works again, and ``EngineFull``, the store has no room left). What
+    every engine refuses as an ``InvalidRequest`` is in ``curp.log.checks``.
     """
 
     @property

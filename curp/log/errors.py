@@ -8,6 +8,7 @@ __all__ = [
     "ConditionFailed",
     "CorruptLog",
     "Deposed",
+    "EngineFull",
     "EngineStopped",
     "EngineUnavailable",
     "InvalidRequest",
@@ -40,6 +41,7 @@ class LogError(Exception):
         ├── LogExists           there is one where a new one was to be created
         ├── NotDurable          the store's settings may lose what it acknowledges
         └── EngineUnavailable   cannot be asked now; a write may have happened
+            ├── EngineFull      the store has no room, and takes no writes until it has
             └── EngineStopped   and never again through this handle
     """
 
@@ -127,6 +129,10 @@ class NotDurable(LogError):
 
 class EngineUnavailable(LogError):
     """The engine cannot be asked now. A write that was under way may have happened."""
+
+
+class EngineFull(EngineUnavailable):
+    """The store has no room left: an operator makes some. Says what is to be done."""
 
 
 class EngineStopped(EngineUnavailable):

@@ -12,6 +12,7 @@ from rifl.stores.errors import UnsupportedStore
 __all__ = ["open_engine"]
 
 _REDIS = ("redis", "rediss", "unix")
+_ETCD = ("etcd", "etcds")
 
 
 def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False) -> LogEngine:
@@ -26,6 +27,8 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
             durability=require     or warn: what to do about a server that may forget
             replicas=0             must have a write before it counts, within timeout_s / 2
             timeout_s=5            for connecting and for each reply
+        etcd://[user:password@]host[:port][,host...][/prefix]?group=NAME
+            or etcds:// over TLS; ca=, cert=, key= and more: see EtcdAddress
 
     ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
     and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
@@ -46,8 +49,11 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
         return _open_sqlite(url, groups[0], options, new)
     if scheme.partition("+")[0] in _REDIS:
         return _open_redis(url.partition("?")[0], groups[0], options, new, read_only)
+    if scheme in _ETCD:
+        return _open_etcd(url.partition("?")[0], groups[0], options, new, read_only)
     raise InvalidRequest(
-        f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME"
+        f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME, "
+        "etcd://host1,host2,host3?group=NAME"
     )
 
 
@@ -84,3 +90,12 @@ def _open_redis(
     except UnsupportedStore as error:
         raise InvalidRequest(str(error)) from None
     return RedisEngine(address, group, new=new, read_only=read_only, replicas=int(replicas))
+
+
+def _open_etcd(
+    base: str, group: str, options: dict[str, str], new: NewLog | None, read_only: bool
+) -> LogEngine:
+    from curp.log.etcd import EtcdEngine
+    from curp.log.etcd.address import EtcdAddress
+
+    return EtcdEngine(EtcdAddress.parse(base, options), group, new=new, read_only=read_only)

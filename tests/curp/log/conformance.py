@@ -145,10 +145,32 @@ class LogConformance:
         assert [entry.lsn for entry in tagged] == list(range(2501, 3001))
 
     def test_a_large_entry(self, writer):
-        """A body of megabytes comes back (DESIGN §9, bounds)."""
-        body = bytes(range(256)) * 16384
+        """A body of megabytes comes back, if the engine takes so much (DESIGN §9, bounds)."""
+        size = min(4 << 20, writer.engine.limits.append_bytes)
+        body = (bytes(range(256)) * 16384)[:size]
         writer.append(body)
         assert writer.engine.read(0)[0].body == body
+
+    def test_an_append_within_the_limits(self, writer):
+        """As many entries as the engine takes, with tags, are one append (DESIGN §9)."""
+        entries, size = writer.engine.limits
+        entries = min(entries, 2000)
+        share = min(size // entries, 1000)
+        names = [f"{n:02}" for n in range(20)]
+        body = b"x" * (share - 40)
+        assert writer.append(*[body] * entries, tags=names) == entries
+        found: list[Entry] = []
+        while more := writer.engine.read(len(found)):
+            found += more
+        assert found == [Entry(lsn, body, tuple(names)) for lsn in range(1, entries + 1)]
+
+    def test_more_than_the_limits(self, writer):
+        """It is refused by type, and nothing is written (DESIGN §9, bounds)."""
+        entries, size = writer.engine.limits
+        for bodies in ([b""] * (entries + 1), [b"x" * (size + 1)]):
+            with pytest.raises(InvalidRequest):
+                writer.append(*bodies)
+        assert writer.engine.tail() == 0
 
     # Conditions of an append.
 

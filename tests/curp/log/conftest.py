@@ -1,4 +1,4 @@
-"""Redis servers for logs: a durable one for the whole run, and one to be broken."""
+"""Servers for logs: a Redis and an etcd cluster for the whole run, and some to be broken."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from chaos.etcd_cluster import EtcdCluster
 from tests.stores.redis.servers import RedisServer
 
 _NAMES = itertools.count()
@@ -25,6 +26,20 @@ def own_redis(tmp_path):
     server = RedisServer(tmp_path)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_etcd(tmp_path_factory):
+    """A cluster of three nodes; tests keep apart by group."""
+    with EtcdCluster(tmp_path_factory.mktemp("log-etcd")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_etcd(tmp_path):
+    """A cluster that the test may break, kill or cut off; once its own engines are closed."""
+    with EtcdCluster(tmp_path / "etcd") as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from curp.log.engine import MetadataCondition, NewEntry
 from curp.log.errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
+from tests.curp.log.test_etcd import Place as EtcdPlace
 from tests.curp.log.test_memory import Memory
 from tests.curp.log.test_redis import Place as RedisPlace
 from tests.curp.log.test_sqlite import Place as SqlitePlace
@@ -209,14 +210,15 @@ def _leadership(engine):
     return found and found._replace(expires_in_s=round(max(0.0, found.expires_in_s) / TERM_S, 1))
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "redis", "etcd"])
 def test_an_engine_does_what_the_model_does(kind, request, tmp_path):
     """Same values, same errors, same state after every step (DESIGN §7: one interface)."""
     if kind == "sqlite":
         places = lambda: SqlitePlace(tmp_path / "log.db", f"m{next(_GROUPS)}")  # noqa: E731
     else:
-        server = request.getfixturevalue("shared_redis")
-        places = lambda: RedisPlace(server, f"m{next(_GROUPS)}")  # noqa: E731
+        kinds = {"redis": RedisPlace, "etcd": EtcdPlace}
+        server = request.getfixturevalue(f"shared_{kind}")
+        places = lambda: kinds[kind](server, f"m{next(_GROUPS)}")  # noqa: E731
     machine = type("OneMachine", (Machine,), {"place": staticmethod(places)})
     run_state_machine_as_test(
         machine,

@@ -17,12 +17,12 @@ from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "etcd"])
 def url(request, tmp_path):
     """Where a log may be, of each engine."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/log.db?group=bank"
-    server = request.getfixturevalue("shared_redis")
+    server = request.getfixturevalue(f"shared_{request.param}")
     return server.url(group=request.getfixturevalue("group"))
 
 

