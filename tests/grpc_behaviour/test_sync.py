@@ -112,6 +112,11 @@ def test_metadata_that_cannot_be_sent_is_told_at_once(side: Side, entry: Any) ->
     behaviours = Behaviours()
     behaviours.gate.set()
     with side.serve(behaviours) as address, side.connect(address) as channel:
+        if not side.ours and grpc.__version__ == "1.80.0":
+            # It fails where it formats its own message: ours does not.
+            with pytest.raises((TypeError, ValueError)):
+                channel.unary_unary(UNARY)(b"", metadata=(entry,))
+            return
         for _ in range(2):
             with pytest.raises(grpc.RpcError) as caught:
                 channel.unary_unary(UNARY)(b"", metadata=(entry,))
