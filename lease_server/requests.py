@@ -21,6 +21,8 @@ from lease_server.v1 import lease_server_pb2 as pb
 __all__ = ["RequestDesk", "Terms"]
 
 _M = TypeVar("_M", bound=Message)
+# The newest of the two forms of the message that ends a request stream: see the proto.
+_END_MARKER = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class RequestDesk:
             window=self._terms.window,
             path=self._terms.path,
             store=self._authority.store,
-            end_marker=True,
+            end_marker=_END_MARKER,
         ).SerializeToString()
 
     def renew(self, raw: bytes, peer: bytes) -> bytes:
@@ -98,7 +100,7 @@ class RequestDesk:
             client_id=request.client_id,
             term_ms=_ms(self._authority.term_s),
             token=token,
-            end_marker=True,
+            end_marker=_END_MARKER,
         ).SerializeToString()
 
     def keep_alive(self, raw: bytes, peer: bytes) -> tuple[bytes, bool]:
@@ -139,7 +141,7 @@ class RequestDesk:
             window=self._terms.window,
             path=self._terms.path,
             store=self._authority.store,
-            end_marker=True,
+            end_marker=_END_MARKER,
         ).SerializeToString()
 
     def close_session(self, raw: bytes, peer: bytes) -> bytes:

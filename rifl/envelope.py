@@ -30,8 +30,11 @@ from rifl.wire import (
 __all__ = [
     "BATCH_KEY",
     "BATCH_VALUE",
+    "EARLIER_MARK",
     "MARK",
+    "MARKS",
     "NO_INFO",
+    "REPLY_MARK",
     "BatchedCall",
     "ItemReply",
     "Replies",
@@ -47,8 +50,14 @@ __all__ = [
 ]
 
 BATCH_KEY, BATCH_VALUE = "rifl-batch", "1"
-# No protobuf message starts with it: a server that is not wrapped fails to parse it.
-MARK = b"\x00"
+# A tag of wire type 7, which there is not: a server that is not wrapped fails to parse it. Of
+# earlier versions' 0x00, a tag of field 0, protobuf.js and newer C++ runtimes make an unknown
+# field and, of a batch, an empty message now and then.
+MARK = b"\x07"
+EARLIER_MARK = b"\x00"
+MARKS = (MARK, EARLIER_MARK)
+# In front of an answer, which only a client of ours parses.
+REPLY_MARK = b"\x00"
 # Tags and lengths of an item's three fields, at most.
 _ITEM_OVERHEAD_BYTES = 24
 _REPLY_OVERHEAD_BYTES = 4096
@@ -117,9 +126,11 @@ def item_bytes(request: bytes, key: bytes | None) -> int:
     return len(request) + len(key or b"") + _ITEM_OVERHEAD_BYTES
 
 
-def encode_batch(requests: Sequence[bytes], keys: Sequence[bytes], seqs: Sequence[int]) -> bytes:
+def encode_batch(
+    requests: Sequence[bytes], keys: Sequence[bytes], seqs: Sequence[int], mark: bytes = MARK
+) -> bytes:
     """Return a batch's request; ``keys`` is empty, or has one an item, empty for sequenced."""
-    return MARK + rifl_pb2.Batch(requests=requests, keys=keys, seqs=seqs).SerializeToString()
+    return mark + rifl_pb2.Batch(requests=requests, keys=keys, seqs=seqs).SerializeToString()
 
 
 def parse_batch(
@@ -134,6 +145,8 @@ def parse_batch(
     if len(body) > max_bytes:
         raise BatchTooLarge(f"a batch has at most {max_bytes} bytes, not {len(body)}")
     first = _parse_header(header)
+    if body[:1] not in MARKS:
+        raise BadHeader("the request of a batch begins with 0x07")
     try:
         batch = rifl_pb2.Batch.FromString(body[1:])
     except DecodeError:
@@ -164,17 +177,17 @@ def encode_reply(replies: Sequence[ItemReply]) -> bytes:
         status.record.has_response = record.response is not None
         if retry_after_s is not None:
             status.retry_after_ms = round(retry_after_s * 1000)
-    return MARK + message.SerializeToString()
+    return REPLY_MARK + message.SerializeToString()
 
 
 def encode_executed(responses: Sequence[bytes]) -> bytes:
     """Return the answer to a batch whose items were all executed, with no more to say."""
-    return MARK + rifl_pb2.BatchReply(responses=responses).SerializeToString()
+    return REPLY_MARK + rifl_pb2.BatchReply(responses=responses).SerializeToString()
 
 
 def parse_reply(body: bytes, count: int) -> Replies:
     """Read the answer to a batch of ``count`` items; raises ``Unreadable``."""
-    if body[:1] != MARK:
+    if body[:1] != REPLY_MARK:
         raise Unreadable("the answer is not a batch's")
     try:
         message = rifl_pb2.BatchReply.FromString(body[1:])

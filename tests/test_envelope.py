@@ -5,11 +5,14 @@ from __future__ import annotations
 from hashlib import blake2b
 
 import pytest
+from google.protobuf import descriptor_pb2, empty_pb2, struct_pb2, wrappers_pb2
+from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rifl import envelope
 from rifl.core import BadHeader, BatchTooLarge, CompletionRecord, Outcome
+from rifl.core.stream_end import end_marker
 from rifl.envelope import ItemReply, Unreadable
 from rifl.v1 import rifl_pb2
 from rifl.wire import fingerprint
@@ -25,6 +28,36 @@ def header(**fields: object) -> bytes:
 
 def parse(body: bytes, **fields: object) -> list[envelope.BatchedCall]:
     return envelope.parse_batch(header(**fields), METHOD, body, max_items=8, max_bytes=4096)
+
+
+MESSAGES = (
+    empty_pb2.Empty,
+    wrappers_pb2.StringValue,
+    struct_pb2.Struct,
+    descriptor_pb2.FileDescriptorProto,
+    rifl_pb2.Batch,
+)
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.integers(0, 2**62))
+@example([b""], 1)
+@example([b"r" * 16], 16)
+def test_what_is_sent_is_no_message(requests: list[bytes], seq: int) -> None:
+    """A server that is not wrapped cannot take a batch for a request of its own, nor the end of
+    a stream for a message, whatever its message has for fields (DESIGN §4)."""
+    seqs = list(range(seq, seq + len(requests)))
+    for sent in (envelope.encode_batch(requests, [], seqs), end_marker(seq)):
+        for message in MESSAGES:
+            with pytest.raises(DecodeError):
+                message.FromString(sent)
+
+
+def test_the_mark_of_earlier_clients_is_taken() -> None:
+    """It was 0x00; the items are the same (DESIGN §4)."""
+    earlier = envelope.encode_batch([b"r"], [b"k"], [], envelope.EARLIER_MARK)
+    now = envelope.encode_batch([b"r"], [b"k"], [])
+    assert (earlier[:1], now[:1], earlier[1:]) == (b"\x00", b"\x07", now[1:])
+    assert [call.rpc_id for call in parse(earlier)] == [call.rpc_id for call in parse(now)]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=20), KEYS), min_size=1, max_size=8))
@@ -68,6 +101,9 @@ def batch(requests: object = (b"r",), keys: object = (), seqs: object = (1,)) ->
     [
         (b"\x00", {}),
         (b"\x00\x00", {}),
+        (b"\x07", {}),
+        (batch()[1:], {}),
+        (b"\x0f" + batch()[1:], {}),
         (batch()[:-1], {}),
         (batch() + b"\x0a\xff\xff\xff\xff\x0f", {}),
         (batch([], [], []), {}),

@@ -41,8 +41,8 @@ class GrantReply(_message.Message):
     window: int
     path: str
     store: int
-    end_marker: bool
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: bool = ...) -> None: ...
+    end_marker: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., end_marker: _Optional[int] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("client_id", "token", "store")
@@ -65,8 +65,8 @@ class RenewReply(_message.Message):
     term_ms: int
     token: bytes
     refused: str
-    end_marker: bool
-    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ..., end_marker: bool = ...) -> None: ...
+    end_marker: int
+    def __init__(self, client_id: _Optional[int] = ..., term_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., refused: _Optional[str] = ..., end_marker: _Optional[int] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("client_id", "token")
@@ -115,8 +115,8 @@ class OpenSessionReply(_message.Message):
     path: str
     store: int
     term_ms: int
-    end_marker: bool
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ..., end_marker: bool = ...) -> None: ...
+    end_marker: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ..., end_marker: _Optional[int] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("name", "secret")

@@ -24,6 +24,8 @@ from rifl.core.record import Metadata
 from rifl.envelope import (
     BATCH_KEY,
     BATCH_VALUE,
+    EARLIER_MARK,
+    MARK,
     ItemReply,
     Unreadable,
     encode_batch,
@@ -280,7 +282,9 @@ class BatchRun:
         if any(call.key is not None for call in leg.calls):
             keys = [call.key or b"" for call in leg.calls]
         seqs = [call.seq for call in leg.calls if call.key is None]
-        body = encode_batch([self._requests[at] for at in leg.items], keys, seqs)
+        # Servers that know the second form of the end marker know the newer mark, too.
+        mark = MARK if self._state.end_marker > 1 else EARLIER_MARK
+        body = encode_batch([self._requests[at] for at in leg.items], keys, seqs, mark)
         self._number += 1
         route = None if self._route is None else self._route.leg(self._number, ())
         header = self._state.batch_header(leg)

@@ -61,8 +61,11 @@ class Resending(_Kept):
         self._iterator: Iterator[Any] | None = None
         self._lock = threading.Lock()
 
-    def attempt(self, *, marked: bool = False) -> Iterator[bytes]:
-        """Yield the stream from its beginning; ``marked``: and the message that ends it."""
+    def attempt(self, *, marked: int = 0) -> Iterator[bytes]:
+        """Yield the stream from its beginning, and the message that ends it.
+
+        ``marked`` is the form that the server takes of that one, 0 for none.
+        """
         at = 0
         while True:
             with self._lock:
@@ -75,7 +78,7 @@ class Resending(_Kept):
             at += 1
             yield message
         if marked:
-            yield end_marker(at)
+            yield end_marker(at, marked)
 
     def _read(self) -> None:
         try:
@@ -136,8 +139,11 @@ class AioResending(_Kept):
             if not sent.done():
                 sent.set_result(None)
 
-    async def attempt(self, *, marked: bool = False) -> AsyncIterator[bytes]:
-        """Yield the stream from its beginning; ``marked``: and the message that ends it."""
+    async def attempt(self, *, marked: int = 0) -> AsyncIterator[bytes]:
+        """Yield the stream from its beginning, and the message that ends it.
+
+        ``marked`` is the form that the server takes of that one, 0 for none.
+        """
         at = 0
         while True:
             message = self._kept.take(at)
@@ -156,7 +162,7 @@ class AioResending(_Kept):
                     if not (self._kept.has(at) or self._kept.ended):
                         await self._read()
         if marked:
-            yield end_marker(at)
+            yield end_marker(at, marked)
 
     async def _read(self) -> None:
         source: Any = self._source

@@ -95,8 +95,8 @@ class ClientState:
         self.lock = threading.Lock()
         self.batch_limits = BatchLimits()
         self.lease: ClientLease | None = None
-        # Whether the server knows the message that ends a request stream.
-        self.end_marker = False
+        # Up to which form the server knows the message that ends a request stream; 0: none.
+        self.end_marker = 0
         self.closed = False
         # Nothing new is taken, what is under way goes on.
         self.closing = False

@@ -18,7 +18,7 @@ from rifl.core.serving import (
     admit_stream,
     refusal_record,
 )
-from rifl.core.stream_end import end_marker
+from rifl.core.stream_end import is_end_marker
 
 __all__ = ["RequestStream", "ResponseStream"]
 
@@ -77,7 +77,7 @@ class RequestStream:
 
     def take(self, message: bytes) -> bool:
         """Count a message into the fingerprint; False: it is the marker, and the end."""
-        if message[:1] == b"\0" and message == end_marker(self._count):
+        if is_end_marker(message, self._count):
             self.ended = True
             if self._digest is not None:
                 self._call.fingerprint = self._digest.digest()

@@ -13,7 +13,7 @@ from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, Fetch, Handled, Wait, claim, end, start
-from rifl.envelope import MARK, is_batch
+from rifl.envelope import MARKS, is_batch
 from rifl.server.aio_batches import batched_behavior
 from rifl.server.answers import (
     STATUS_CODES,
@@ -188,7 +188,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     batched = batched_behavior(shell, method, policy, run, send)
 
     async def deduplicated(request: bytes, context: Any) -> Any:
-        if request[:1] == MARK and is_batch(context.invocation_metadata()):
+        if request[:1] in MARKS and is_batch(context.invocation_metadata()):
             return await batched(request, context)
         call: Call | None = None
         began = tail.begin() if observed else 0.0

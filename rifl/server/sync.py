@@ -16,7 +16,7 @@ from rifl.core.outcome import Outcome
 from rifl.core.policy import MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import Answer, Fetch, Handled, Steps, Wait, begin, end
-from rifl.envelope import MARK, is_batch
+from rifl.envelope import MARKS, is_batch
 from rifl.server.answers import (
     STATUS_CODES,
     Status,
@@ -155,7 +155,7 @@ def unary_behavior(
     batched = batched_behavior(shell, method, policy, run, send)
 
     def deduplicated(request: bytes, context: Any) -> Any:
-        if request[:1] == MARK and is_batch(context.invocation_metadata()):
+        if request[:1] in MARKS and is_batch(context.invocation_metadata()):
             return batched(request, context)
         call: Call | None = None
         raised: list[BaseException] = []

@@ -130,4 +130,4 @@ def whole(messages: Any) -> Iterator[bytes]:
     for message in messages:
         count += 1
         yield message
-    yield b"\0rifl-end" + count.to_bytes(8, "big")
+    yield b"\7rifl-end" + count.to_bytes(8, "big")

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 import rifl
+from lease_server.v1 import lease_server_pb2 as pb
 from rifl import BatchItem, Outcome
 from rifl.core import BadHeader
 from rifl.envelope import encode_batch
@@ -371,13 +372,13 @@ def test_whole_batches_are_refused_as_single_calls_are(kind: str) -> None:
             with RawClient(address) as raw:
                 good = encode_batch([b"r"], [b"k"], [])
                 for token, body, refusal in (
-                    (lease.token, b"\x00", ("INVALID_ARGUMENT", "BAD_HEADER", "not-executed")),
+                    (lease.token, b"\x07", ("INVALID_ARGUMENT", "BAD_HEADER", "not-executed")),
                     (lease.token, b"\x00\xff", ("INVALID_ARGUMENT", "BAD_HEADER", "not-executed")),
                     (lease.token, b"", ("INVALID_ARGUMENT", "BAD_HEADER", "not-executed")),
                     (lease.token, b"r", ("INVALID_ARGUMENT", "BAD_HEADER", "not-executed")),
                     (
                         lease.token,
-                        b"\x00" + b"\x0a\x00" * 1_000_000,
+                        b"\x07" + b"\x0a\x00" * 1_000_000,
                         ("RESOURCE_EXHAUSTED", "BATCH_TOO_LARGE", "not-executed"),
                     ),
                     (b"t" * 32, good, ("PERMISSION_DENIED", "NOT_YOURS", "unknown")),
@@ -394,6 +395,38 @@ def test_whole_batches_are_refused_as_single_calls_are(kind: str) -> None:
             }
         assert rows.effects == [b"a"]
         assert dedup._store.running() == 0
+
+
+class FirstBytes(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+    """Notes what batches begin with."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        if details.method == METHOD:
+            self.seen.append(request[:1])
+        return continuation(details, request)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_batch_begins_as_its_server_knows_it(kind: str) -> None:
+    """0x07, or 0x00 for a server of before that, which this one takes, too (DESIGN §4)."""
+    first = FirstBytes()
+    with (
+        rows_served(kind) as (rows, address, _),
+        rifl.connect(address, interceptors=[first]) as channel,
+    ):
+        assert channel.batch(METHOD, [BatchItem(b"a")])[0].ok
+        client = channel._client
+        lease = client.session.lease
+        assert lease is not None
+        for form in (0, 1, 2, 3):
+            reply = pb.RenewReply(client_id=lease.client_id, term_ms=30_000, end_marker=form)
+            client.renewed(lease, reply, client.now())
+            assert channel.batch(METHOD, [BatchItem(b"%d" % form)])[0].ok
+        assert first.seen == [b"\7", b"\0", b"\0", b"\7", b"\7"]
+        assert rows.effects == [b"a", b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -290,7 +290,7 @@ def test_the_end_marker_is_sent_where_the_server_knows_it() -> None:
     ):
         stub = channel.stream_unary(COLLECT)
         assert stub(iter([b"a"]), timeout=10) == b"1"
-        assert watching.sent == [b"a", b"\0rifl-end" + (1).to_bytes(8, "big")]
+        assert watching.sent == [b"a", b"\7rifl-end" + (1).to_bytes(8, "big")]
         client = channel._client
         lease = client.session.lease
         assert lease is not None
@@ -301,15 +301,19 @@ def test_the_end_marker_is_sent_where_the_server_knows_it() -> None:
         with pytest.raises(rifl.CallError) as caught:
             stub(iter([b"b"]), timeout=10)
         assert (caught.value.reason, watching.sent) == ("BAD_HEADER", [b"b"])
-        now = lease_pb.RenewReply(client_id=lease.client_id, term_ms=30_000, end_marker=True)
-        client.renewed(lease, now, client.now())
-        assert stub(iter([b"b"]), timeout=10) == b"2"
+        # One of before the marker had another first byte; one of after this; and this.
+        for form, first in ((1, b"\0"), (3, b"\7"), (2, b"\7")):
+            now = lease_pb.RenewReply(client_id=lease.client_id, term_ms=30_000, end_marker=form)
+            client.renewed(lease, now, client.now())
+            watching.sent.clear()
+            stub(iter([b"b"]), timeout=10)
+            assert watching.sent == [b"b", first + b"rifl-end" + (1).to_bytes(8, "big")]
     watching.sent.clear()
     with (
         serving("sync", kinds, methods=plain) as service,
         rifl.connect(service.address, interceptors=[watching]) as channel,
     ):
-        assert channel.stream_unary(COLLECT)(iter([b"c"]), timeout=10) == b"3"
+        assert channel.stream_unary(COLLECT)(iter([b"c"]), timeout=10) == b"5"
         assert watching.sent == [b"c"]
 
 

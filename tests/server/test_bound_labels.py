@@ -11,7 +11,7 @@ import rifl
 from lease_server.status import read_error_info
 from rifl.core.errors import RiflError
 from rifl.core.stream_end import end_marker
-from rifl.envelope import MARK, encode_batch, parse_reply
+from rifl.envelope import REPLY_MARK, encode_batch, parse_reply
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, serve
 
@@ -128,7 +128,7 @@ def test_items_of_a_batch_are_named_each(client):
     value = client.header(attempt=2, first=1)
     metadata = (("rifl-bin", value), ("rifl-batch", "1"))
     reply = client.channel.unary_unary(_ECHO)(body, 20, metadata)
-    assert reply.startswith(MARK)
+    assert reply.startswith(REPLY_MARK)
     others = parse_reply(reply, 2).others
     assert others[0].record.reason == "STALE_RPC"
     assert others[0].info["rpc"] == f"{client.client_id}/1"
