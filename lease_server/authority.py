@@ -151,6 +151,17 @@ class LeaseAuthority:
             self._table.recover(clients, now)
         _log.info("recovered", clients=len(clients), sessions=len(self._book))
 
+    def extend(self) -> None:
+        """Give every lease and session that ``expire`` has not returned a full new term.
+
+        After a time in which nobody could be served, so that nobody could renew: late is
+        safe. Never waits for the storage.
+        """
+        with self._lock:
+            now = self._clock()
+            self._table.extend(now)
+            self._book.extend(now)
+
     def grant(self, peer: bytes = b"") -> Grant:
         """A new client, bound to the peer's identity unless that is empty.
 

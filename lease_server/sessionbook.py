@@ -94,6 +94,10 @@ class SessionBook:
         """Restart a session's retention; False if it is not alive."""
         return self._table.renew(client_id, now, used=used)
 
+    def extend(self, now: float) -> None:
+        """Restart the retention of every open session; under the lock."""
+        self._table.extend(now)
+
     def open(
         self, name: str, peer: bytes, retention_s: float, secret: bytes, *, adopting: bool
     ) -> tuple[SessionRow, bool]:

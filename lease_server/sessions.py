@@ -264,6 +264,13 @@ class SessionTable:
         self._deadline[client_id] = max(deadline, self._deadline[client_id])
         return True
 
+    def extend(self, now: float) -> None:
+        """Restart the retention of every session that did not end, used or not."""
+        for client_id, row in self._rows.items():
+            if row.state is SessionState.OPEN:
+                deadline = now + self._length_s(row)
+                self._deadline[client_id] = max(deadline, self._deadline[client_id])
+
     def alive(self, client_id: int, now: float) -> bool:
         """Whether the id is that of an open session within its retention."""
         row = self._rows.get(client_id)

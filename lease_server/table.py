@@ -195,6 +195,12 @@ class LeaseTable:
         if ids:
             self._next_id = max(self._next_id, max(ids) + 1)
 
+    def extend(self, now: float) -> None:
+        """Give every id that is held a full term from ``now``, also where its own is over."""
+        expiry = now + self._term_s
+        for client_id, standing in self._expiry.items():
+            self._expiry[client_id] = max(standing, expiry)
+
     def _hold(self, client_id: int, expiry: float) -> None:
         standing = self._expiry.get(client_id)
         if standing is not None:

@@ -11,6 +11,7 @@ from curp.log.engine import Leadership
 __all__ = ["Standing", "Succession"]
 
 _HOLD_OFF_TERMS = 3
+_CATCH_UP_TERMS = 3
 
 
 class Standing(enum.Enum):
@@ -33,6 +34,8 @@ class Succession:
     2. Who handed its leadership over, or gave a recovery up, lets others try first, for
        three terms.
     3. One that a transfer asked for has a term's time before any other tries.
+    4. One that has not applied the log to its end goes on with that first, since it would
+       serve nobody before, and another may have: for three terms in which nobody leads.
 
     No clock: ``now`` is seconds of the caller's.
     """
@@ -43,6 +46,8 @@ class Succession:
         self._incarnation = incarnation
         self._term_s = term_s
         self._hold_off_until = -math.inf
+        # Since when nobody leads; None while somebody does.
+        self._leaderless_since: float | None = None
 
     def let_others_try(self, now: float) -> None:
         """Let others try first: the leadership was handed over, or a recovery given up."""
@@ -56,15 +61,26 @@ class Succession:
         return "" if leadership.replica == self._incarnation else leadership.address
 
     def look(
-        self, leadership: Leadership | None, asked_for: Callable[[], str], now: float
+        self,
+        leadership: Leadership | None,
+        asked_for: Callable[[], str],
+        now: float,
+        *,
+        behind: bool = False,
     ) -> Standing:
         """Decide, by what the engine says just now.
 
         ``asked_for``: reads whom a transfer named, empty for nobody; called when it matters.
+        ``behind``: the log has entries that were not applied here.
         """
         if leadership is not None and leadership.expires_in_s > 0:
+            self._leaderless_since = None
             return Standing.LED
+        if self._leaderless_since is None:
+            self._leaderless_since = now
         if now < self._hold_off_until:
+            return Standing.WAIT
+        if behind and now < self._leaderless_since + _CATCH_UP_TERMS * self._term_s:
             return Standing.WAIT
         named = asked_for()
         if named and named != self._name and leadership is not None:

@@ -121,7 +121,15 @@ class GroupAuthority:
         """See ``LeaseAuthority``."""
         self.current.rotate_secret()
 
+    def extend(self) -> None:
+        """See ``LeaseAuthority``: before the leader, whose lease was over, takes calls again."""
+        leading = self._leading
+        if leading is not None:
+            leading.extend()
+
     def expire(self, now: float | None = None) -> list[int]:
-        """See ``LeaseAuthority``; nobody, while another replica leads."""
+        """See ``LeaseAuthority``; nobody, while no calls are taken: nor is a heartbeat then."""
         leading: Any = self._leading
-        return [] if leading is None else list(leading.expire(now))
+        if leading is None or not self._takes_calls():
+            return []
+        return list(leading.expire(now))

@@ -35,6 +35,8 @@ class LeaseKeeper:
         self._engine = engine
         self.configuration = configuration
         self.read_lease = read_lease
+        # Called before a lease that was over runs again: it was renewed in time by nobody else.
+        self.resuming: Callable[[], None] = lambda: None
         self._term_s = term_s
         self._refused = refused
         self._stopping = threading.Event()
@@ -60,6 +62,8 @@ class LeaseKeeper:
                     sent_at = boottime()
                     self._engine.renew_leadership(self.configuration, term_s=self._term_s)
                 if not self._stopping.is_set():
+                    if self.read_lease.over(boottime()):
+                        self.resuming()
                     self.read_lease.renewed(sent_at)
             except LogError as error:
                 if may_pass(error):

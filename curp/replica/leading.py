@@ -116,6 +116,8 @@ class Leading:
         self._store.on_synced = self._collector.synced
         self._collector.start()
         self._authority.lead(authority)
+        # Who could not renew meanwhile has a full new term (DESIGN §5: late is safe).
+        self._keeper.resuming = self._authority.extend
         self._store.open(authority)
         self._housekeeper.start()
 

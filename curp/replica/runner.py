@@ -41,6 +41,8 @@ _log = get_logger("curp.replica")
 _LOOK_S = 0.1
 # Between two looks whether what cannot be applied can be.
 _HELD_S = 0.5
+# Engines count in milliseconds.
+_TICK_S = 0.002
 
 
 class Runner:
@@ -84,6 +86,7 @@ class Runner:
         self._role = Role.STANDBY
         self.leading: Leading | None = None
         self._error: Exception | None = None
+        self._lease_ends_at = time.monotonic()
         self.stopped = threading.Event()
 
     @property
@@ -163,11 +166,12 @@ class Runner:
         self.role = Role.STANDBY
         while not self._closing.is_set():
             try:
-                if not self._follower.apply_more():
-                    self._engine.wait(self._follower.state.applied, timeout_s=_LOOK_S)
+                behind = self._follower.apply_more()
+                if not behind:
+                    behind = self._wait_for_more()
                 # Late is safe: counted from when the entry was read here.
                 self._store.expire_keys()
-                if self._may_take_over():
+                if self._may_take_over(behind=behind):
                     return
             except EngineUnavailable as error:
                 if not may_pass(error):
@@ -179,11 +183,20 @@ class Runner:
                 self._store.name_leader(self._succession.leader(self._engine.leadership()))
                 self._waiting.wait(str(error), _HELD_S)
 
-    def _may_take_over(self) -> bool:
+    def _wait_for_more(self) -> bool:
+        """Wait for another entry, no longer than until the leader's lease is over."""
+        applied = self._follower.state.applied
+        left_s = self._lease_ends_at - time.monotonic()
+        wait_s = min(_LOOK_S, left_s + _TICK_S) if left_s > 0 else _LOOK_S
+        return self._engine.wait(applied, timeout_s=wait_s) > applied
+
+    def _may_take_over(self, *, behind: bool) -> bool:
         leadership = self._engine.leadership()
+        now = time.monotonic()
+        self._lease_ends_at = now if leadership is None else now + leadership.expires_in_s
         self._store.name_leader(self._succession.leader(leadership))
         standing = self._succession.look(
-            leadership, lambda: read_asked_for(self._engine), time.monotonic()
+            leadership, lambda: read_asked_for(self._engine), now, behind=behind
         )
         if standing is Standing.LED:
             self._waiting.reason = ""

@@ -292,6 +292,8 @@ class Leadership:
         if self.over or self._let_go:
             return
         if refused is None:
+            if self.read_lease.over(self._process.clock()):
+                self._replica.authority.extend()
             self.read_lease.renewed(sent_at)
             self._pass_by("renewed")
         elif not isinstance(refused, EngineUnavailable):

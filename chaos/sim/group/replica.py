@@ -42,6 +42,7 @@ from rifl.core.record import CompletionRecord
 __all__ = ["Group", "Replica"]
 
 _LOOK_S = 0.1
+_CATCH_UP_S = 0.002
 
 
 class Group(Protocol):
@@ -188,10 +189,12 @@ class Replica:
                 return
             if not self._begun:
                 self._rebuild()
-            self.follower.apply_to_end()
-            if self._may_take_over():
+            behind = self.follower.apply_more()
+            if self._may_take_over(behind=behind):
                 self._take_over()
                 return
+            if behind:
+                again = _CATCH_UP_S
         except TrimmedLog as error:
             if not begun:
                 # Nothing came in between: whoever begins now never gets on.
@@ -211,11 +214,12 @@ class Replica:
             self.world.trace(self.process.name, f"begins at {self.state.applied}")
             self.world.coverage.hit(Fault.SNAPSHOT, Point.FROM_SNAPSHOT)
 
-    def _may_take_over(self) -> bool:
+    def _may_take_over(self, *, behind: bool) -> bool:
         leadership = self.log.leadership()
         self.store.name_leader(self._succession.leader(leadership))
         asked_for = partial(read_asked_for, self.log)
-        standing = self._succession.look(leadership, asked_for, self.process.clock())
+        now = self.process.clock()
+        standing = self._succession.look(leadership, asked_for, now, behind=behind)
         return standing is Standing.TAKE
 
     # -- leading (invariant 5) ---------------------------------------------------------------

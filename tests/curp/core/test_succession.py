@@ -65,3 +65,16 @@ def test_one_that_was_asked_for_has_a_term_s_time() -> None:
     assert succession.look(over, lambda: "r1", 0.0) is Standing.TAKE
     assert succession.look(_lease(-TERM_S - 0.1), lambda: "r3", 0.0) is Standing.TAKE
     assert succession.look(None, lambda: "r3", 0.0) is Standing.TAKE
+
+
+def test_who_is_behind_the_log_catches_up_first() -> None:
+    """Another may have caught up; but nobody is waited for longer than some terms (7.10)."""
+    succession = _succession()
+    assert succession.look(_lease(0.1), _unread, 9.0, behind=True) is Standing.LED
+    assert succession.look(None, _unread, 10.0, behind=True) is Standing.WAIT
+    assert succession.look(None, _nobody, 10.5) is Standing.TAKE
+    assert succession.look(None, _unread, 10.0 + 2 * TERM_S, behind=True) is Standing.WAIT
+    assert succession.look(None, _nobody, 10.0 + 3 * TERM_S, behind=True) is Standing.TAKE
+    # Counted anew from when somebody led.
+    assert succession.look(_lease(0.1), _unread, 20.0, behind=True) is Standing.LED
+    assert succession.look(None, _unread, 20.1, behind=True) is Standing.WAIT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,59 @@ def test_an_expired_client_is_told_so_only_when_the_log_says_it(witness: str) ->
             _DEADLINE_S,
         )
         assert "x" not in running.bank.paid
+
+
+def test_an_engine_outage_expires_no_client_of_a_leader_that_stays() -> None:
+    """Nobody could renew meanwhile: a full new term when the lease resumes (DESIGN §5)."""
+    log = MemoryLog()
+    cut = False
+
+    def fault(operation: str, moment: Moment) -> None:
+        if cut and moment is Moment.BEFORE:
+            raise EngineUnavailable("the engine is cut off")
+
+    with replica(log.engine(fault), client_term_s=1.0, lease_term_s=0.3) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        configuration = running.replica.status().configuration.configuration
+        assert client.deposit("before", "a", 1).ok
+        cut = True
+        until(
+            lambda: not running.replica._authority.alive(client.client_id),
+            "the outage is longer than the client's term",
+            _DEADLINE_S,
+        )
+        assert client.deposit("during", "a", 2).reason == "NOT_LEADER"
+        cut = False
+        until(running.replica._store.takes_calls, "the lease resumes", _DEADLINE_S)
+        assert running.replica._authority.alive(client.client_id)
+        assert client.deposit("during", "a", 2).ok
+        assert running.replica.status().configuration.configuration == configuration
+        # It is no eternal life: who does not call is expired a term later.
+        until(
+            lambda: client.deposit("x", "a", 3).reason == "LEASE_EXPIRED" or time.sleep(1.1),
+            "it expires in the end",
+            _DEADLINE_S,
+        )
+
+
+def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
+    """Who is still reading leaves the leadership to one that has caught up (invariant 10)."""
+    log = MemoryLog()
+    filler = log.engine()
+    number = filler.take_leadership("filler", "127.0.0.1:1", term_s=0.001)
+    entries = [NewEntry(entry_to_bytes(ClientRegistered(each))) for each in range(1, 5001)]
+    filler.append(entries, configuration=number, expected_tail=0, append_id=b"i" * 16)
+    filler.end_leadership(number)
+    applied: list[int] = []
+
+    def note(operation: str, moment: Moment) -> None:
+        if operation == "take_leadership" and moment is Moment.BEFORE:
+            applied.append(running.replica._store.state.applied)
+
+    with replica(log.engine(note)) as running:
+        running.until_leading()
+        assert applied[0] == 5000
 
 
 def test_a_resolved_call_stays_not_executed_for_a_later_leader(witness: str) -> None:
