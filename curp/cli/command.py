@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -11,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from google.protobuf.json_format import MessageToDict
 
-from curp.cli.asking import Group, GroupError
+from curp.cli.asking import GroupError, open_group
 from curp.cli.init import add_init_command
 from curp.cli.recover import add_recover_command
 from curp.cli.serving import ServeOptions, serve
+from curp.cli.status import add_status_command
+from curp.cli.tuning import add_tuning_options, tuning_of
 from curp.cli.upgrade import add_upgrade_command, upgrade
 from curp.log.commands import add_log_commands
 from curp.log.errors import LogError
@@ -29,7 +29,6 @@ from curp.security import (
     read_token,
     server_credentials,
 )
-from curp.v1 import curp_pb2 as pb
 from lease_server.sessions import SessionsFrom
 from rifl.cli.version import installed_version
 from rifl.core.policy import PolicyError
@@ -47,7 +46,10 @@ _REPEATED = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code: 0, 1 for what failed, 2 for what was asked wrongly."""
+    """Run the command; its exit code: 0, 1 for what failed, 2 for what was asked wrongly.
+
+    Of ``status`` see there.
+    """
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["witness"] and given[1:2] and given[1].startswith("-"):
         from curp.witness.__main__ import main as witness
@@ -79,17 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--engine", required=True, help=_ENGINE)
     run.add_argument("--name", required=True, help="unique in the group")
     run.add_argument("--listen", required=True, metavar="HOST:PORT")
-    run.add_argument("--address", help="where clients reach it, if not at --listen")
+    run.add_argument(
+        *("--address", "--advertise"),
+        metavar="HOST:PORT",
+        help="where clients and other replicas reach it, if not at --listen: needed where that is "
+        "every address of the machine",
+    )
     for name, metavar, text in _REPEATED:
         run.add_argument(name, action="append", default=[], metavar=metavar, help=text)
     run.add_argument("--threads", type=int, default=32, help="of the server's pool (default 32)")
-    run.add_argument(
-        "--lease-term",
-        type=float,
-        default=1.0,
-        metavar="SECONDS",
-        help="about how long a lost leader is missed (default 1)",
-    )
     run.add_argument(
         "--application-version",
         type=int,
@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="of the servicers; grows when what they answer changes (default 0)",
     )
+    add_tuning_options(run)
     add_server_options(run)
     run.add_argument(
         "--witness-authorities",
@@ -117,11 +118,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--log-json", action="store_true", help="events as JSON lines")
     run.set_defaults(run=_serve, parser=run)
 
-    status = commands.add_parser("status", help="what each replica does")
-    status.add_argument("target", nargs="+", metavar="HOST:PORT")
-    status.add_argument("--json", action="store_true")
-    add_client_options(status)
-    status.set_defaults(run=_status, parser=status)
+    status = commands.add_parser(
+        "status",
+        help="what each replica does",
+        epilog="Exit code: 0 where all is well, 1 where nobody takes calls, 3 where somebody does "
+        "and something is wrong.",
+    )
+    add_status_command(status)
 
     witness = commands.add_parser(
         "witness",
@@ -191,8 +194,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         conflict_keys=keys,
         read_only=arguments.read_only,
         nondeterministic=arguments.nondeterministic,
-        lease_term_s=arguments.lease_term,
         application_version=arguments.application_version,
+        **tuning_of(arguments),
         peer_property=arguments.peer_property,
         sessions_from=arguments.sessions_from,
         group_token=read_token(arguments.group_token_file),
@@ -219,54 +222,6 @@ def _log_to_stderr(*, as_json: bool) -> None:
     )
 
 
-def _group(arguments: argparse.Namespace, targets: Sequence[str]) -> Group:
-    credentials = channel_credentials(
-        arguments.tls_authorities, arguments.tls_key, arguments.tls_certificate
-    )
-    token = read_token(arguments.group_token_file)
-    return Group(targets, credentials=credentials, group_token=token)
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    statuses = _group(arguments, arguments.target).statuses()
-    if arguments.json:
-        told = [
-            {"address": address, **({} if status is None else MessageToDict(status))}
-            for address, status in statuses
-        ]
-        sys.stdout.write(json.dumps(told) + "\n")
-    else:
-        for address, status in statuses:
-            sys.stdout.write("\n".join(_lines(address, status)) + "\n")
-    leads = any(status is not None and status.role == "leader" for _, status in statuses)
-    return 0 if leads else 1
-
-
-def _lines(address: str, status: pb.GroupStatusReply | None) -> list[str]:
-    if status is None:
-        return [f"{address}  no answer"]
-    lag = max(0, status.tail - status.applied)
-    lines = [
-        f"{address}  {status.replica}  {status.role}  configuration "
-        f"{status.configuration.configuration}  applied {status.applied} of {status.tail} "
-        f"(lag {lag}, unsynced {status.unsynced})  clients {status.clients}"
-    ]
-    if status.waiting_for:
-        lines.append(f"  waits for {status.waiting_for}")
-    witnesses = zip(status.configuration.witnesses, status.witnesses, strict=False)
-    for listed, witness in witnesses:
-        lines.append(
-            f"  witness {listed}  {witness.mode}  configuration {witness.configuration}  "
-            f"holds {witness.held} of {witness.slots}"
-        )
-    lines += [
-        f"  witness {wanted}  could not be started"
-        for wanted in status.wanted_witnesses
-        if wanted not in status.configuration.witnesses
-    ]
-    return lines
-
-
 def _change(arguments: argparse.Namespace) -> int:
     given: list[str] = arguments.witness
     wanted: list[str] = []
@@ -289,7 +244,7 @@ def _change(arguments: argparse.Namespace) -> int:
         wanted[:] = changed(present)
         return wanted
 
-    found = _group(arguments, [arguments.target]).change_witnesses(noted)
+    found = open_group(arguments, [arguments.target]).change_witnesses(noted)
     listed = ", ".join(found.witnesses) or "none"
     sys.stdout.write(f"configuration {found.configuration}: witnesses {listed}\n")
     for absent in (one for one in wanted if one not in found.witnesses):
@@ -298,10 +253,10 @@ def _change(arguments: argparse.Namespace) -> int:
 
 
 def _upgrade(arguments: argparse.Namespace) -> int:
-    return upgrade(_group(arguments, arguments.target), arguments)
+    return upgrade(open_group(arguments, arguments.target), arguments)
 
 
 def _transfer(arguments: argparse.Namespace) -> int:
-    led = _group(arguments, [arguments.target]).transfer(arguments.to)
-    sys.stdout.write(f"{led} hands over\n")
+    led, leads = open_group(arguments, [arguments.target]).transfer(arguments.to)
+    sys.stdout.write(f"{led} hands over; {leads.replica} leads\n")
     return 0

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from curp.core.entries import ApplicationVersion
 from curp.core.group_call import SyncVerdict
 from curp.core.recovery import WitnessList
-from curp.log.creation import log_id
 from curp.log.engine import LogEngine
 from curp.replica.authority import GroupAuthority
 from curp.replica.group_store import GroupStore
 from curp.replica.leading import Leading
-from curp.replica.metadata import TRANSFER_KEY, read_witness_list
+from curp.replica.metadata import TRANSFER_KEY
+from curp.replica.picture import Picture
 from curp.replica.role import Role
 from curp.replica.runner import Runner
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings
+from curp.replica.watched_engine import EngineWatch
 from curp.replica.witnesses import Witnesses
 from curp.v1 import curp_pb2 as pb
 from lease_server.log import get_logger
@@ -42,14 +43,17 @@ class ReplicaDesk:
         authority: GroupAuthority,
         witnesses: Witnesses,
         settings: ReplicaSettings,
+        picture: Picture,
+        watch: EngineWatch,
     ) -> None:
+        self._picture = picture
+        self._watch = watch
         self._engine = engine
         self._store = store
         self._services = services
         self._authority = authority
         self._witnesses = witnesses
         self._settings = settings
-        self._known_id = 0
         # None until the replica is started.
         self.runner: Runner | None = None
 
@@ -69,25 +73,27 @@ class ReplicaDesk:
         if self.runner is None:
             return ""
         leading = self.runner.leading
-        return self.runner.waiting_for or ("" if leading is None else leading.trouble)
+        return (
+            self.runner.waiting_for
+            or ("" if leading is None else leading.trouble)
+            or self._watch.trouble()
+        )
 
     def check(self, call: Call) -> None:
         """Raise unless the call's token is genuine; ``NotLeading`` on a standby."""
         self._authority.check(call.client_id, call.token, call.peer)
 
     def configuration(self) -> pb.GroupConfiguration:
-        """Return who makes up the group, as this replica knows it. Raises ``LogError``."""
-        settings, leading = self._settings, self.leading
+        """Return who makes up the group, as this replica saw it last. Never waits."""
+        settings, leading, picture = self._settings, self.leading, self._picture
         listed: WitnessList | None
         if leading is not None and self._store.serving:
             leader, listed = settings.address, leading.listed
+            log = leading.store_id
         else:
-            leadership = self._engine.leadership()
-            led = leadership is not None and leadership.expires_in_s > 0
-            leader = leadership.address if leadership is not None and led else ""
-            listed = read_witness_list(self._engine)
+            leader, listed, log = picture.leader(), picture.listed, picture.store_id
         found = group_configuration(settings.group, leader, listed)
-        found.log = self._store_id()
+        found.log = log
         found.methods.extend(self._services.conflicts())
         found.replicas.extend(settings.replicas or (settings.address,))
         return found
@@ -105,25 +111,28 @@ class ReplicaDesk:
         return found
 
     def status(self) -> pb.GroupStatusReply:
-        """Tell what the replica does."""
-        settings, leader = self._settings, self._store.leader
+        """Tell what the replica does, from memory; the leader asks its witnesses, too.
+
+        Waits for these a second at most, and for the log engine not at all.
+        """
+        settings, leader, leading = self._settings, self._store.leader, self.leading
         clients, _, _ = self._store.statistics()
+        applied = self._store.state.applied
         reply = pb.GroupStatusReply(
+            configuration=self.configuration(),
             replica=settings.name,
             role=self.role,
-            applied=self._store.state.applied,
+            applied=applied,
+            tail=max(applied, self._picture.tail) if leader is None else leader.synced,
             unsynced=0 if leader is None else leader.unsynced,
             clients=clients,
             waiting_for=self.waiting_for,
             application_version=settings.application_version,
             active_version=self._store.state.version,
+            serves=self._store.takes_calls(),
+            engine=self._watch.trouble(),
+            warnings=() if leading is None else leading.warnings(),
         )
-        try:
-            reply.configuration.CopyFrom(self.configuration())
-            reply.tail = self._engine.tail()
-        except Exception as error:  # noqa: BLE001 - a status is answered whatever is down
-            reply.waiting_for = reply.waiting_for or f"the log engine: {error}"
-        leading = self.leading
         if leading is not None:
             reply.wanted_witnesses.extend(leading.listed.wanted)
         listed = list(reply.configuration.witnesses) if self.role == Role.LEADER else []
@@ -172,11 +181,6 @@ class ReplicaDesk:
             self._store.log(ApplicationVersion(own, who)).wait()
             _log.info("upgrade_finalized", replica=self._settings.name, version=own, who=who)
         return own
-
-    def _store_id(self) -> int:
-        # It never changes, and is drawn before anyone serves.
-        self._known_id = self._known_id or log_id(self._engine)
-        return self._known_id
 
     def _require_leading(self) -> Leading:
         leading = self.leading

@@ -29,6 +29,8 @@ _log = get_logger("curp.replica")
 
 SERVICE = "curp.v1.Group"
 _THREADS = 16
+_ANSWERING = 4
+_FROM_MEMORY = ("Configuration", "Status")
 _MAX_WAIT_S = 30.0
 
 
@@ -122,15 +124,22 @@ def add_group_service(
     }
     if isinstance(server, grpc.aio.Server):
         pool = ThreadPoolExecutor(_THREADS, "curp-group")
-        wrap = _aio_behavior(pool)
     else:
-        wrap = _sync_behavior
-    handlers: dict[str, Any] = {
-        name: grpc.unary_unary_rpc_method_handler(
-            wrap(request, answer), response_serializer=lambda reply: reply.SerializeToString()
+        pool = None
+    # What never waits for the log does not wait for threads either that do, nor for those
+    # of the server's pool.
+    answering = ThreadPoolExecutor(_ANSWERING, "curp-status")
+    handlers: dict[str, Any] = {}
+    for name, (request, answer) in methods.items():
+        own = answering if name in _FROM_MEMORY else pool
+        behavior: Any
+        if isinstance(server, grpc.aio.Server):
+            behavior = _aio_behavior(request, answer, own)
+        else:
+            behavior = _sync_behavior(request, answer, own)
+        handlers[name] = grpc.unary_unary_rpc_method_handler(
+            behavior, response_serializer=lambda reply: reply.SerializeToString()
         )
-        for name, (request, answer) in methods.items()
-    }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
 
@@ -146,25 +155,29 @@ def _answer(kind: Any, answer: Callable[[Any, Any], Any], raw: bytes, context: A
         raise (NotLeader if found is NotLeader else found)(str(error)) from error
 
 
-def _sync_behavior(kind: Any, answer: Callable[[Any, Any], Any]) -> Any:
+def _sync_behavior(
+    kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor | None
+) -> Any:
     def behavior(raw: bytes, context: Any) -> Any:
         try:
             return _answer(kind, answer, raw, context)
         except RiflError as error:
             return sync.send(context, refusal_status(error, None))
 
+    if pool is not None:
+        # gRPC's own way to keep a handler out of the server's pool.
+        behavior.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return behavior
 
 
-def _aio_behavior(pool: ThreadPoolExecutor) -> Callable[[Any, Callable[[Any, Any], Any]], Any]:
-    def wrap(kind: Any, answer: Callable[[Any, Any], Any]) -> Any:
-        async def behavior(raw: bytes, context: Any) -> Any:
-            loop = asyncio.get_running_loop()
-            try:
-                return await loop.run_in_executor(pool, _answer, kind, answer, raw, context)
-            except RiflError as error:
-                return await aio.send(context, refusal_status(error, None))
+def _aio_behavior(
+    kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor | None
+) -> Any:
+    async def behavior(raw: bytes, context: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(pool, _answer, kind, answer, raw, context)
+        except RiflError as error:
+            return await aio.send(context, refusal_status(error, None))
 
-        return behavior
-
-    return wrap
+    return behavior

@@ -78,6 +78,9 @@ class Leading:
         self._leader = leader
         self._keeper = keeper
         self.listed = listed
+        # The id of the log, 0 until it serves.
+        self.store_id = 0
+        self._keeps_all = hooks.snapshot is None
         self._stopping = threading.Event()
         self._appender: Appender | None = None
         self._collector: Collector | None = None
@@ -92,8 +95,8 @@ class Leading:
         appending = self._store.lead(self._leader, self._keeper.read_lease)
         self._appender = Appender(self._engine, self._store, appending, end, self._fault)
         self._appender.start()
-        store_id = read_store_id(self._engine, self._leader.configuration)
-        storage = LogLeaseStorage(self._store, self._state, store_id)
+        self.store_id = read_store_id(self._engine, self._leader.configuration)
+        storage = LogLeaseStorage(self._store, self._state, self.store_id)
         self._store.leases = storage
         authority = LeaseAuthority(storage, term_s=self._settings.client_term_s)
         relisting = self._relisting = Relisting(
@@ -119,6 +122,8 @@ class Leading:
         # Who could not renew meanwhile has a full new term (DESIGN §5: late is safe).
         self._keeper.resuming = self._authority.extend
         self._store.open(authority)
+        for warning in self.warnings():
+            _log.warning("log_grows", replica=self._settings.name, warning=warning)
         self._housekeeper.start()
 
     def hand_over(self) -> None:
@@ -150,6 +155,16 @@ class Leading:
     def configuration(self) -> int:
         """The configuration number in force."""
         return self._leader.configuration
+
+    def warnings(self) -> list[str]:
+        """Say what will be in the way one day."""
+        entries = self._leader.synced
+        if not self._keeps_all or entries < self._settings.snapshot_entries:
+            return []
+        return [
+            f"the log has {entries} entries, and nothing trims it: the servicers have no snapshot "
+            "and restore, so every replica reads all of it when it starts"
+        ]
 
     def change_witnesses(self, wanted: Sequence[str], configuration: int) -> WitnessList:
         """Put another list in force, under the next number; see ``Relisting.change``."""

@@ -18,7 +18,6 @@ from curp.core.recovery import WitnessList
 from curp.core.state import GroupState
 from curp.declarations import KeyDeclaration
 from curp.log.engine import LogEngine
-from curp.log.errors import LogError
 from curp.log.opening import open_engine
 from curp.observer import GroupObservers, GroupReport
 from curp.replica.authority import GroupAuthority
@@ -29,12 +28,13 @@ from curp.replica.group_service import add_group_service
 from curp.replica.group_store import GroupStore
 from curp.replica.keeper import LeaseKeeper
 from curp.replica.leading import Leading
-from curp.replica.metadata import read_witness_list
+from curp.replica.picture import Picture
 from curp.replica.policies import group_policies
 from curp.replica.runner import Role, Runner
 from curp.replica.servicers import Servicers
 from curp.replica.services import Registrar, Services
 from curp.replica.settings import ReplicaSettings, StateHooks
+from curp.replica.watched_engine import watched
 from curp.replica.witnesses import Witnesses
 from curp.v1 import curp_pb2 as pb
 from lease_server import SERVICE_NAME as LEASES
@@ -186,7 +186,9 @@ class Replica:
             credentials=witness_credentials,
             group_token=group_token,
         )
-        self._log_engine: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
+        opened: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
+        self._log_engine, self._watch = watched(opened)
+        self._picture = Picture(self._log_engine)
         self._owns_engine = isinstance(engine, str)
         self._store = GroupStore()
         self._store.max_entry_bytes = self._log_engine.limits.append_bytes
@@ -225,6 +227,8 @@ class Replica:
             self._authority,
             self._witnesses,
             self.settings,
+            self._picture,
+            self._watch,
         )
         self._closing = threading.Lock()
         self._closed = False
@@ -327,6 +331,7 @@ class Replica:
             self.settings,
             hooks,
             leading,
+            self._picture,
             self._observer,
             self._role_changed,
         )
@@ -400,22 +405,20 @@ class Replica:
         )
 
     def report(self) -> GroupReport:
-        """Look at the replica, and at the log's tail. Any thread; may wait for the engine."""
+        """Look at the replica, and at what it saw last of the log. Any thread; never waits."""
         leading = self._desk.leading
         leader = self._store.leader
-        listed = None if leading is None else leading.listed
-        try:
-            tail = self._log_engine.tail()
-            listed = listed or read_witness_list(self._log_engine)
-        except LogError:
-            tail = None
+        listed = self._picture.listed if leading is None else leading.listed
+        applied = self._store.state.applied
+        tail = max(applied, self._picture.tail) if leader is None else leader.synced
         return GroupReport(
             group=self.settings.group,
             replica=self.settings.name,
             role=self.role,
             configuration=0 if listed is None else listed.configuration,
-            applied=self._store.state.applied,
-            tail=tail,
+            applied=applied,
+            # While the engine does not answer, nobody knows.
+            tail=None if self._watch.trouble() else tail,
             unsynced=0 if leader is None else leader.unsynced,
             wanted=0 if listed is None else len(listed.wanted),
             listed=0 if listed is None else len(listed.witnesses),
@@ -428,11 +431,14 @@ class Replica:
         return None if leading is None else leading.snapshot()
 
     def configuration(self) -> pb.GroupConfiguration:
-        """Return who makes up the group, as this replica knows it. Raises ``LogError``."""
+        """Return who makes up the group, as this replica saw it last. Never waits."""
         return self._desk.configuration()
 
     def status(self) -> pb.GroupStatusReply:
-        """Tell what it does; on the leader, what its witnesses say, too. May block."""
+        """Tell what it does, from memory; on the leader, what its witnesses say, too.
+
+        Those are waited for, a second at most; the log engine is not.
+        """
         return self._desk.status()
 
     # -- changing the group ---------------------------------------------------------------

@@ -24,6 +24,7 @@ from curp.replica.group_store import GroupStore
 from curp.replica.keeper import LeaseKeeper
 from curp.replica.leading import Leading
 from curp.replica.metadata import read_asked_for
+from curp.replica.picture import Picture
 from curp.replica.recovering import Recovering
 from curp.replica.role import Role
 from curp.replica.services import Services
@@ -61,14 +62,19 @@ class Runner:
         settings: ReplicaSettings,
         hooks: StateHooks,
         leading: Callable[[GroupState, Leader, LeaseKeeper, WitnessList], Leading],
+        picture: Picture,
         observer: GroupObservers | None = None,
         role_changed: Callable[[str], None] = lambda role: None,
     ) -> None:
-        """``role_changed``: told of each change, in the runner's thread; not to block."""
+        """``picture``: drawn here, of the engine.
+
+        ``role_changed``: told of each change, in the runner's thread; not to block.
+        """
         self._engine = engine
         self._store = store
         self._settings = settings
         self._make_leading = leading
+        self._picture = picture
         self._observer = observer
         self._role_changed = role_changed
         # Another process under the same name is another replica to the engine: it must
@@ -86,7 +92,6 @@ class Runner:
         self._role = Role.STANDBY
         self.leading: Leading | None = None
         self._error: Exception | None = None
-        self._lease_ends_at = time.monotonic()
         self.stopped = threading.Event()
 
     @property
@@ -180,20 +185,21 @@ class Runner:
                 self._waiting.wait(f"the log engine: {error}")
             except CannotApply as error:
                 # It does not come to a turn at leading, and tells callers who leads.
-                self._store.name_leader(self._succession.leader(self._engine.leadership()))
+                self._store.name_leader(self._succession.leader(self._picture.look()))
                 self._waiting.wait(str(error), _HELD_S)
 
     def _wait_for_more(self) -> bool:
         """Wait for another entry, no longer than until the leader's lease is over."""
         applied = self._follower.state.applied
-        left_s = self._lease_ends_at - time.monotonic()
+        left_s = self._picture.lease_left_s()
         wait_s = min(_LOOK_S, left_s + _TICK_S) if left_s > 0 else _LOOK_S
-        return self._engine.wait(applied, timeout_s=wait_s) > applied
+        tail = self._engine.wait(applied, timeout_s=wait_s)
+        self._picture.followed(tail)
+        return tail > applied
 
     def _may_take_over(self, *, behind: bool) -> bool:
-        leadership = self._engine.leadership()
+        leadership = self._picture.look()
         now = time.monotonic()
-        self._lease_ends_at = now if leadership is None else now + leadership.expires_in_s
         self._store.name_leader(self._succession.leader(leadership))
         standing = self._succession.look(
             leadership, lambda: read_asked_for(self._engine), now, behind=behind

@@ -13,6 +13,14 @@ __all__ = ["ReplicaSettings", "StateHooks"]
 _VERSIONS = 1 << 63
 
 
+_ANY_HOST = ("0.0.0.0", "[::]", "::", "*", "")  # noqa: S104 - nothing is bound to it
+
+
+def _host(address: str) -> str:
+    host, colon, _ = address.rpartition(":")
+    return host if colon else address
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaSettings:
     """One replica's own settings.
@@ -41,6 +49,11 @@ class ReplicaSettings:
     def __post_init__(self) -> None:
         if not self.name or not self.address or not self.group:
             raise ValueError("a replica has a name, an address and a group")
+        if _host(self.address) in _ANY_HOST:
+            raise ValueError(
+                f"{self.address} is where to listen, and nowhere that others could reach: say "
+                "under which address they do (--advertise)"
+            )
         for seconds in (self.term_s, self.client_term_s, self.witness_timeout_s):
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ValueError("terms and timeouts are positive and finite")

@@ -447,7 +447,7 @@ class GroupStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatusReply(_message.Message):
-    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version")
+    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version", "serves", "engine", "warnings")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -460,6 +460,9 @@ class GroupStatusReply(_message.Message):
     WANTED_WITNESSES_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SERVES_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     configuration: GroupConfiguration
     replica: str
     role: str
@@ -472,7 +475,10 @@ class GroupStatusReply(_message.Message):
     wanted_witnesses: _containers.RepeatedScalarFieldContainer[str]
     application_version: int
     active_version: int
-    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ...) -> None: ...
+    serves: bool
+    engine: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ..., serves: bool = ..., engine: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ChangeWitnessesRequest(_message.Message):
     __slots__ = ("witnesses", "configuration")

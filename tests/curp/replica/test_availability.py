@@ -2,18 +2,110 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.curp.replica.operated import operated
+import rifl
+from chaos.redis_server import RedisServer
+from curp.cli.command import main
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.replica.operated import DEADLINE_S, operated
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.slow
 
 
 def _url(directory: Path) -> str:
     return f"sqlite:///{directory}/bank.log?group=bank"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis for a group's log."""
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
+
+
+def test_a_hung_engine_is_named_by_every_replica_and_expires_no_client(
+    tmp_path: Path, engine: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status comes from memory; clients of a leader that stays have a new term (DESIGN §5)."""
+    url = engine.url(group="bank")
+    with operated(tmp_path, url, "--client-term", "1.5") as group:
+        group.start()
+        group.until_listed()
+        targets = list(group.replicas.values())
+
+        def status(*more: str) -> tuple[int, str]:
+            code = main(["status", *targets, "--timeout", "3", *more])
+            return code, capsys.readouterr().out
+
+        assert status()[0] == 0
+        ended = []
+        with rifl.connect(targets, on_lease_lost=ended.append) as channel:
+            stub = bank_pb2_grpc.BankStub(channel)
+            stub.Deposit(bank_pb2.DepositRequest(reference="a", account="a", cents=1), timeout=30)
+            engine.suspend()
+            # Nobody can lead, so nobody takes calls; every replica says so, and why.
+            until(
+                lambda: status()[0] == 1 and status()[1].count("the log engine has not") >= 2,
+                "both replicas name the engine",
+                DEADLINE_S,
+            )
+            told = json.loads(status("--json")[1])
+            assert all("the log engine" in each["engine"] for each in told)
+            assert all("has not answered" in each["engine"] for each in told)
+            until(
+                lambda: any(
+                    float(each["engine"].partition(" for ")[2].removesuffix(" s")) > 3.0
+                    for each in json.loads(status("--json")[1])
+                ),
+                "longer than a client's term",
+                DEADLINE_S,
+            )
+            engine.resume()
+            stub.Deposit(bank_pb2.DepositRequest(reference="b", account="a", cents=1), timeout=60)
+            assert not ended
+        until(lambda: status()[0] == 0, "all is well again", DEADLINE_S)
+
+
+def test_status_tells_by_its_exit_code_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 where all is well, 3 where something is missing, 1 where nobody takes calls."""
+    with operated(tmp_path, _url(tmp_path)) as group:
+        group.start()
+        group.until_listed()
+        leader = group.leader()
+        (other,) = {"r1", "r2"} - {leader}
+        targets = [group.replicas[leader], "--timeout", "1"]
+        until(lambda: main(["status", *targets]) == 0, "all is well", DEADLINE_S)
+        group.signal(other, signal.SIGSTOP)
+        capsys.readouterr()
+        assert main(["status", *targets]) == 3
+        assert f"{group.replicas[other]}  no answer: Deadline" in capsys.readouterr().out
+        assert main(["transfer", targets[0], "--to", "nobody"]) == 1
+        told = capsys.readouterr().err
+        assert "no replica is called 'nobody'" in told
+        assert f"no answer from {group.replicas[other]}" in told
+        assert group.leader() == leader
+        group.signal(leader, signal.SIGSTOP)
+        assert main(["status", *targets]) == 1
+
+
+def test_a_replica_is_refused_an_address_that_nobody_can_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It listens everywhere, and is reached somewhere: clients are told where (DESIGN §3)."""
+    group = ["serve", "examples.replicated_bank.bank:MemoryBank", "--engine", _url(tmp_path)]
+    assert main(["init", "--log", _url(tmp_path)]) == 0
+    assert main([*group, "--name", "r1", "--listen", "0.0.0.0:7001"]) == 1
+    assert "--advertise" in capsys.readouterr().err
 
 
 def test_a_replica_cut_off_from_the_witnesses_lets_others_lead(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Notices that a log engine does not answer, for whoever asks without waiting for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from curp.log.engine import LogEngine
+from curp.log.errors import EngineUnavailable
+
+__all__ = ["EngineWatch", "watched"]
+
+_OPERATIONS = (
+    *("leadership", "take_leadership", "renew_leadership", "end_leadership"),
+    *("next_configuration", "append", "tail", "first", "read", "wait", "trim"),
+    *("metadata", "put_metadata", "save_snapshot", "load_snapshot"),
+)
+# What takes longer is worth a word.
+_LONG_S = 1.0
+
+
+class EngineWatch:
+    """What is asked of an engine and has not been answered, and what it failed with last.
+
+    Any thread; ``trouble`` never waits.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: seconds, monotonic."""
+        self._clock = clock
+        # By a number for each request: its operation, and when an answer is due.
+        self._asked: dict[int, tuple[str, float]] = {}
+        self._next = 0
+        self._lock = threading.Lock()
+        self._failed: tuple[str, float] | None = None
+
+    def trouble(self) -> str:
+        """Say what the engine does not do now, empty if it answers."""
+        now = self._clock()
+        asked = list(self._asked.values())
+        if asked:
+            operation, due = min(asked, key=lambda each: each[1])
+            if now - due >= _LONG_S:
+                return f"the log engine has not answered {operation!r} for {now - due:.1f} s"
+        failed = self._failed
+        if failed is None:
+            return ""
+        return f"the log engine: {failed[0]}, for {now - failed[1]:.1f} s"
+
+    def call(self, operation: str, method: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        """Ask the engine; what it answers."""
+        waits_s = more.get("timeout_s", 0.0) if operation == "wait" else 0.0
+        with self._lock:
+            self._next += 1
+            number = self._next
+        self._asked[number] = (operation, self._clock() + waits_s)
+        try:
+            answer = method(*given, **more)
+        except EngineUnavailable as error:
+            since = self._clock() if self._failed is None else self._failed[1]
+            self._failed = (str(error), since)
+            raise
+        finally:
+            del self._asked[number]
+        self._failed = None
+        return answer
+
+
+class _Watched:
+    """Stands for an engine; not of its class, but of its protocol."""
+
+    def __init__(self, engine: LogEngine, watch: EngineWatch) -> None:
+        self._engine = engine
+        for operation in _OPERATIONS:
+            setattr(self, operation, _asking(watch, operation, engine))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def _asking(watch: EngineWatch, operation: str, engine: LogEngine) -> Callable[..., Any]:
+    def ask(*given: Any, **more: Any) -> Any:
+        # Looked up each time: in a forked child it refuses.
+        return watch.call(operation, getattr(engine, operation), *given, **more)
+
+    return ask
+
+
+def watched(engine: LogEngine) -> tuple[LogEngine, EngineWatch]:
+    """Return what stands for the engine, and what tells whether it answers."""
+    watch = EngineWatch()
+    return cast("LogEngine", _Watched(engine, watch)), watch
