@@ -40,8 +40,11 @@ def etcd_executable(name: str = "etcd") -> str:
 class EtcdNode:
     """One node, a process of its own in a directory of its own."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(
+        self, name: str, directory: Path, credentials: grpc.ChannelCredentials | None = None
+    ) -> None:
         self.name = name
+        self._credentials = credentials
         self.directory = directory
         self.port = free_port()
         self.peer = f"http://127.0.0.1:{free_port()}"
@@ -55,7 +58,7 @@ class EtcdNode:
     def start(self, cluster: str, *flags: str) -> None:
         """Start it; returns at once."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        url = f"http://{self.host}"
+        url = f"{'https' if self._credentials else 'http'}://{self.host}"
         command = [
             etcd_executable(),
             f"--name={self.name}",
@@ -73,7 +76,11 @@ class EtcdNode:
 
     def status(self) -> pb.StatusResponse | None:
         """Return what it says of itself; None if it does not answer."""
-        with grpc.insecure_channel(self.host) as channel:
+        with (
+            grpc.secure_channel(self.host, self._credentials)
+            if self._credentials
+            else grpc.insecure_channel(self.host)
+        ) as channel:
             call = channel.unary_unary(
                 STATUS.path,
                 request_serializer=pb.StatusRequest.SerializeToString,
@@ -107,12 +114,21 @@ class EtcdNode:
 class EtcdCluster:
     """Some nodes that form a cluster; ready when built. A context manager.
 
-    ``flags``: of each node, such as ``--quota-backend-bytes=16777216``.
+    ``flags``: of each node, such as ``--quota-backend-bytes=16777216``. ``credentials``:
+    clients come over TLS, with these.
     """
 
-    def __init__(self, directory: Path, *flags: str, nodes: int = 3) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *flags: str,
+        nodes: int = 3,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
         self.flags = flags
-        self.nodes = [EtcdNode(f"n{one}", directory / f"n{one}") for one in range(1, nodes + 1)]
+        self.nodes = [
+            EtcdNode(f"n{one}", directory / f"n{one}", credentials) for one in range(1, nodes + 1)
+        ]
         self.members = ",".join(f"{node.name}={node.peer}" for node in self.nodes)
         try:
             for node in self.nodes:
@@ -168,8 +184,17 @@ class EtcdCluster:
             time.sleep(_PAUSE_S)
         raise RuntimeError("no etcd node leads")
 
+    def heal(self) -> None:
+        """Start and resume what was killed or suspended, and wait until all are ready."""
+        for node in self.nodes:
+            if node.process is None:
+                self.start(node)
+            node.resume()
+        for node in self.nodes:
+            self.wait_ready(node)
+
     def control(self, *arguments: str) -> str:
-        """Run etcdctl over all nodes; what it printed."""
+        """Run etcdctl over the nodes that run; what it printed."""
         hosts = ",".join(node.host for node in self.nodes if node.process is not None)
         command = [etcd_executable("etcdctl"), f"--endpoints={hosts}", *arguments]
         done = subprocess.run(  # noqa: S603 - our own

@@ -29,6 +29,7 @@ __all__ = [
     "delete",
     "equal",
     "get",
+    "may_be_better_elsewhere",
     "newest",
     "put",
     "read_refusal",
@@ -67,6 +68,14 @@ _FULL = "database space exceeded"
 _NEVER = ("request is too large", "too many operations", "duplicate key", "larger than max")
 _CORRUPT = "corrupt"
 _TOKENS = ("invalid auth token", "revision of auth store is old", "revision in header is old")
+_PASSING = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 
 
 def read_refusal(error: grpc.RpcError, server: str) -> LogError:
@@ -83,6 +92,11 @@ def read_refusal(error: grpc.RpcError, server: str) -> LogError:
     if code is grpc.StatusCode.DATA_LOSS or (_CORRUPT in text and "etcdserver" in text):
         return CorruptLog(told)
     return EngineUnavailable(f"{server} cannot be asked: {code.name}: {text}")
+
+
+def may_be_better_elsewhere(error: grpc.RpcError) -> bool:
+    """Whether another node, or the same later, may do what was refused."""
+    return _code(error) in _PASSING and _FULL not in _text(error)
 
 
 def wants_new_token(error: grpc.RpcError) -> bool:

@@ -9,9 +9,16 @@ from typing import Any, TypeVar
 
 import grpc
 
-from curp.log.errors import EngineFull, EngineStopped, EngineUnavailable, LogError
+from curp.log.errors import EngineStopped, EngineUnavailable, LogError
 from curp.log.etcd.address import EtcdAddress
-from curp.log.etcd.calls import AUTHENTICATE, WATCH, Method, read_refusal, wants_new_token
+from curp.log.etcd.calls import (
+    AUTHENTICATE,
+    WATCH,
+    Method,
+    may_be_better_elsewhere,
+    read_refusal,
+    wants_new_token,
+)
 from curp.log.etcd.v1 import etcd_pb2 as pb
 
 __all__ = ["Client"]
@@ -76,14 +83,21 @@ class Client:
             try:
                 return self._ask(node, method, request, min(left_s, self._try_s(again)))
             except LogError as error:
-                passing = isinstance(error, EngineUnavailable) and not isinstance(
-                    error, EngineFull | EngineStopped
+                cause = error.__cause__
+                passing = (
+                    isinstance(cause, grpc.RpcError)
+                    and may_be_better_elsewhere(cause)
+                    and not isinstance(error, EngineStopped)
                 )
                 if passing:
                     self.leave(node)
                 failed += 1
                 left_s = end - time.monotonic()
-                if not (again and passing) or left_s <= _ROUND_PAUSE_S:
+                if (
+                    isinstance(error, EngineStopped)
+                    or not (again and passing)
+                    or left_s <= _ROUND_PAUSE_S
+                ):
                     raise
                 if failed % len(self._channels) == 0:
                     self.closing.wait(_ROUND_PAUSE_S)

@@ -167,7 +167,9 @@ class Connection:
             raise CorruptLog(
                 f"another cluster answers: {header.cluster_id}, and not {self._cluster}"
             )
-        if header.revision < before:
+        # A write makes a revision that nobody has seen.
+        wrote = response.succeeded and any(one.HasField("put") for one in request.success)
+        if header.revision < before + wrote:
             raise CorruptLog(
                 f"the cluster went back: it is at revision {header.revision}, and {before} was "
                 "seen: restored from a backup, or a node that lost what it had"

@@ -83,14 +83,15 @@ class LeaseKey:
 
     def renew(self, configuration: int, term_s: float) -> int:
         """Let the lease run for a term from now; the revision. Raises ``Deposed``."""
-        keys = self._log.keys
-        lease_id = self._grant(term_s)
-        moved = put(keys.lease, str(configuration).encode(), lease=lease_id)
-        number, revision = self._written
-        if number != configuration:
+        keys, number = self._log.keys, str(configuration).encode()
+        known, revision = self._written
+        if known != configuration:
             _, _, lease = self._read()
             revision = revision_of(lease)
         for _ in range(_ROUNDS):
+            # A newer one each time: who was faster has a lease that may end after ours.
+            lease_id = self._grant(term_s)
+            moved = put(keys.lease, number, lease=lease_id)
             # A renewal that was delayed on its way must not end what a later one began.
             conditions = [self._log.current(configuration), unchanged(keys.lease, revision)]
             written = self._log.write(conditions, [moved], get(keys.lease), again=True)

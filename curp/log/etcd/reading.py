@@ -48,6 +48,8 @@ class Reading:
                 return found
             began = at
             for kv in kvs:
+                if len(found) == limit:
+                    return found
                 last = self._log.keys.last_of(kv.key)
                 entries = unpack_append(last, kv.value)
                 # One that a trim or a reader stands amid of begins before.
