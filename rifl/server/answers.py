@@ -99,6 +99,9 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
 
     One that was cancelled, as an event loop does when it ends, has not answered.
     """
+    cancelled = isinstance(error, asyncio.CancelledError)
+    if cancelled:
+        context.rifl_serving.store.cancelled += 1
     code = _UNKNOWN if context.noted_code is None else _number(context.noted_code, aio=aio)
     details = context.noted_details
     if not context.aborted and (aio or details is None):
@@ -109,7 +112,7 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
     return HandlerResult(
         sendable(record, context.rifl_attempt.policy.max_metadata_bytes),
         not context.aborted,
-        "the handler was cancelled" if isinstance(error, asyncio.CancelledError) else "",
+        "the handler was cancelled" if cancelled else "",
         context.rifl_undone,
     )
 

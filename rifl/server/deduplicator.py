@@ -205,6 +205,8 @@ class Deduplicator:
         )
         self._interceptors = Interceptors(self._engine)
         self._letting_go: LettingGo | None = None
+        # How many handlers had been cancelled when the server began to drain.
+        self._cancelled: int | None = None
         self._closing = threading.Lock()
         self._sweeper = Sweeper(self._store, self._authority)
         self._sweeper.start()
@@ -332,6 +334,8 @@ class Deduplicator:
 
     def drain(self) -> None:
         """Refuse new calls from now on (DRAINING); duplicates are still answered."""
+        if self._cancelled is None:
+            self._cancelled = self._store.cancelled
         self._store.refuse_new(True)
 
     def drained(self, timeout_s: float) -> int:
@@ -347,8 +351,10 @@ class Deduplicator:
 
         Where handlers still run then, it logs so and returns, and the store stays this
         process's: nobody else can open the file, or takes this replica for dead, before the
-        last of them has ended and been recorded, or the process has. Until then new calls
-        are refused. Called again it waits for that, at most ``drain_s`` more.
+        last of them has ended and been recorded, or the process has. Where an event loop
+        cancelled one of them meanwhile, a thread that it left behind may go on: then the
+        process's end lets the store go. Until then new calls are refused. Called again it
+        waits for that, at most ``drain_s`` more.
         """
         with self._closing:
             self._close(self._drain_s if drain_s is None else drain_s)
@@ -395,7 +401,7 @@ class Deduplicator:
                 _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
         elif not self._store.settled(drain_s):
             _log.warning("closed_with_calls_running", calls=self._store.running())
-        self._letting_go = LettingGo(self._store, self._let_go)
+        self._letting_go = LettingGo(self._store, self._let_go, self._cancelled or 0)
         self._letting_go.begin()
 
     def _let_go(self) -> None:

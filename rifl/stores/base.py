@@ -35,6 +35,8 @@ class Store(Records, Protocol):
     # Told, outside any lock, when new calls begin to be refused and why, and with
     # None when they are taken again. Set before ``bind``.
     on_refusal: Callable[[RiflError | None], None] | None
+    # How many coroutines of handlers were cancelled: threads that they left behind may go on.
+    cancelled: int
 
     @property
     def held(self) -> HeldAnswers:

@@ -46,6 +46,7 @@ class EmbeddedStore(OwnTransactions):
         # Both are set before ``bind``, if at all.
         self.observer: Observer | None = None
         self.on_refusal: Callable[[RiflError | None], None] | None = None
+        self.cancelled = 0
         self._told: RiflError | None = None
         self._tell_lock = threading.Lock()
         self._lock = threading.Lock()

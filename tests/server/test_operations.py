@@ -24,6 +24,7 @@ from rifl.stores import Settlement, StoreLocked, settle_unknown
 from rifl.stores.inspection import open_inspection
 from rifl.v1 import rifl_pb2
 from tests.echo import METHOD, SERVICE, aio_served, make_aio_server, make_server, served
+from tests.helpers.waiting import until
 
 ROOT = Path(__file__).parents[2]
 _NOT_RUN = Settlement(False, "ops", "its process seems to be gone")
@@ -34,7 +35,7 @@ import asyncio, logging, sys, threading, time
 import grpc, rifl
 from tests.echo import make_aio_server, make_server
 
-logging.basicConfig(stream=sys.stderr)
+logging.basicConfig(stream=sys.stderr, level=logging.INFO)
 
 go_on = threading.Event()
 
@@ -71,8 +72,32 @@ async def serve_aio():
     print(target, flush=True)
     return await rifl.aio.serve_until_signal(server, dedup, float(sys.argv[2]))
 
+async def serve_by_hand():
+    # The loop ends with a handler running, whose thread goes on.
+    begun = asyncio.Event()
+
+    def act(request):
+        go_on.wait(20)
+        print("effect", flush=True)
+        return request
+
+    async def threaded(request, context):
+        begun.set()
+        return await asyncio.to_thread(act, request)
+
+    dedup = rifl.Deduplicator(sys.argv[1], default="idempotent")
+    server, target = make_aio_server(dedup, threaded)
+    await server.start()
+    print(target, flush=True)
+    threading.Thread(target=lambda: (sys.stdin.readline(), go_on.set()), daemon=True).start()
+    await begun.wait()
+    await server.stop(0)
+    await dedup.aclose(0)
+    print("closed", flush=True)
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(serve_aio()) if sys.argv[3] == "aio" else serve())
+    hands = {"aio": serve_aio, "by hand": serve_by_hand}
+    sys.exit(serve() if sys.argv[3] == "sync" else asyncio.run(hands[sys.argv[3]]()))
 """
 
 
@@ -197,6 +222,27 @@ def test_a_handler_that_never_ends_ends_with_its_process(tmp_path: Path, kind: s
         assert process.wait(30) == 0
     assert "ended_with_calls_running" in (tmp_path / "log").read_text()
     assert "store_stopped" not in (tmp_path / "log").read_text()
+
+
+def test_threads_of_cancelled_handlers_keep_the_store(tmp_path: Path) -> None:
+    """The loop's end cancels a handler, and its thread goes on: so does the lock (DESIGN §6)."""
+    url = f"sqlite:///{tmp_path / 'rifl.db'}"
+    with (tmp_path / "log").open("wb") as log:
+        process, target = _start(url, 0, "by hand", log)
+        with process, closing(_Killed(process)), rifl.connect(target) as channel:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            future = channel.unary_unary(METHOD).future(b"x", timeout=20)
+            assert process.stdout.readline() == "closed\n"
+            until(lambda: "kept_until_exit" in (tmp_path / "log").read_text(), "it was cancelled")
+            with pytest.raises(StoreLocked):
+                rifl.Deduplicator(url, lock_timeout_s=0.05)
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "effect\n"
+            assert process.wait(30) == 0
+            future.cancel()
+    rifl.Deduplicator(url).close()
 
 
 def test_a_suspended_process_has_its_store(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ class SharedStore(OwnTransactions):
             raise ValueError("dead_after_s must be at least three times beat_s")
         self.observer: Observer | None = None
         self.on_refusal: Callable[[RiflError | None], None] | None = None
+        self.cancelled = 0
         self.leases = leases
         self.owner = token_hex(_OWNER_BYTES)
         self._backend = backend
