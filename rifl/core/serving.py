@@ -415,7 +415,7 @@ def _left_by_the_handler(
     except (RecordPending, StoreUnavailable) as error:
         # Nothing happened, or nobody can tell now. A later attempt that runs meets the
         # record, if there is one, in its own transaction, and that stands.
-        attempt.ran = isinstance(error, RecordPending)
+        attempt.ran = attempt.ran or isinstance(error, RecordPending)
         store.abandon(attempt)
         raise
     except Exception:
@@ -429,9 +429,10 @@ def _left_by_the_handler(
 def _given_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran: bool) -> Steps:
     """Make the call new again, and answer this arrival with what its handler said.
 
-    ``ran``: for all that is known it had an effect.
+    ``ran``: for all that is known it had an effect. So may an earlier run have had.
     """
-    attempt.ran = attempt.ran or ran
+    ran = ran or attempt.ran or attempt.entry.may_have_run(attempt.call.identity)
+    attempt.ran = ran
     if (pending := store.abandon(attempt)) is not None:
         yield pending
     return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)

@@ -367,6 +367,23 @@ def test_an_answer_waits_until_the_call_is_new_durably(kind: Kind, result: Handl
     assert store.asked[-2:] == ["abandon", "(abandon)"]
 
 
+@pytest.mark.parametrize(("kind", "result"), [(Kind.IDEMPOTENT, BUSY), (Kind.ATOMIC, UNDONE)])
+@pytest.mark.parametrize("known_by", ["take-over", "memory"])
+def test_that_nothing_happened_speaks_of_one_run(
+    kind: Kind, result: HandlerResult, known_by: str
+) -> None:
+    """Where an earlier run may have had an effect, the call is not *not executed* (DESIGN §3)."""
+    attempt = attempt_of(policy_of(kind, UNAVAILABLE))
+    if known_by == "take-over":
+        attempt.ran = True
+    else:
+        attempt.entry.note_run(attempt.call.identity)
+    store = Script()
+    answer = drive(store, execute(store, attempt), result)
+    assert (answer.record, answer.outcome) == (result.record, Outcome.UNKNOWN)
+    assert attempt.ran
+
+
 @pytest.mark.parametrize("pending", [frozenset(), frozenset(["committed"])])
 def test_a_commit_nobody_can_read_is_told_as_unknown(pending: frozenset[str]) -> None:
     """The attempt ends; what it left is met by the next one (DESIGN §3, RECORD_PENDING)."""

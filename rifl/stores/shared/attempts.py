@@ -12,10 +12,12 @@ from rifl.core.client_table import Attempt, ClientEntry
 from rifl.core.policy import MethodPolicy
 from rifl.stores.shared.requests import Claimed
 
-__all__ = ["Attempts", "SharedAttempt"]
+__all__ = ["Attempts", "SharedAttempt", "may_run_again"]
 
 _TOKEN_BYTES = 16
 _WAKES_REMEMBERED = 4096
+# Begins the token of an attempt before which another may have had its effect.
+_AGAIN = b"again-"
 _NO_ENTRY = ClientEntry(0, 1)
 
 
@@ -96,6 +98,18 @@ class Attempts:
             self._running[token] = attempt
             self._arrivals.setdefault((call.client_id, call.identity), []).append(attempt)
         return attempt
+
+    def runs_again(self, attempt: SharedAttempt) -> None:
+        """Note, before it is claimed, that an earlier run of its call may have had its effect.
+
+        Its token says so from now on, to whoever takes it over.
+        """
+        with self._lock:
+            attempt.ran = True
+            if not may_run_again(attempt.token):
+                del self._running[attempt.token]
+                attempt.token = _AGAIN + attempt.token
+                self._running[attempt.token] = attempt
 
     def get(self, token: bytes) -> SharedAttempt | None:
         """Return the attempt of this replica's with this token."""
@@ -228,3 +242,8 @@ class Attempts:
             waiters, attempt.waiters = attempt.waiters, ()
         for wake in waiters:
             wake()
+
+
+def may_run_again(token: bytes) -> bool:
+    """Whether another run may have had its effect before the attempt with this token."""
+    return token.startswith(_AGAIN)

@@ -13,7 +13,7 @@ from lease_server.log import get_logger
 from rifl.core.errors import RiflError
 from rifl.stores.shared.backend import Backend, BackendError, Steps, Undurable, WentBackwards
 from rifl.stores.shared.replicas import Replicas
-from rifl.stores.shared.requests import Beat, Beats, TakeBack
+from rifl.stores.shared.requests import Beat, Beats, Claim, TakeBack
 
 __all__ = ["Pulse"]
 
@@ -33,7 +33,7 @@ class _Lost(NamedTuple):
 
     look_at: float
     number: int
-    request: TakeBack
+    request: TakeBack | Claim
     until_s: float
     # The store's clock was past ``until_s``: this is the last time.
     last: bool = False
@@ -123,8 +123,11 @@ class Pulse:
         """Until when a claim that is sent now is good, by the store's clock."""
         return self._clock() + self._ahead_s + self._late_after_s
 
-    def take_back(self, request: TakeBack, until_s: float) -> None:
-        """Have a claim undone that may yet arrive; ``crowded`` says whether there is room."""
+    def take_back(self, request: TakeBack | Claim, until_s: float) -> None:
+        """Have a claim undone that may yet arrive; ``crowded`` says whether there is room.
+
+        ``request``: undoes it if it has arrived: makes the call new again, or takes it over.
+        """
         with self._lock:
             self._numbers += 1
             look_at = self._clock() + _FIRST_LOOK_S
@@ -176,7 +179,9 @@ class Pulse:
                 lost = heapq.heappop(self._lost)
             kept: _Lost | None = lost
             try:
-                now_s = yield lost.request
+                reply = yield lost.request
+                taken = isinstance(lost.request, TakeBack)
+                now_s = reply if taken else self._clock() + self._ahead_s
                 left_s = lost.until_s - now_s
                 if lost.last:
                     kept = None

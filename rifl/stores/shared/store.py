@@ -39,7 +39,7 @@ from rifl.stores.errors import UnsupportedStore
 from rifl.stores.forks import belongs_here
 from rifl.stores.held import HeldAnswers
 from rifl.stores.own_transactions import OwnTransactions
-from rifl.stores.shared.attempts import Attempts, SharedAttempt
+from rifl.stores.shared.attempts import Attempts, SharedAttempt, may_run_again
 from rifl.stores.shared.backend import (
     Backend,
     BackendError,
@@ -250,7 +250,9 @@ class SharedStore(OwnTransactions):
         One that may have run is left as a replica that is gone leaves it: who asks next
         takes it over.
         """
-        return self._steps(self._forsake(attempt) if attempt.ran else self._abandon(attempt))
+        if attempt.ran:
+            return self._steps(self._forsake(attempt, self._left(attempt)))
+        return self._steps(self._abandon(attempt))
 
     # -- Store ---------------------------------------------------------------------------
 
@@ -371,6 +373,7 @@ class SharedStore(OwnTransactions):
                     raise InProgress(f"{call.rpc_id} is lost, and cannot be taken over just yet")
                 if reply.owner == self.owner:
                     # Invariant 1: it never ran, so nothing is lost.
+                    wanted = self._runs_again(attempt, wanted, may_run_again(reply.token))
                     request = wanted._replace(take_over=reply.token)
                     continue
                 if not self._pulse.knows(reply.owner):
@@ -380,7 +383,8 @@ class SharedStore(OwnTransactions):
                     _log.warning(
                         "taken_over", rpc_id=str(call.rpc_id), method=call.method, owner=reply.owner
                     )
-                    attempt.ran = reply.kind is Kind.IDEMPOTENT
+                    ran = reply.kind is Kind.IDEMPOTENT or may_run_again(reply.token)
+                    wanted = self._runs_again(attempt, wanted, ran)
                     request = wanted._replace(take_over=reply.token, lost=lost)
                     continue
                 stand_in = self._attempts.stand_in(call, policy, reply, gaps)
@@ -395,11 +399,25 @@ class SharedStore(OwnTransactions):
         finally:
             if not claimed:
                 if asked:
-                    # It may be claimed, by a request whose reply is lost, or be so yet.
-                    self._pulse.insist(self._abandon(attempt))
-                    self._pulse.take_back(TakeBack(call, attempt.token), request.until_s or 0.0)
+                    self._take_back(attempt, request.until_s or 0.0)
                 else:
                     self._settle(attempt)
+
+    def _take_back(self, attempt: SharedAttempt, until_s: float) -> None:
+        """Undo a claim that was carried out, though its reply is lost, or is so yet."""
+        if attempt.ran:
+            left = self._left(attempt)
+            self._pulse.insist(self._forsake(attempt, left))
+            self._pulse.take_back(left, until_s)
+        else:
+            self._pulse.insist(self._abandon(attempt))
+            self._pulse.take_back(TakeBack(attempt.call, attempt.token), until_s)
+
+    def _runs_again(self, attempt: SharedAttempt, wanted: Claim, ran: bool) -> Claim:
+        """Return the claim of a call that is taken over, which may have run before."""
+        if ran:
+            self._attempts.runs_again(attempt)
+        return wanted._replace(token=attempt.token)
 
     def _not_claimed(self, attempt: SharedAttempt, reason: str) -> RiflError:
         """Return what an arrival is refused with that the store decided nothing about."""
@@ -460,9 +478,10 @@ class SharedStore(OwnTransactions):
             # Nothing of this attempt stands, but something of another's may.
             raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
 
-    def _forsake(self, attempt: Attempt) -> _Rule:
+    def _left(self, attempt: Attempt) -> Claim:
+        """Return what leaves an attempt as a replica that is gone leaves it."""
         call, bounds = attempt.call, self._key_bounds
-        request = Claim(
+        return Claim(
             call,
             Kind.IDEMPOTENT,
             self._attempts.new_token(),
@@ -476,6 +495,8 @@ class SharedStore(OwnTransactions):
                 None if call.key is None else bounds.retained_s(attempt.policy.retention_s)
             ),
         )
+
+    def _forsake(self, attempt: Attempt, request: Claim) -> _Rule:
         try:
             reply: Claimed = yield request
         except BackendError as error:
@@ -488,7 +509,7 @@ class SharedStore(OwnTransactions):
             return
         self._settle(attempt)
         if reply.found in (Found.COMPLETED, Found.RUNNING):
-            raise InProgress(f"{call.rpc_id} was taken over by another replica")
+            raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
 
     def _until_settled(self, attempt: Attempt, request: Finish | Abandon | Claim) -> _Rule:
         """Settle in the background, however often that takes."""

@@ -29,6 +29,7 @@ from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared
     test_a_draining_replica_takes_nothing_over,
     test_a_duplicate_elsewhere_is_woken_not_polled,
     test_a_plain_call_of_a_dead_replica_is_unknown_for_ever,
+    test_a_take_over_whose_reply_is_lost_forgets_no_run,
     test_an_abandoned_call_is_won_by_another_replica,
     test_an_expired_client_stays_while_a_living_replica_runs_its_call,
     test_claims_that_are_taken_back_are_bounded,
@@ -40,6 +41,7 @@ from tests.stores.redis.test_replicas import (  # noqa: F401 - what every shared
     test_open_sessions_are_bounded_for_all_together,
     test_open_sessions_are_bounded_for_each_peer,
     test_sessions_are_shared_and_close_for_all,
+    test_what_may_have_run_is_so_for_whoever_takes_it_over_next,
 )
 
 

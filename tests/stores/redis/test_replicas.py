@@ -25,7 +25,8 @@ from rifl.core.policy import KeyBounds
 from rifl.core.verdict import Verdict
 from rifl.stores.codec import RecordCodec
 from rifl.stores.redis.scripts import CLAIM
-from rifl.stores.shared.requests import Finish, Found, TakeBack
+from rifl.stores.shared.backend import BackendError
+from rifl.stores.shared.requests import Claim, Finish, Found, TakeBack
 from tests.helpers.holding import HoldingProxy
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 from tests.stores.redis.servers import until
@@ -106,6 +107,37 @@ def test_a_call_of_a_dead_replica_is_taken_over_and_the_old_attempt_fenced(repli
         one.finish(attempt)
     two.finish(taken, OTHER)
     assert one.claim(attempt.call, policy).record == OTHER
+
+
+def test_what_may_have_run_is_so_for_whoever_takes_it_over_next(replicas):
+    """A handler raised, for all that is known after an effect; whoever runs it again dies (§4)."""
+    one, two, three = replicas(), replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1), ATOMIC)
+    attempt.ran = True
+    one.store.abandon(attempt).wait()
+    assert two.store.may_have_run(two.begin(attempt.call, ATOMIC))
+    woken = three.woken(three.claim(attempt.call, ATOMIC).attempt)
+    two.fall_silent()
+    assert woken.wait(10)
+    assert three.store.may_have_run(three.begin(attempt.call, ATOMIC)), "not *not executed*"
+
+
+def test_a_take_over_whose_reply_is_lost_forgets_no_run(replicas):
+    """The call ran on a replica that is gone; who takes it over is not told that it may (§4)."""
+    one, two, three = replicas(), replicas(), replicas()
+    attempt = one.begin(call(one.client(), 1), IDEMPOTENT)
+    woken = two.woken(two.claim(attempt.call, IDEMPOTENT).attempt)
+    one.fall_silent()
+    assert woken.wait(10)
+    rule = two.store._claim(attempt.call, IDEMPOTENT)
+    request = next(rule)
+    while not (isinstance(request, Claim) and request.take_over):
+        request = rule.send(two.store._backend.ask(request))
+    assert two.store._backend.ask(request).found is Found.NEW
+    with pytest.raises(StoreUnavailable):
+        rule.throw(BackendError("connection lost"))
+    until(lambda: not two.store._attempts.unsettled(), "it is let go")
+    assert three.store.may_have_run(three.begin(attempt.call, IDEMPOTENT)), "not *not executed*"
 
 
 def test_of_many_that_find_a_dead_replica_one_takes_over(replicas):
