@@ -40,6 +40,7 @@ class _Call:
         "resolved",
         "start",
         "started",
+        "unrecorded",
     )
 
     def __init__(self, number: int) -> None:
@@ -57,6 +58,10 @@ class _Call:
         self.resolved: list[tuple[int, dict[str, Any]]] = []
         # A server took half of its request stream for all of it.
         self.halved = False
+        # Its handler committed without its record, and its server could not say so: it died, or
+        # the call was taken over before. An ``atomic`` call is known by its record alone, so
+        # nothing is promised of this one's *not executed*.
+        self.unrecorded = False
 
     @property
     def amount(self) -> int:
@@ -125,6 +130,8 @@ def _gather(history: History) -> _Calls:
             call.resolved.append((at, event))
         elif kind == "half":
             call.halved = True
+        elif kind == "unrecorded":
+            call.unrecorded = True
     return calls
 
 
@@ -187,7 +194,7 @@ def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
         if call.halved:
             text = "half of its request stream was taken for all of it"
             yield Violation("labels", f"call {call.number}", text)
-        if call.effects and call.never_ran():
+        if call.effects and call.never_ran() and not call.unrecorded:
             yield Violation("labels", f"call {call.number}", "not executed, and had an effect")
         for who in call.denied_too_late():
             text = f"not executed, told {who}, who asked after its effect"
@@ -267,7 +274,7 @@ def _interval(call: _Call, effects_known: bool) -> Interval | None:
             if event["outcome"] in _RAN and event["value"] is not None:
                 return Interval(call.number, call.started, at, None, *event["value"])
         return None
-    if call.never_ran():
+    if call.never_ran() and not call.unrecorded:
         return None
     ended, version, total = None, None, None
     for at, outcome, value in call.told():

@@ -13,6 +13,7 @@ would be one of the defects that are looked for. ``at`` is seconds of any one cl
 | ``begin`` | at, call | a server begins to run it (optional, for what may run again) |
 | ``effect`` | at, call, account, version, amount (optional) | it has had an effect, durable |
 | ``half`` | at, call | a server took half of its request stream for all of it |
+| ``unrecorded`` | at, call | its effect was committed without its record: see below |
 | ``answer`` | at, call, outcome, code, value | a server sends an answer of its handler's |
 | ``resolved`` | at, call, outcome, value | a caller asked later what became of it |
 | ``final`` | account, version, total | what is there in the end |
@@ -25,6 +26,11 @@ an ``end`` belongs to a caller that died: it was told nothing.
 
 ``caller`` may stand in a ``start`` and its ``end``: who asks, where several ask under one key;
 ``by`` in an ``end``: who answered, where that is nobody who should.
+
+``unrecorded`` speaks of an ``atomic`` handler that breaks its contract, and whose server could not
+tell the store: it died, or the call was taken over, before. The record is all that tells that such
+a call has run: nobody is promised a true *not executed* of this one. Of any other he is, also
+where the handler broke its contract and its server lived to see it.
 
 A call whose answer is a stream has ``messages`` in its ``start`` (how many there are to be)
 and in each ``end`` and ``answer``: those that were handed over, each ``[place, version, total]``,
@@ -125,6 +131,10 @@ class History:
         if amount is not None:
             event["amount"] = amount
         self.events.append(event)
+
+    def unrecorded(self, at: float, call: int) -> None:
+        """Note that an effect was committed without its record, and no store heard of that."""
+        self.events.append({"event": "unrecorded", "at": at, "call": call})
 
     def answer(
         self,

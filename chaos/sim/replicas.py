@@ -168,6 +168,11 @@ class _OpenedReplica:
         """Commit a handler's transaction, fenced."""
         self.store.record_in(attempt, record, None)
 
+    def until_told(self, attempt: Attempt, told: Callable[[], Any]) -> None:
+        """Have ``told`` called when the store takes what the attempt's own server says of it."""
+        if isinstance(attempt, SharedAttempt):
+            self._backend.until_told(attempt.token, told)
+
     def crash(self, *, flushed: bool) -> None:
         """Leave what was claimed; the others find out."""
         self._backend.close()

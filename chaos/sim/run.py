@@ -164,6 +164,8 @@ class _Run:
         for server in self.servers:
             if running := server.running():
                 world.problems.append(f"stuck: {running} calls never end on {server.name}")
+        for call in world.unrecorded:
+            world.history.unrecorded(loop.now, call)
         world.over = True
 
     def _call(self, planned: PlannedCall) -> None:

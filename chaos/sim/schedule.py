@@ -601,9 +601,7 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
                 behaviour = "abort"
             elif fate < 0.1 and method == "Add" and kind != "curp":
                 behaviour = "raise"
-            elif fate < 0.1 and method == "AddAtomic" and kind != "replicas":
-                # Nothing fences a commit without its record: by one that was taken for dead
-                # it may come when its call was resolved, or ran elsewhere.
+            elif fate < 0.1 and method == "AddAtomic":
                 behaviour = "forget"
         slow = random.random()
         work_s = random.expovariate(1 / 0.003)

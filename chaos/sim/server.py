@@ -30,7 +30,7 @@ from rifl.client.answers import FinalStatus
 from rifl.core.batching import BatchAnswer, serve_batch
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
-from rifl.core.errors import LeaseExpired, NotExecuted, RiflError
+from rifl.core.errors import LeaseExpired, RiflError
 from rifl.core.groups import group_of
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
@@ -605,10 +605,9 @@ class Server:
         elif behaviour == "later":
             go_on(HandlerResult(_UNRECORDED))
         elif behaviour == "forget":
-            # Committed without the record; half of these handlers raise then. If the process
-            # dies before that is known, it died before the commit: of one that was
-            # committed nobody can tell, and it counts as rolled back.
-            task.at_the_end.append(partial(self._forgotten, operation))
+            # Committed without the record; half of these handlers raise then.
+            if world.accounts.apply_once(operation, world.loop.now):
+                self._unrecorded(attempt, operation.call, task)
             result = HandlerResult(CompletionRecord(response=b""))
             if operation.call % 2:
                 result = HandlerResult(_RAISED, raised=True)
@@ -630,13 +629,18 @@ class Server:
             plan = world.plan(operation.call)
             self.process.after(plan.work_s * 0.3, go_on, result)
 
-    def _forgotten(self, operation: Operation, answers: Any, error: BaseException | None) -> None:
-        # One that was taken for dead, and whose call was resolved since, comes too late to
-        # commit: without a record nothing else could keep it from doing so.
-        each = answers if isinstance(answers, list) else [answers]
-        reasons = {one.record.reason for one in each if isinstance(one, Answer)}
-        if NotExecuted.reason not in reasons and not isinstance(error, NotExecuted):
-            self.world.accounts.apply_once(operation, self.world.loop.now)
+    def _unrecorded(self, attempt: Attempt, call: int, task: Task) -> None:
+        """Note an effect without a record until a store was told of it, or its process is."""
+        unrecorded = self.world.unrecorded
+        unrecorded[call] = None
+        if self.world.loop.tracing:
+            self.world.trace(self.name, f"call {call} has its effect, without its record")
+        told = partial(unrecorded.pop, call)
+        until = getattr(self._opened, "until_told", None)
+        if until is None:
+            task.at_the_end.append(told)
+        else:
+            until(attempt, told)
 
     def _commit(
         self, attempt: Attempt, operation: Operation, go_on: Callable[[HandlerResult], None]

@@ -77,11 +77,13 @@ class Accounts:
         self._history.effect(at, operation.call, operation.account, version, operation.amount)
         return b"%d %d" % (version, total)
 
-    def apply_once(self, operation: Operation, at: float) -> None:
+    def apply_once(self, operation: Operation, at: float) -> bool:
         """Carry an operation out unless that was done before: the application's own care."""
-        if operation.call not in self._once:
-            self._once.add(operation.call)
-            self.apply(operation, at)
+        if operation.call in self._once:
+            return False
+        self._once.add(operation.call)
+        self.apply(operation, at)
+        return True
 
     def preview(self, operation: Operation) -> bytes:
         """Return what ``apply`` would answer now."""

@@ -121,7 +121,7 @@ class Task:
         self.point = Point.CLAIMING
         self.batched = batched
         # What is done when it ends, if its process lives until then.
-        self.at_the_end: list[Callable[[Any, BaseException | None], None]] = []
+        self.at_the_end: list[Callable[[], Any]] = []
         shell.tasks[self] = None
 
     def at(self, point: Point) -> None:
@@ -232,7 +232,7 @@ class Task:
     def _end(self, value: Any, error: BaseException | None) -> None:
         self._shell.tasks.pop(self, None)
         for each in self.at_the_end:
-            each(value, error)
+            each()
         self._done(value, error)
 
 

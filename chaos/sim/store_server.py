@@ -16,7 +16,7 @@ from lease_server.storage import MemoryLeaseStorage
 from lease_server.tokens import Secret
 from rifl.core.later import Later
 from rifl.stores.shared.backend import BackendError, WentBackwards
-from rifl.stores.shared.requests import Beat, Claim, Finish
+from rifl.stores.shared.requests import Beat, Claim, Ending, Finish, Found
 
 __all__ = ["POINTS", "SECRET_BYTES", "StoreBackend", "StoreServer"]
 
@@ -39,6 +39,8 @@ class StoreServer:
         self.restarts_at: Point | None = None
         self.lives = 0
         self.listeners: dict[str, StoreBackend] = {}
+        # By the tokens of attempts: who is to know that the store was told how they ended.
+        self.untold: dict[bytes, Callable[[], Any]] = {}
         self.wipe()
 
     def wipe(self) -> None:
@@ -63,6 +65,20 @@ class StoreServer:
         """The store's own clock."""
         return self.world.loop.now
 
+    def carry_out(self, data: SharedData, request: Any) -> Any:
+        """Carry a request out, and look whether it says what became of an attempt."""
+        reply = data.carry_out(request)
+        if self.untold:
+            token = b""
+            if isinstance(request, Finish) and reply.ending is Ending.DONE:
+                token = request.token
+            elif isinstance(request, Claim) and reply.found is Found.NEW:
+                # Left to nobody, as what may have run.
+                token = b"" if request.owner.strip("0") else request.take_over
+            if (told := self.untold.pop(token, None)) is not None:
+                told()
+        return reply
+
     def _publish(self, owner: str, token: bytes) -> None:
         backend = self.listeners.get(owner)
         if backend is not None:
@@ -83,7 +99,7 @@ class StoreBackend:
     def ask(self, request: Any) -> Any:
         """Carry out a request at once, where the product blocks."""
         self.reach(POINTS.get(type(request), Point.OTHER_REQUEST))
-        return self._data.carry_out(request)
+        return self._store.carry_out(self._data, request)
 
     def ask_all(self, requests: Sequence[Any]) -> list[Any]:
         """Carry out requests in their order; see ``Backend``."""
@@ -122,6 +138,10 @@ class StoreBackend:
         """Let go of keyed calls whose retention is over; see ``Backend``."""
         self.reach()
         return self._data.expire_keys(lost, limit)
+
+    def until_told(self, token: bytes, told: Callable[[], Any]) -> None:
+        """Have ``told`` called when an attempt's own server ends it, and is not too late."""
+        self._store.untold[token] = told
 
     def look_again(self) -> str:
         """Nothing: it keeps what it says."""
@@ -184,11 +204,11 @@ class StoreBackend:
             # Each is a step of its own: a connection may break between two of them.
             broken = self._lost(point)
             count = int(store.random.random() * len(request)) if broken else len(request)
-            reply = [self._data.carry_out(each) for each in request[:count]]
+            reply = [store.carry_out(self._data, each) for each in request[:count]]
             if broken:
                 return
         else:
-            reply = self._data.carry_out(request)
+            reply = store.carry_out(self._data, request)
         if not self._lost(point):
             self._reply(eventual, reply, None)
 

@@ -28,6 +28,8 @@ class World:
         self.accounts = Accounts(self.history)
         self.network = Network(self.loop, self.random, coverage)
         self.problems: list[str] = []
+        # Calls whose handler committed without its record, of which nobody told a store yet.
+        self.unrecorded: dict[int, None] = {}
         # Nothing is started any more.
         self.over = False
         self._calls = {call.number: call for call in calls}

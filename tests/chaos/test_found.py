@@ -19,7 +19,7 @@ from rifl.core import attempt
 from rifl.core.client_table import ClientTable
 from rifl.core.errors import LeaseExpired
 from rifl.stores.embedded import EmbeddedStore
-from rifl.stores.shared.requests import Ending
+from rifl.stores.shared.requests import Ending, TakeBack
 from rifl.stores.shared.store import SharedStore
 from rifl.stores.sqlite.groups import is_stale
 from rifl.stores.sqlite.store import SqliteStore
@@ -127,6 +127,14 @@ def _idle_clients_forgotten() -> Iterator[None]:
         yield
 
 
+def _second_take_over_forgets() -> AbstractContextManager[Any]:
+    def take_back(self: SharedStore, attempt: Any, until_s: float) -> None:
+        self._pulse.insist(self._abandon(attempt))
+        self._pulse.take_back(TakeBack(attempt.call, attempt.token), until_s)
+
+    return patch.object(SharedStore, "_take_back", take_back)
+
+
 def _runs_not_noted() -> AbstractContextManager[Any]:
     return patch.object(EmbeddedStore, "may_have_run", return_value=False)
 
@@ -139,6 +147,7 @@ FOUND = (
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
     Found("expired while it ran", "replicas", 74, _expired_while_it_ran),
     Found("given up after it ran", "memory", 34, _runs_not_noted),
+    Found("a second take-over", "replicas", 1110, _second_take_over_forgets),
     Found("claims answered late", "replicas", 743, _claims_answered_late),
     Found("expired before that was durable", "sqlite", 53, _expired_before_that_is_durable),
     Found("late answers before they were durable", "sqlite", 3, _answered_before_it_is_durable),
