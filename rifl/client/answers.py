@@ -14,7 +14,10 @@ from rifl.wire import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
 __all__ = ["FinalStatus", "read_answer"]
 
 _OK = Answer("OK")
+_NO_INFO = _OK.info
 _TOO_LARGE = "larger than max"
+# Above the soft limit, which may be beside it in a text, a request is refused now and then.
+_METADATA = "received metadata size exceeds hard limit"
 # What gRPC's servers say beyond their ``maximum_concurrent_rpcs``.
 _LIMITED = "Concurrent RPC limit exceeded!"
 
@@ -57,8 +60,8 @@ def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
     call, nor does the label beside it.
 
     Never raises on what a peer sent. ``permanent`` is set for what this process
-    could not take in: a message over gRPC's size limits, whichever side found it
-    so, and a reply that the stub's deserialiser rejects.
+    could not take in: a message, or metadata, over gRPC's size limits, whichever side found
+    them so, and a reply that the stub's deserialiser rejects.
     """
     code = status.code()
     trailing = tuple(status.trailing_metadata() or ())
@@ -79,11 +82,11 @@ def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
             retry_after_s = pushback
         return Answer(name, outcome, reason, info, retry_after_s)
     details = status.details() or ""
-    permanent = (
-        code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details
-    ) or undecodable(status)
-    limited = code is grpc.StatusCode.RESOURCE_EXHAUSTED and details == _LIMITED
-    return Answer(name, outcome, retry_after_s=pushback, permanent=permanent, limited=limited)
+    exhausted = code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    too_long = exhausted and _TOO_LARGE in details
+    permanent = too_long or (exhausted and _METADATA in details) or undecodable(status)
+    limited = exhausted and details == _LIMITED
+    return Answer(name, outcome, "", _NO_INFO, pushback, permanent, limited, too_long)
 
 
 def _pushback_s(trailing: tuple[tuple[str, str | bytes], ...]) -> float | None:

@@ -83,6 +83,7 @@ class Answer(NamedTuple):
     none; ``reason`` and ``info`` come from its ErrorInfo. ``retry_after_s`` is
     the server's pushback: negative means never. ``permanent`` marks what this
     process refused to receive or could not decode: it would be the same again.
+    ``too_long`` marks a message over gRPC's size limits, which a smaller batch may keep to.
     ``limited``: gRPC's own server refused it by its ``maximum_concurrent_rpcs``, before
     any handler or interceptor of ours.
     """
@@ -94,6 +95,7 @@ class Answer(NamedTuple):
     retry_after_s: float | None = None
     permanent: bool = False
     limited: bool = False
+    too_long: bool = False
 
     @property
     def store(self) -> int:

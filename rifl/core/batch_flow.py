@@ -152,7 +152,7 @@ class BatchFlow:
             self._not_wrapped(leg, its, now)
             return
         too_large = answer.reason == BatchTooLarge.reason
-        if too_large or (answer.permanent and answer.code == "RESOURCE_EXHAUSTED"):
+        if too_large or answer.too_long:
             for at, call in zip(leg.items, leg.calls, strict=True):
                 # What was too large may have been the answer.
                 call.may_have_run = call.may_have_run or not too_large

@@ -29,35 +29,38 @@ def labelled(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
     return arrival.request
 
 
-def unary(caller: Caller) -> Any:
-    return caller.call(b"x", timeout=TIMEOUT_S)
+def unary(caller: Caller, **options: Any) -> Any:
+    return caller.call(b"x", **{"timeout": TIMEOUT_S, **options})
 
 
-def collect(caller: Caller) -> Any:
+def collect(caller: Caller, **options: Any) -> Any:
     method = caller.channel.stream_unary("/test.Service/Collect")
+    options = {"timeout": TIMEOUT_S, **options}
     if caller.kind == "sync":
-        return method(iter([b"x"]), timeout=TIMEOUT_S)
+        return method(iter([b"x"]), **options)
 
     async def call() -> Any:
-        return await method(iter([b"x"]), timeout=TIMEOUT_S)
+        return await method(iter([b"x"]), **options)
 
     return caller.on_loop(call())
 
 
-def count(caller: Caller) -> Any:
+def count(caller: Caller, **options: Any) -> Any:
     method = caller.channel.unary_stream("/test.Service/Count")
+    options = {"timeout": TIMEOUT_S, **options}
     if caller.kind == "sync":
-        return list(method(b"1", timeout=TIMEOUT_S))
+        return list(method(b"1", **options))
 
     async def call() -> Any:
-        return [message async for message in method(b"1", timeout=TIMEOUT_S)]
+        return [message async for message in method(b"1", **options)]
 
     return caller.on_loop(call())
 
 
-def batch(caller: Caller) -> Any:
+def batch(caller: Caller, **options: Any) -> Any:
     items = [BatchItem(b"x"), BatchItem(b"y")]
-    for result in caller.do(caller.channel.batch, ECHO, items, timeout=TIMEOUT_S):
+    options = {"timeout": TIMEOUT_S, **options}
+    for result in caller.do(caller.channel.batch, ECHO, items, **options):
         result.raise_for_status()
 
 
@@ -120,3 +123,18 @@ def test_a_deadline_in_front_of_a_full_window_is_a_deadline(connect: Connect, fo
         release.set()
         caller.result(slow)
         assert len(server.arrivals) == 1
+
+
+@pytest.mark.parametrize("form", [unary, collect, count, batch])
+def test_metadata_that_no_server_takes_are_sent_once(connect: Connect, form: Any) -> None:
+    """What a transport refuses for its size is not tried again until the deadline. Whose metadata
+    were too large, the request's or the answer's, nobody tells: the outcome is unknown (§3)."""
+    with ProtocolServer(deduplicated=DECLARED) as server:
+        caller = connect(server.target, retry=SLOW)
+        caller.do(caller.session.open)
+        with pytest.raises(CallError, match="received metadata size exceeds hard limit") as caught:
+            form(caller, metadata=(("large", "x" * 20_000),), timeout=60.0)
+        assert caught.value.original_code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert caught.value.outcome is Outcome.UNKNOWN
+        assert caught.value.rpc_id is not None
+        assert server.arrivals == []

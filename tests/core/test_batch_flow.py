@@ -77,7 +77,7 @@ def test_a_batch_too_large_is_halved_and_stays_so() -> None:
     assert sent(batch, 0.0).items == list(range(8))
     batch.refused(TOO_LARGE, None, 0.0, 0.5)
     assert sent(batch, 0.0).items == [0, 1, 2, 3]
-    batch.refused(Answer("RESOURCE_EXHAUSTED", permanent=True), None, 0.0, 0.5)
+    batch.refused(Answer("RESOURCE_EXHAUSTED", permanent=True, too_long=True), None, 0.0, 0.5)
     seen = []
     while batch.step(0.1) is BatchAction.SEND:
         seen += batch.leg.items
