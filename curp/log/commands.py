@@ -1,8 +1,9 @@
-"""``curp log dump|verify URL``, also as ``python -m curp.log``."""
+"""``curp log dump|verify|accept-loss URL``, also as ``python -m curp.log``."""
 
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from curp.log.engine import Entry, LogEngine
 from curp.log.errors import LogError
-from curp.log.opening import open_engine
+from curp.log.opening import accept_loss, open_engine
 from curp.log.verification import verify
 from curp.v1 import curp_pb2
 
@@ -37,6 +38,14 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
     dump.add_argument("--tag", help="only those that carry it")
     dump.add_argument("--contents", action="store_true", help="with requests and answers")
     dump.set_defaults(run=_dump)
+
+    accept = commands.add_parser(
+        "accept-loss", help="have a log go on that stopped since it may have lost entries"
+    )
+    accept.add_argument("url", metavar="URL", help="postgresql://...?group=NAME")
+    accept.add_argument("--who", default="", help="who says so (default: the user's name)")
+    accept.add_argument("--why", required=True, help="kept in the database, with who")
+    accept.set_defaults(run=_accept_loss)
 
     check = commands.add_parser("verify", help="read everything; 1 if anything is damaged")
     check.add_argument("url", metavar="URL")
@@ -72,6 +81,16 @@ def _verify(arguments: argparse.Namespace) -> int:
     if found.leadership is not None:
         told["leadership"] = found.leadership._asdict()
     sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _accept_loss(arguments: argparse.Namespace) -> int:
+    who = arguments.who or getpass.getuser()
+    stopped = accept_loss(arguments.url, who, arguments.why)
+    if not stopped:
+        sys.stderr.write("curp: the log has not stopped: nothing to accept\n")
+        return 1
+    sys.stdout.write(f"accepted by {who}: the log goes on ({stopped})\n")
     return 0
 
 

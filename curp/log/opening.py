@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from curp.log.engine import LogEngine, NewLog
 from curp.log.errors import InvalidRequest
 from rifl.stores.errors import UnsupportedStore
 
-__all__ = ["open_engine"]
+if TYPE_CHECKING:
+    from rifl.stores.postgres.address import PostgresAddress
+
+__all__ = ["accept_loss", "open_engine"]
 
 _REDIS = ("redis", "rediss", "unix")
 _ETCD = ("etcd", "etcds")
@@ -29,11 +33,45 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
             timeout_s=5            for connecting and for each reply
         etcd://[user:password@]host[:port][,host...][/prefix]?group=NAME
             or etcds:// over TLS; ca=, cert=, key= and more: see EtcdAddress
+        postgresql://[user[:password]@]host[:port][,host...]/database?group=NAME
+            schema=curp            that holds the logs; further options: see PostgresAddress
 
     ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
     and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
     they may not do is not asked. No message holds the URL: it may have a password in it.
     """
+    scheme, group, options = _parts(url)
+    if scheme == "sqlite":
+        return _open_sqlite(url, group, options, new)
+    if scheme.partition("+")[0] in _REDIS:
+        return _open_redis(url.partition("?")[0], group, options, new, read_only)
+    if scheme in _ETCD:
+        return _open_etcd(url.partition("?")[0], group, options, new, read_only)
+    if scheme in ("postgresql", "postgres"):
+        return _open_postgres(url, group, new)
+    raise InvalidRequest(
+        f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME, "
+        "etcd://host1,host2,host3?group=NAME, postgresql://host/database?group=NAME"
+    )
+
+
+def accept_loss(url: str, who: str, why: str) -> str:
+    """Have a log go on that stopped since its server may have lost entries; why it stopped.
+
+    Empty, and nothing is changed, where it has not stopped. Processes that knew more
+    than is there stay away: they are started anew. Raises a ``LogError``.
+    """
+    scheme, group, _ = _parts(url)
+    if scheme not in ("postgresql", "postgres"):
+        raise InvalidRequest("a log stops for everyone only in PostgreSQL")
+    address = _postgres_address(url)
+    from curp.log.postgres.accepting import accept
+
+    return accept(address, group, who, why)
+
+
+def _parts(url: str) -> tuple[str, str, dict[str, str]]:
+    """Return a URL's scheme, group, and other options; raises ``InvalidRequest``."""
     scheme, _, _ = url.partition(":")
     try:
         given = parse_qs(urlsplit(url).query, strict_parsing=True)
@@ -44,17 +82,7 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
         raise InvalidRequest(
             "the URL of a log names its group, in up to 256 bytes without braces: ?group=NAME"
         )
-    options = {name: values[-1] for name, values in given.items()}
-    if scheme == "sqlite":
-        return _open_sqlite(url, groups[0], options, new)
-    if scheme.partition("+")[0] in _REDIS:
-        return _open_redis(url.partition("?")[0], groups[0], options, new, read_only)
-    if scheme in _ETCD:
-        return _open_etcd(url.partition("?")[0], groups[0], options, new, read_only)
-    raise InvalidRequest(
-        f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME, "
-        "etcd://host1,host2,host3?group=NAME"
-    )
+    return scheme, groups[0], {name: values[-1] for name, values in given.items()}
 
 
 def _open_sqlite(url: str, group: str, options: dict[str, str], new: NewLog | None) -> LogEngine:
@@ -99,3 +127,30 @@ def _open_etcd(
     from curp.log.etcd.address import EtcdAddress
 
     return EtcdEngine(EtcdAddress.parse(base, options), group, new=new, read_only=read_only)
+
+
+def _open_postgres(url: str, group: str, new: NewLog | None) -> LogEngine:
+    address = _postgres_address(url)
+    from curp.log.postgres import PostgresEngine
+
+    return PostgresEngine(address, group, new=new)
+
+
+def _postgres_address(url: str) -> PostgresAddress:
+    try:
+        from rifl.stores.postgres.address import PostgresAddress
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"postgresql:// needs rifl-grpc[postgres]: {error}") from error
+    base, _, query = url.partition("?")
+    # As they are written: libpq has rules of its own for what they mean.
+    options = [option for option in query.split("&") if option.partition("=")[0] != "group"]
+    names = {option.partition("=")[0] for option in options}
+    if names & {"beat_s", "dead_after_s"}:
+        raise InvalidRequest("of a log's URL: beat_s and dead_after_s are not known")
+    if "schema" not in names:
+        options.append("schema=curp")
+    try:
+        return PostgresAddress.parse(f"{base}?{'&'.join(options)}")
+    except (UnsupportedStore, ValueError):
+        # Their texts may quote the URL.
+        raise InvalidRequest("not a PostgreSQL URL we understand") from None

@@ -12,9 +12,9 @@ from curp.log.engine import Entry, Leadership, MetadataCondition, NewEntry, NewL
 from curp.log.entries import entry_checksum, pack_tags, unpack_entry, unpack_tags
 from curp.log.errors import CorruptLog, EngineStopped, LeaseHeld
 from curp.log.redis.connection import Connection
-from curp.log.redis.lease import ServerLease
 from curp.log.redis.scripts import APPEND, DOOMED, KEYS, LEAD, PUT, READ, REMOVE, STATUS, TRIM
 from curp.log.redis.snapshots import Snapshots
+from curp.log.server_lease import ServerLease
 from rifl.stores.forks import belongs_here
 from rifl.stores.redis.address import RedisAddress
 

@@ -137,6 +137,18 @@ class Pools:
             self._address.conninfo, autocommit=True, **_parameters(self._address)
         )
 
+    def connect(self) -> psycopg.Connection[TupleRow]:
+        """Connect outside the pool, set up and looked at as those in it are."""
+        connection = _Connection.connect(
+            self._address.conninfo, autocommit=True, **_parameters(self._address)
+        )
+        try:
+            self._configure(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     def close(self) -> None:
         """Close what can be closed from here: other loops' pools on their loops."""
         self.blocking.close(_CLOSE_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from chaos.faulty_path import FaultyPath
 from chaos.group_processes import GroupProcesses
 from examples.replicated_bank.load import Load
 from tests.helpers.waiting import until
+from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -53,12 +55,25 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
         server.stop()
 
 
-def test_leaders_stopped_and_killed(tmp_path: Path, redis_server: RedisServer) -> None:
+@pytest.fixture(params=["redis", "postgres"])
+def log_server(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A server for logs, of each engine for several machines."""
+    if request.param == "redis":
+        yield request.getfixturevalue("redis_server")
+        return
+    server = PostgresServer()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_leaders_stopped_and_killed(tmp_path: Path, log_server: Any) -> None:
     """A zombie that wakes up, a successor killed while it recovers: exactly once (1, 4, 5).
 
     Not over a file: a process stopped inside a commit keeps the file's lock.
     """
-    log = redis_server.url(group="bank")
+    log = log_server.url(group="bank")
     with (
         GroupProcesses(tmp_path, MODULE, log) as group,
         Load(group.replicas, callers=4, accounts=32) as load,

@@ -1,4 +1,4 @@
-"""Servers for logs: a Redis and an etcd cluster for the whole run, and some to be broken."""
+"""Servers for logs, one of each kind for the whole run, and some to be broken."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from chaos.etcd_cluster import EtcdCluster
+from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 
 _NAMES = itertools.count()
@@ -40,6 +41,22 @@ def own_etcd(tmp_path):
     """A cluster that the test may break, kill or cut off; once its own engines are closed."""
     with EtcdCluster(tmp_path / "etcd") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_postgres():
+    """One server, one schema; tests keep apart by group."""
+    server = PostgresServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def own_postgres():
+    """A server that a test may crash or weaken, if it mends it afterwards."""
+    server = PostgresServer()
+    yield server
+    server.stop()
 
 
 @pytest.fixture

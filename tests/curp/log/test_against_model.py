@@ -20,6 +20,7 @@ from curp.log.engine import MetadataCondition, NewEntry
 from curp.log.errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
 from tests.curp.log.test_etcd import Place as EtcdPlace
 from tests.curp.log.test_memory import Memory
+from tests.curp.log.test_postgres import Place as PostgresPlace
 from tests.curp.log.test_redis import Place as RedisPlace
 from tests.curp.log.test_sqlite import Place as SqlitePlace
 
@@ -210,20 +211,20 @@ def _leadership(engine):
     return found and found._replace(expires_in_s=round(max(0.0, found.expires_in_s) / TERM_S, 1))
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis", "etcd"])
+@pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres", "etcd"])
 def test_an_engine_does_what_the_model_does(kind, request, tmp_path):
     """Same values, same errors, same state after every step (DESIGN §7: one interface)."""
     if kind == "sqlite":
         places = lambda: SqlitePlace(tmp_path / "log.db", f"m{next(_GROUPS)}")  # noqa: E731
     else:
-        kinds = {"redis": RedisPlace, "etcd": EtcdPlace}
+        kinds = {"redis": RedisPlace, "postgres": PostgresPlace, "etcd": EtcdPlace}
         server = request.getfixturevalue(f"shared_{kind}")
         places = lambda: kinds[kind](server, f"m{next(_GROUPS)}")  # noqa: E731
     machine = type("OneMachine", (Machine,), {"place": staticmethod(places)})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=12,
+            max_examples=6 if kind == "postgres" else 12,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -17,7 +17,7 @@ from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
 
 
-@pytest.fixture(params=["sqlite", "redis", "etcd"])
+@pytest.fixture(params=["sqlite", "redis", "postgres", "etcd"])
 def url(request, tmp_path):
     """Where a log may be, of each engine."""
     if request.param == "sqlite":

@@ -29,7 +29,7 @@ def sqlite_url(tmp_path):
     return created(f"sqlite:///{tmp_path}/log.db?group=bank")
 
 
-@pytest.fixture(params=["sqlite", "redis", "etcd"])
+@pytest.fixture(params=["sqlite", "redis", "postgres", "etcd"])
 def url(request):
     """A log of its own, of each engine."""
     if request.param == "sqlite":
@@ -146,20 +146,29 @@ def test_a_writer_stopped_inside_its_transaction(tmp_path, sqlite_url):
 
 def test_redis_killed_and_restarted_under_its_writers(replica, own_redis):
     """With appendfsync always nothing acknowledged is lost, and lost replies are settled (§7)."""
-    url = created(own_redis.url(group="bank", timeout_s=10))
+    _restarted_under_its_writers(replica, own_redis, "bank", own_redis.stop, 3)
+
+
+def test_postgresql_crashed_and_restarted_under_its_writers(replica, own_postgres, group):
+    """Nothing acknowledged is lost, and lost replies are settled (DESIGN §7)."""
+    _restarted_under_its_writers(replica, own_postgres, group, own_postgres.crash, 1)
+
+
+def _restarted_under_its_writers(replica, server, group, end, times):
+    url = created(server.url(group=group, timeout_s=10))
     replicas = [replica(url, "one"), replica(url, "two")]
-    for turn in range(1, 4):
+    for turn in range(1, times + 1):
         until(
             lambda turn=turn: sum(each.acknowledged() for each in replicas) >= 10 * turn,
             "appends",
             _PATIENCE_S,
         )
-        own_redis.stop()
-        own_redis.start()
+        end()
+        server.start()
     before = sum(each.acknowledged() for each in replicas)
     until(lambda: sum(each.acknowledged() for each in replicas) > before, "more", _PATIENCE_S)
     for each in replicas:
         each.process.kill()
     engine = open_engine(url)
-    assert check_history(engine, [each.file for each in replicas]) > 30
+    assert check_history(engine, [each.file for each in replicas]) > 10 * times
     engine.close()

@@ -21,7 +21,7 @@ from curp.log.errors import (
     TailMismatch,
     TrimmedLog,
 )
-from curp.log.redis.lease import ServerLease
+from curp.log.server_lease import ServerLease
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.logs import created
