@@ -18,20 +18,27 @@ from curp.core.entries import (
     SecretsPut,
     SessionForgotten,
     SessionPut,
+    SetAside,
 )
+from curp.core.poison import Case, Ledger
 from curp.core.recovery import AcceptedLoss, WitnessedCall, WitnessList
 from curp.core.state import ClientKept, KeptCall, StateHead
 from curp.log.errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
 from rifl.core.errors import BadHeader
+from rifl.core.identity import RpcId
 from rifl.wire import parse_call, record_from_message, record_to_bytes, record_to_message
 
 __all__ = [
     "SYNCED_KEY",
     "accepted_loss_from_bytes",
     "accepted_loss_to_bytes",
+    "case_from_message",
     "entry_from_bytes",
     "entry_to_bytes",
+    "ledger_from_bytes",
+    "ledger_to_bytes",
+    "poison_case",
     "secrets_to_message",
     "snapshot_from_chunks",
     "snapshot_to_chunks",
@@ -154,6 +161,65 @@ def accepted_loss_from_bytes(data: bytes) -> AcceptedLoss:
     return AcceptedLoss(message.configuration, message.who, message.why)
 
 
+def ledger_to_bytes(ledger: Ledger) -> bytes:
+    """Serialise what is known of calls that kill, for the engine's metadata."""
+    return pb.PoisonLedger(cases=[poison_case(case) for case in ledger.cases]).SerializeToString()
+
+
+def ledger_from_bytes(data: bytes | None) -> Ledger:
+    """Read it, an empty one from nothing; ``CorruptLog`` for bytes that are none."""
+    try:
+        message = pb.PoisonLedger.FromString(data or b"")
+    except DecodeError:
+        raise CorruptLog("the ledger of calls that kill cannot be read") from None
+    return Ledger(tuple(case_from_message(case) for case in message.cases))
+
+
+def poison_case(case: Case) -> pb.PoisonCase:
+    """Return the message that stands for a case."""
+    message = pb.PoisonCase(
+        client_id=case.rpc_id.client_id & _UINT64,
+        method=case.method,
+        how=case.how,
+        deaths=case.deaths,
+        since_us=case.since_us,
+        last_us=case.last_us,
+        who=case.who,
+        why=case.why,
+        closed=case.closed,
+    )
+    if case.rpc_id.key is None:
+        message.seq = case.rpc_id.seq or 0
+    else:
+        message.key = case.rpc_id.key
+    return message
+
+
+def case_from_message(message: pb.PoisonCase) -> Case:
+    """Read a case."""
+    by_key = message.WhichOneof("identity") == "key"
+    return Case(
+        RpcId(
+            _signed(message.client_id),
+            None if by_key else message.seq,
+            message.key if by_key else None,
+        ),
+        message.method,
+        message.how,
+        message.deaths,
+        message.since_us,
+        message.last_us,
+        message.who,
+        message.why,
+        message.closed,
+    )
+
+
+def _signed(client_id: int) -> int:
+    # A namespace of plain keys is below 0.
+    return client_id - (1 << 64) if client_id >> 63 else client_id
+
+
 def witnessed_call(message: pb.WitnessedCall) -> WitnessedCall | None:
     """Read a request that a witness held; None if it is no call at all.
 
@@ -247,16 +313,15 @@ def _put_operation(message: pb.Operation, entry: Operation) -> None:
     message.refusal = entry.refusal
     if entry.application_version:
         message.application_version = entry.application_version
+    if entry.set_aside is not None:
+        message.set_aside.deaths, message.set_aside.who, message.set_aside.why = entry.set_aside
 
 
 def _operation(lsn: int, message: pb.Operation) -> Operation:
     identity = message.WhichOneof("identity")
     if identity is None:
         raise CorruptLog(f"the operation at LSN {lsn} has no identity")
-    client_id = message.client_id
-    if client_id >> 63:
-        # A namespace of plain keys.
-        client_id -= 1 << 64
+    client_id = _signed(message.client_id)
     first_incomplete = message.first_incomplete or 1
     return Operation(
         client_id,
@@ -273,7 +338,15 @@ def _operation(lsn: int, message: pb.Operation) -> Operation:
         message.peer,
         message.refusal,
         message.application_version,
+        _set_aside(message),
     )
+
+
+def _set_aside(message: pb.Operation) -> SetAside | None:
+    if not message.HasField("set_aside"):
+        return None
+    found = message.set_aside
+    return SetAside(found.deaths, found.who, found.why)
 
 
 def _session_message(entry: SessionPut) -> pb.SessionPut:
@@ -335,9 +408,7 @@ def _client_message(client: ClientKept) -> pb.ClientKept:
 
 
 def _client(message: pb.ClientKept) -> ClientKept:
-    client_id = message.client_id
-    if client_id >> 63:
-        client_id -= 1 << 64
+    client_id = _signed(message.client_id)
     calls = []
     for kept in message.calls:
         identity = kept.WhichOneof("identity")

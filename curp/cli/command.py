@@ -1,4 +1,4 @@
-"""``curp``: init, serve, witness, status, transfer, upgrade, recover, log."""
+"""``curp``: init, serve, witness, status, transfer, upgrade, recover, poison, log."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import structlog
 
 from curp.cli.asking import GroupError, open_group
 from curp.cli.init import add_init_command
+from curp.cli.poison import add_poison_commands
 from curp.cli.recover import add_recover_command
 from curp.cli.serving import ServeOptions, serve
 from curp.cli.status import add_status_command
@@ -161,6 +162,11 @@ def _parser() -> argparse.ArgumentParser:
         "recover", help="what a group without a leader waits for; have it go on without"
     )
     add_recover_command(recover, _ENGINE)
+
+    poison = commands.add_parser(
+        "poison", help="calls that killed who ran them; set one aside for good"
+    )
+    add_poison_commands(poison, _ENGINE)
 
     log = commands.add_parser("log", help="look into a log, or check it")
     add_log_commands(log)

@@ -9,8 +9,10 @@ import sys
 from google.protobuf.json_format import MessageToDict
 
 from curp.cli.asking import open_group
+from curp.cli.poison import told_case
 from curp.security import add_client_options
 from curp.v1 import curp_pb2 as pb
+from curp.wire import case_from_message
 
 __all__ = ["DEGRADED", "NO_SERVICE", "WELL", "add_status_command"]
 
@@ -94,5 +96,9 @@ def _lines(address: str, status: pb.GroupStatusReply) -> list[str]:
         for wanted in status.wanted_witnesses
         if wanted not in status.configuration.witnesses
     ]
+    for case in status.poison if status.role != "standby" else ():
+        rpc_id = case_from_message(case).rpc_id
+        told = told_case(str(rpc_id), case.method, case.how, case.deaths, case.last_us)
+        lines.append(f"  poison {told}{'  set aside' if case.closed else ''}")
     lines += [f"  warning: {warning}" for warning in status.warnings]
     return lines

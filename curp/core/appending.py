@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from curp.core.leader import Batch, Leader
+from curp.core.notes import NoteDown, Notes
+from curp.core.poison import Watch
 from curp.core.rest import ROUNDING_S, Rest
 from curp.log.errors import may_pass
 
@@ -38,7 +40,8 @@ class Appending:
     """Decides about the one append after the other of a leadership.
 
     The shell asks ``next`` and does what that says: after an ``AppendBatch`` it reports
-    ``appended`` or ``failed``, after a ``Job`` that it is ``done``.
+    ``appended`` or ``failed``, after a ``Job`` that it is ``done``, after a ``NoteDown``
+    that it is ``noted`` or ``failed``.
 
     Invariants:
 
@@ -53,8 +56,11 @@ class Appending:
     what an append is named by, 16 bytes that are drawn for no other.
     """
 
-    def __init__(self, leader: Leader, name: Callable[[], bytes]) -> None:
+    def __init__(
+        self, leader: Leader, name: Callable[[], bytes], notes: Notes | None = None
+    ) -> None:
         self._leader = leader
+        self.notes = notes or Notes(Watch())
         self._name = name
         self._jobs: deque[Any] = deque()
         # An append that was given and is not known to be in the log.
@@ -68,7 +74,7 @@ class Appending:
         # Why appends do not succeed now, empty if they do.
         self.trouble = ""
 
-    def next(self, now: float) -> AppendBatch | Job | Rest | None:
+    def next(self, now: float) -> AppendBatch | Job | NoteDown | Rest | None:
         """Decide what is to be done now; None: never anything again."""
         if self.over:
             return None
@@ -102,6 +108,7 @@ class Appending:
         If not, the leadership is over.
         """
         self._in_hand = False
+        self.notes.again()
         if not may_pass(error):
             self.over = True
             return False
@@ -120,6 +127,12 @@ class Appending:
         """Take that a job was done."""
         self._in_hand = False
 
+    def noted(self) -> Sequence[Any]:
+        """Take that the notes were put down; the tokens of who may begin."""
+        self._in_hand = False
+        self.trouble = ""
+        return self.notes.written()
+
     def stop(self) -> None:
         """Give out nothing more."""
         self.over = True
@@ -129,7 +142,7 @@ class Appending:
         jobs, self._jobs = list(self._jobs), deque()
         return jobs
 
-    def _next(self, now: float) -> AppendBatch | Job | Rest:
+    def _next(self, now: float) -> AppendBatch | Job | NoteDown | Rest:
         if self._in_hand:
             return Rest(None)
         if self.under_way is not None:
@@ -137,8 +150,16 @@ class Appending:
             return Rest(wait_s) if wait_s > ROUNDING_S else self.under_way
         if self._jobs:
             return Job(self._jobs.popleft())
+        wait_s = self._again_at - now
+        noting = self.notes.due() and wait_s <= ROUNDING_S
+        if noting and self.notes.urgent():
+            return self.notes.take(self._leader.configuration)
         due_in_s = self._leader.due_in(now)
         if due_in_s is None or due_in_s > ROUNDING_S:
+            if noting:
+                return self.notes.take(self._leader.configuration)
+            if self.notes.due():
+                return Rest(wait_s if due_in_s is None else min(wait_s, due_in_s))
             return Rest(due_in_s)
         self.under_way = AppendBatch(self._leader.take(), self._leader.configuration, self._name())
         return self.under_way

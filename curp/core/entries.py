@@ -17,12 +17,24 @@ __all__ = [
     "SecretsPut",
     "SessionForgotten",
     "SessionPut",
+    "SetAside",
 ]
 
 
 # Of an operation, beside what has a length of its own; of one more field.
 _ENTRY_BYTES = 512
 _FIELD_BYTES = 12
+
+
+class SetAside(NamedTuple):
+    """Why a call has the answer *unknown*, which came from no handler.
+
+    ``who`` and ``why``: the operator's; empty where it was plain that nobody had an answer.
+    """
+
+    deaths: int
+    who: str = ""
+    why: str = ""
 
 
 class Operation(NamedTuple):
@@ -33,7 +45,8 @@ class Operation(NamedTuple):
     ``keys`` are the hashes of its conflict keys; empty: it conflicts with everything.
     ``first_incomplete`` and ``completed`` are the call's acknowledgements, which take
     effect with the entry. ``refusal``: the handler did not run, there is only an answer.
-    ``application_version``: of the replica that ran it.
+    ``application_version``: of the replica that ran it. ``set_aside``: why it is a refusal,
+    if that is since it killed whoever ran it.
     """
 
     client_id: int
@@ -50,6 +63,7 @@ class Operation(NamedTuple):
     peer: bytes = b""
     refusal: bool = False
     application_version: int = 0
+    set_aside: SetAside | None = None
 
     @property
     def identity(self) -> int | bytes:
@@ -71,6 +85,7 @@ class Operation(NamedTuple):
             + _FIELD_BYTES * (len(self.keys) + 2 * len(self.completed))
             + len(self.fingerprint or b"")
             + len(self.peer)
+            + (0 if self.set_aside is None else 4 * sum(map(len, self.set_aside[1:])))
         )
 
 

@@ -11,11 +11,21 @@ import math
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
-from curp.core.entries import ApplicationVersion, Entry, LeaderStarted, Operation, SecretsPut
+from curp.core.entries import (
+    ApplicationVersion,
+    Entry,
+    LeaderStarted,
+    Operation,
+    SecretsPut,
+    SetAside,
+)
 from curp.core.leader import LeaderBounds
+from curp.core.poison import Case, Watch, unknown_record
+from curp.core.setting_aside import SettingAside
 from curp.core.state import GroupState, Witnessed
 from rifl.core.call import Call
 from rifl.core.errors import NotExecuted, ResponseTooLarge
+from rifl.core.identity import RpcId
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 
@@ -147,7 +157,8 @@ class Publish(NamedTuple):
 class Recovered(NamedTuple):
     """What is served from now on, and what was found.
 
-    ``frozen``: whose requests were replayed, empty if there was nobody to ask.
+    ``frozen``: whose requests were replayed, empty if there was nobody to ask. ``watch``:
+    what may have killed those who led before.
     """
 
     witnesses: WitnessList
@@ -156,6 +167,7 @@ class Recovered(NamedTuple):
     held: int
     replayed: int
     dropped: int
+    watch: Watch = Watch()
 
 
 def recover(
@@ -168,6 +180,7 @@ def recover(
     bounds: LeaderBounds | None = None,
     patience_s: float = math.inf,
     application_version: int = 0,
+    poison_deaths: int = 3,
 ) -> Generator[Any, Any, Recovered | None]:
     """Take over, in the order of invariant 5; ends when serving may begin.
 
@@ -178,6 +191,7 @@ def recover(
     ``secret``: what client tokens are signed with in a group that has no secret yet.
     ``bounds``: of one append; what a witness held is appended in pieces.
     ``application_version``: the replica's own, with which an empty log begins.
+    ``poison_deaths``: so many of who ran a call alone, and it is not run again.
 
     A crash anywhere leaves a group that the next recovery takes over: the old list
     stays in force until all of its requests are in the log, with the last piece, and the
@@ -198,13 +212,28 @@ def recover(
             accepted = f"{found.who}: {found.why}"
         else:
             frozen, held = found
+    rule = SettingAside(
+        state,
+        configuration,
+        poison_deaths,
+        died=old is not None and old.serving,
+        may_be_final=lambda rpc_id: _may_be_final(rpc_id, frozen, old),
+        wait=lambda reason: Wait(reason, _ROUND_WAIT_S),
+    )
+    yield from rule.begin()
     piece: list[Entry] = []
     size = replayed = dropped = 0
-    for witnessed in sorted(held, key=_order):
+    ordered = sorted(held, key=_order)
+    for at, witnessed in enumerate(ordered):
         if state.witnessed(witnessed.call) is not Witnessed.FRESH:
             dropped += 1
             continue
-        entry = yield from _replay(witnessed, bounds.batch_bytes, application_version)
+        condemned = yield from rule.judge(witnessed)
+        if condemned is not None:
+            entry = _aside(witnessed, condemned)
+        else:
+            yield from rule.note(ordered[at:])
+            entry = yield from _replay(witnessed, bounds.batch_bytes, application_version)
         if piece and (
             size + entry.at_most_bytes > bounds.batch_bytes or len(piece) >= bounds.append_entries
         ):
@@ -237,8 +266,9 @@ def recover(
     # have restarted meanwhile, and would begin empty under a number that it served.
     started = yield from start_witnesses(asked_for, configuration)
     serving = WitnessList(configuration, started, True, asked_for)
+    watch = yield from rule.end()
     yield Publish(serving)
-    return Recovered(serving, tail, frozen, len(held), replayed, dropped)
+    return Recovered(serving, tail, frozen, len(held), replayed, dropped, watch)
 
 
 def start_witnesses(
@@ -304,6 +334,29 @@ def _replay(
         too_large = ResponseTooLarge(f"the answer to {call.rpc_id} does not fit the log")
         entry = entry._replace(answer=refusal_record(too_large))
     return entry
+
+
+def _aside(witnessed: WitnessedCall, case: Case) -> Operation:
+    """Return the entry of a call that is not run again."""
+    entry = operation_of(witnessed.call, b"", unknown_record(case), witnessed.keys, refusal=True)
+    return entry._replace(set_aside=SetAside(case.deaths, case.who, case.why))
+
+
+def _may_be_final(rpc_id: RpcId, frozen: str, old: WitnessList | None) -> Generator[Any, Any, bool]:
+    """Whether a request that a witness holds may have been accepted by all (invariant 1).
+
+    Not if another one of the list, frozen, too, does not hold it: it never will.
+    """
+    if old is None:
+        return False
+    for address in old.witnesses:
+        if address == frozen:
+            continue
+        found: tuple[str, list[WitnessedCall]] | None
+        found = yield Freeze((address,), old.configuration)
+        if found is not None and all(each.call.rpc_id != rpc_id for each in found[1]):
+            return False
+    return True
 
 
 def _freeze_one(

@@ -20,6 +20,7 @@ from curp.core.entries import (
 )
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientTable, Leases
+from rifl.core.identity import RpcId
 from rifl.core.invariant import invariant
 from rifl.core.namespace import is_namespace
 from rifl.core.policy import KeyBounds
@@ -177,11 +178,16 @@ class GroupState:
             return Witnessed.FRESH
         if call.identity in entry.running:
             return Witnessed.RUNNING
-        if call.key is not None:
-            known = entry.keyed is not None and entry.keyed.peek(call.key) is not Verdict.NEW
-        else:
-            known = entry.tracker.peek(call.seq) is not Verdict.NEW  # type: ignore[arg-type]
-        return Witnessed.KNOWN if known else Witnessed.FRESH
+        return Witnessed.KNOWN if self.logged(call.rpc_id) else Witnessed.FRESH
+
+    def logged(self, rpc_id: RpcId) -> bool:
+        """Whether a call that does not run is in the log, or was acknowledged there."""
+        entry = self.table.find(rpc_id.client_id)
+        if entry is None:
+            return False
+        if rpc_id.key is not None:
+            return entry.keyed is not None and entry.keyed.peek(rpc_id.key) is not Verdict.NEW
+        return entry.tracker.peek(rpc_id.seq) is not Verdict.NEW  # type: ignore[arg-type]
 
     def known_ids(self) -> list[int]:
         """Return whom a new leader's lease server gives a full term: clients and sessions."""

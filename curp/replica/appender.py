@@ -9,9 +9,11 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from curp.core.appending import AppendBatch, Appending, Job
+from curp.core.notes import NoteDown
 from curp.core.rest import Rest
 from curp.log.engine import LogEngine, NewEntry
 from curp.replica.group_store import GroupStore
+from curp.replica.poisoning import note_down
 from lease_server.log import get_logger
 
 __all__ = ["Appender"]
@@ -74,6 +76,8 @@ class Appender:
             while (step := self._next()) is not None:
                 if isinstance(step, AppendBatch):
                     self._append(step)
+                elif isinstance(step, NoteDown):
+                    self._note_down(step)
                 else:
                     _do(*step.what)
                     with self._store.work:
@@ -86,13 +90,25 @@ class Appender:
         for _, future in jobs:
             future.set_exception(RuntimeError("the leadership is over"))
 
-    def _next(self) -> AppendBatch | Job | None:
+    def _next(self) -> AppendBatch | Job | NoteDown | None:
         """Wait until there is something to do; None when it is over."""
         store = self._store
         with store.work:
             while isinstance(step := self._appending.next(store.now()), Rest):
                 store.work.wait(step.seconds)
         return step
+
+    def _note_down(self, step: NoteDown) -> None:
+        try:
+            ledger = note_down(self._engine, step)
+        except Exception as error:
+            with self._store.work:
+                if not self._appending.failed(error, self._store.now()):
+                    raise
+            return
+        if ledger is not None:
+            self._store.ledger = ledger
+        self._store.noted()
 
     def _append(self, step: AppendBatch) -> None:
         """Ask the engine once; raises what ends the leadership."""

@@ -21,6 +21,7 @@ from rifl.core.errors import RiflError
 from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import HandlerResult, execute
+from rifl.core.verdict import Verdict
 
 __all__ = ["Collector"]
 
@@ -141,7 +142,8 @@ class Collector:
         try:
             decision = self._store.claim(call, _POLICY)
             if (
-                decision.attempt is not None
+                decision.verdict is Verdict.NEW
+                and decision.attempt is not None
                 and decision.record is None
                 and not (decision.attempt.ended or decision.attempt.call is not call)
             ):

@@ -22,6 +22,7 @@ from curp.replica.settings import ReplicaSettings
 from curp.replica.watched_engine import EngineWatch
 from curp.replica.witnesses import Witnesses
 from curp.v1 import curp_pb2 as pb
+from curp.wire import poison_case
 from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
@@ -132,6 +133,7 @@ class ReplicaDesk:
             serves=self._store.takes_calls(),
             engine=self._watch.trouble(),
             warnings=() if leading is None else leading.warnings(),
+            poison=[poison_case(case) for case in self._store.ledger.cases],
         )
         if leading is not None:
             reply.wanted_witnesses.extend(leading.listed.wanted)

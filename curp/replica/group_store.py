@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from curp.core.conflict_keys import keys_of_all
+from curp.core.entries import SetAside
 from curp.core.group_call import SyncVerdict
 from curp.core.leader import Speed
+from curp.core.poison import RETRIED, case_of, unknown_record
 from curp.core.recovery import operation_of
 from curp.core.turns import Turn
 from curp.observer import GroupObservers
@@ -19,7 +21,15 @@ from curp.replica.role_store import RoleStore, random_append_id, wake_all
 from curp.wire import entry_to_bytes
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, Decision
-from rifl.core.errors import Deposed, InProgress, LeaseExpired, RiflError, SessionClosed
+from rifl.core.errors import (
+    Deposed,
+    InProgress,
+    LeaseExpired,
+    OutcomeUnknown,
+    RiflError,
+    SessionClosed,
+    StoreUnavailable,
+)
 from rifl.core.groups import Replies, Together
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
@@ -93,10 +103,35 @@ class GroupStore(RoleStore):
             except InvariantViolated as violation:
                 self._broken(violation)
                 raise
+            if places.watch.condemned and decision.verdict is Verdict.NEW:
+                decision = self._set_aside(places, decision)
             if call.configuration and decision.verdict is not Verdict.NEW:
                 # It is in the log, or will be before it is answered (invariant 9).
                 call.marks = places.marks
             return decision
+
+    def _set_aside(self, places: Places, decision: Decision) -> Decision:
+        """Answer a call that killed leaders before: unknown, for ever (invariant 12).
+
+        It is new here, so no answer of it is in the log or was on a witness, and nobody has
+        one: its arrival waits for the entry as for another's attempt.
+        """
+        attempt: Any = decision.attempt
+        case = places.watch.condemned.get(attempt.call.rpc_id)
+        if case is None:
+            return decision
+        places.notes.close(case.rpc_id)
+        self.work.notify_all()
+        record = unknown_record(case)
+        if arrival_of(attempt.call).reads:
+            # Nothing is kept of a read.
+            self._table.settle(attempt, None, keep=True, now=self._clock())
+            raise OutcomeUnknown(record.details)
+        write = self._write(attempt, record, SetAside(case.deaths, case.who, case.why))
+        # Nobody else's turn comes by it.
+        self._place(attempt, write)
+        places.leader.demand(places.leader.placed)
+        return Decision(Verdict.IN_PROGRESS, attempt)
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> list[Any]:
         """Decide about the calls of a batch, one by one."""
@@ -120,7 +155,37 @@ class GroupStore(RoleStore):
             self._executing[attempt] = self._term
             pending = self._line.stand(turn)
             registered = self._registered(places, attempt)
-        return _after(registered, pending)
+            notes = places.notes
+            if not (attempt.call.attempt > 1 or notes.alert):
+                return _after(registered, pending)
+            watched = notes.watches(attempt.call, self._clock())
+        pending = _after(registered, pending)
+        return self._noted([attempt], pending) if watched else pending
+
+    def _noted(self, attempts: Sequence[Attempt], turn: Pending | None) -> Pending:
+        """Have calls noted when their turn has come; what is done when they may run."""
+        noted = Pending()
+        cases = {attempt: case_of(attempt.call, RETRIED) for attempt in attempts}
+
+        def come(done: Pending | None = None) -> None:
+            error = None if done is None else done.error
+            if error is None:
+                with self._lock:
+                    try:
+                        places = self._own(attempts[0])
+                    except Deposed as deposed:
+                        error = deposed
+                    else:
+                        places.notes.ask(noted, cases)
+                        self.work.notify_all()
+            if error is not None:
+                noted.fail(error)
+
+        if turn is None:
+            come()
+        else:
+            turn.add_callback(come)
+        return noted
 
     def _registered(self, places: Places, attempt: Attempt) -> Pending | None:
         pending = places.registered(attempt.call.client_id)
@@ -156,9 +221,43 @@ class GroupStore(RoleStore):
             pending = self._line.stand(turn)
             places = self._own(owned := next(iter(shared.attempts)))
             registered = self._registered(places, owned)
-        if (pending := _after(registered, pending)) is None:
+            come = self._one_suspect(places, shared, attempts, replies)
+            watched = [
+                attempt
+                for attempt in shared.attempts
+                if places.notes.watches(attempt.call, self._clock())
+            ]
+        wake_all(come)
+        pending = _after(registered, pending)
+        if watched:
+            pending = self._noted(watched, pending)
+        if pending is None:
             return replies
         return Together([pending if reply is None else reply for reply in replies])
+
+    def _one_suspect(
+        self,
+        places: Places,
+        shared: SharedTurn,
+        attempts: Sequence[Attempt],
+        replies: list[Any],
+    ) -> list[Pending]:
+        """Refuse all but the first of a batch that has suspects: they run one at a time."""
+        suspects = places.watch.suspects
+        if not suspects or not any(each.call.rpc_id in suspects for each in shared.attempts):
+            return []
+        come: list[Pending] = []
+        first = True
+        for at, attempt in enumerate(attempts):
+            if attempt not in shared.attempts:
+                continue
+            if not first:
+                replies[at] = StoreUnavailable(
+                    "a leader died running some of this batch: they run one at a time"
+                )
+                come += self._give_back(attempt)
+            first = False
+        return come
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
         """Give the operation its place; return at once if it may be answered first."""
@@ -206,7 +305,9 @@ class GroupStore(RoleStore):
         wake_all(come)
         return Together(replies)
 
-    def _write(self, attempt: Attempt, record: CompletionRecord) -> LogWrite:
+    def _write(
+        self, attempt: Attempt, record: CompletionRecord, set_aside: SetAside | None = None
+    ) -> LogWrite:
         """Return the entry; made here, where what cannot be written is recorded as such."""
         call = attempt.call
         arrival = arrival_of(call)
@@ -220,6 +321,8 @@ class GroupStore(RoleStore):
             refusal=arrival.turn is None,
             application_version=self.application_version,
         )
+        if set_aside is not None:
+            entry = entry._replace(request=b"", set_aside=set_aside)
         body = entry_to_bytes(entry)
         if len(body) > self.max_entry_bytes:
             raise ValueError(f"its entry has {len(body)} bytes, which one append does not hold")
@@ -330,6 +433,9 @@ class GroupStore(RoleStore):
     def _give_back(self, attempt: Attempt) -> list[Pending]:
         """End an attempt's turn, where it is its own; who is to be woken."""
         self._executing.pop(attempt, None)
+        if (places := self._places) is not None and places.notes.any:
+            places.notes.ended(attempt)
+            self.work.notify_all()
         arrival = arrival_of(attempt.call)
         turn, shared = arrival.turn, arrival.shared
         if turn is None or attempt.ended:

@@ -18,6 +18,7 @@ from curp.core.handover import (
     hand_over,
 )
 from curp.core.leader import Leader
+from curp.core.poison import Watch
 from curp.core.recovery import Wait, WitnessList
 from curp.core.state import GroupState
 from curp.core.steps import Sync
@@ -66,6 +67,7 @@ class Leading:
         leader: Leader,
         keeper: LeaseKeeper,
         listed: WitnessList,
+        watch: Watch,
     ) -> None:
         self._engine = engine
         self._store = store
@@ -81,6 +83,7 @@ class Leading:
         # The id of the log, 0 until it serves.
         self.store_id = 0
         self._keeps_all = hooks.snapshot is None
+        self._watch = watch
         self._stopping = threading.Event()
         self._appender: Appender | None = None
         self._collector: Collector | None = None
@@ -92,7 +95,7 @@ class Leading:
 
     def start(self, end: Callable[[Exception], None]) -> None:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
-        appending = self._store.lead(self._leader, self._keeper.read_lease)
+        appending = self._store.lead(self._leader, self._keeper.read_lease, self._watch)
         self._appender = Appender(self._engine, self._store, appending, end, self._fault)
         self._appender.start()
         self.store_id = read_store_id(self._engine, self._leader.configuration)

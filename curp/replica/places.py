@@ -11,6 +11,8 @@ from curp.core.appending import Appending
 from curp.core.collection import Collectable
 from curp.core.entries import ClientRegistered, ClientRemoved, Entry, Operation
 from curp.core.leader import Batch, Leader, Speed, Wish
+from curp.core.notes import Notes
+from curp.core.poison import Watch
 from curp.core.state import GroupState
 from curp.replica.arrival import arrival_of
 from curp.wire import SYNCED_KEY, entry_to_bytes
@@ -61,10 +63,16 @@ class Places:
         state: GroupState,
         append_id: Callable[[], bytes],
         clock: Callable[[], float],
+        watch: Watch | None = None,
     ) -> None:
-        """``append_id``: see ``Appending``. ``clock``: the seconds that places are timed by."""
+        """``append_id``: see ``Appending``. ``clock``: the seconds that places are timed by.
+
+        ``watch``: what may have killed those who led before.
+        """
         self.leader = leader
-        self.appending = Appending(leader, append_id)
+        self.watch = watch or Watch()
+        self.notes = Notes(self.watch, clock())
+        self.appending = Appending(leader, append_id, self.notes)
         self._state = state
         self._clock = clock
         self._order = count()
@@ -137,8 +145,8 @@ class Places:
         return pending
 
     def waiting(self) -> list[Pending]:
-        """Return everyone who waits for the log."""
-        return [pending for _, _, pending in self._waiters]
+        """Return everyone who waits for the log, or for a note."""
+        return [*(pending for _, _, pending in self._waiters), *self.notes.waiting()]
 
     def committed(self, batch: Batch, tail: int) -> Committed | None:
         """Take that a batch is in the log; None if it is not the one under way."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
+from curp.core.notes import NoteDown
+from curp.core.poison import Ledger
 from curp.core.recovery import (
     Append,
     Freeze,
@@ -20,10 +23,12 @@ from curp.core.recovery import (
     Wait,
     recover,
 )
+from curp.core.setting_aside import Conclude, CountDeaths, ReadPoison
 from curp.log.engine import LogEngine, NewEntry
 from curp.log.errors import LogError, may_pass
 from curp.replica.driving import drive
 from curp.replica.follower import Follower
+from curp.replica.group_store import GroupStore
 from curp.replica.metadata import (
     LIST_KEY,
     TRANSFER_KEY,
@@ -31,14 +36,17 @@ from curp.replica.metadata import (
     read_store_id,
     read_witness_list,
 )
+from curp.replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings
 from curp.replica.waiting import Waiting
 from curp.replica.witnesses import Witnesses
 from curp.wire import entry_to_bytes, secrets_to_message, witness_list_to_bytes
+from lease_server.log import get_logger
 
 __all__ = ["Recovering"]
 
+_log = get_logger("curp.replica")
 _SECRET_BYTES = 32
 # For so long a recovery asks witnesses in vain before it lets others try.
 _PATIENCE_TERMS = 2
@@ -55,6 +63,7 @@ class Recovering:
         witnesses: Witnesses,
         settings: ReplicaSettings,
         waiting: Waiting,
+        store: GroupStore,
     ) -> None:
         self._engine = engine
         self._follower = follower
@@ -62,6 +71,8 @@ class Recovering:
         self._witnesses = witnesses
         self._settings = settings
         self._waiting = waiting
+        self._store = store
+        self._number = 0
 
     def run(
         self, number: int, clock: Callable[[], float], go_on: Callable[[], None]
@@ -76,6 +87,7 @@ class Recovering:
             return number if isinstance(step, TakeNumber) else self._step(step)
 
         settings = self._settings
+        self._number = number
         # Before any witness is asked: two groups of one name may share one.
         self._witnesses.of_log(read_store_id(self._engine, number))
         rule = recover(
@@ -87,6 +99,7 @@ class Recovering:
             bounds=settings.bounds.within(self._engine.limits),
             patience_s=_PATIENCE_TERMS * settings.term_s,
             application_version=settings.application_version,
+            poison_deaths=settings.poison_deaths,
         )
         return drive(rule, do)
 
@@ -104,6 +117,28 @@ class Recovering:
             return None
         if isinstance(step, Run):
             return self._services.run(step.witnessed.call, step.witnessed.request)
+        if isinstance(step, ReadPoison):
+            left = read_left(self._engine)
+            self._saw(left.ledger)
+            return left
+        if isinstance(step, NoteDown):
+            note_down(self._engine, step)
+            return None
+        if isinstance(step, CountDeaths):
+            for case in step.fatal:
+                _log.warning(
+                    "died_running",
+                    call=str(case.rpc_id),
+                    method=case.method,
+                    how=case.how,
+                    alone=len(step.fatal) == 1,
+                )
+            now_us = time.time_ns() // 1000
+            return self._saw(count_deaths(self._engine, self._number, step, now_us))
+        if isinstance(step, Conclude):
+            for rpc_id in step.closed:
+                _log.warning("call_set_aside", call=str(rpc_id))
+            return self._saw(conclude(self._engine, self._number, step))
         if isinstance(step, Append):
             return self._append(step)
         if isinstance(step, StartWitnesses):
@@ -111,11 +146,20 @@ class Recovering:
             return self._witnesses.start(step.addresses, step.configuration, secrets)
         if isinstance(step, Publish):
             self._engine.put_metadata(
-                {LIST_KEY: witness_list_to_bytes(step.witnesses), TRANSFER_KEY: None},
+                {
+                    LIST_KEY: witness_list_to_bytes(step.witnesses),
+                    TRANSFER_KEY: None,
+                    # What was replayed is in the log.
+                    NOTES_KEY: None,
+                },
                 configuration=step.witnesses.configuration,
             )
             return None
         raise RuntimeError(f"no such step: {step!r}")
+
+    def _saw(self, ledger: Ledger) -> Ledger:
+        self._store.ledger = ledger
+        return ledger
 
     def _append(self, step: Append) -> int:
         entries = [NewEntry(entry_to_bytes(entry)) for entry in step.entries]

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from curp.core.leader import Leader, LeaderBounds
+from curp.core.poison import Watch
 from curp.core.recovery import WitnessList
 from curp.core.state import GroupState
 from curp.declarations import KeyDeclaration
@@ -95,6 +96,9 @@ class Replica:
     ``application_version`` grows when what handlers answer changes: replicas of neighbouring
     versions follow each other until the upgrade is finalized (``curp upgrade --finalize``).
 
+    A call that killed ``poison_deaths`` leaders is not run again: if nobody can have its
+    answer it is logged as unknown, else the group waits for an operator (``curp poison``).
+
     Witnesses are reached with ``witness_credentials``; None: plaintext. ``group_token``: a
     secret that the group's replicas, witnesses and operators share. With it nobody else
     changes the witness list or the leader; give it to the witnesses, too.
@@ -128,6 +132,7 @@ class Replica:
         window: int = 512,
         snapshot_entries: int = 10_000,
         application_version: int = 0,
+        poison_deaths: int = 3,
         batch_entries: int = 64,
         batch_delay_s: float = 0.005,
         max_unsynced: int = 1024,
@@ -156,6 +161,7 @@ class Replica:
             witness_timeout_s=witness_timeout_s,
             snapshot_entries=snapshot_entries,
             application_version=application_version,
+            poison_deaths=poison_deaths,
             bounds=LeaderBounds(
                 batch_entries=batch_entries,
                 batch_delay_s=batch_delay_s,
@@ -306,7 +312,11 @@ class Replica:
         hooks = self._servicers.hooks(self._hooks)
 
         def leading(
-            state: GroupState, leader: Leader, keeper: LeaseKeeper, listed: WitnessList
+            state: GroupState,
+            leader: Leader,
+            keeper: LeaseKeeper,
+            listed: WitnessList,
+            watch: Watch,
         ) -> Leading:
             return Leading(
                 self._log_engine,
@@ -321,6 +331,7 @@ class Replica:
                 leader,
                 keeper,
                 listed,
+                watch,
             )
 
         self._desk.runner = Runner(

@@ -10,6 +10,7 @@ from curp.core.appending import Appending
 from curp.core.collection import Collectable
 from curp.core.entries import Entry, Operation
 from curp.core.leader import Batch, Leader
+from curp.core.poison import Ledger, Watch
 from curp.core.read_lease import ReadLease
 from curp.core.state import GroupState
 from curp.core.turns import Turn
@@ -72,6 +73,8 @@ class RoleStore(EmbeddedStore):
         self.on_synced: Callable[[list[Collectable]], None] | None = None
         # Of the services; in each operation's entry.
         self.application_version = 0
+        # What was known last of calls that kill.
+        self.ledger = Ledger()
         # Where a test lets the process die.
         self.fault: Callable[[str], None] | None = None
 
@@ -127,14 +130,15 @@ class RoleStore(EmbeddedStore):
         with self._lock:
             self.state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
 
-    def lead(self, leader: Leader, read_lease: ReadLease) -> Appending:
+    def lead(self, leader: Leader, read_lease: ReadLease, watch: Watch | None = None) -> Appending:
         """Begin a leadership: entries may be placed, calls are not taken yet.
 
-        Returns what its entries are to be appended by, until it is over.
+        ``watch``: what may have killed those who led before. Returns what its
+        entries are to be appended by, until it is over.
         """
         with self._lock:
             self._term += 1
-            places = self._places = Places(leader, self.state, self._append_id, self._clock)
+            places = self._places = Places(leader, self.state, self._append_id, self._clock, watch)
             self._reads.lease = read_lease
             return places.appending
 
@@ -256,6 +260,12 @@ class RoleStore(EmbeddedStore):
             wake()
         if found.collectable and self.on_synced is not None:
             self.on_synced(found.collectable)
+
+    def noted(self) -> None:
+        """Take that notes were put down: calls that waited for theirs begin."""
+        with self._lock:
+            tokens = [] if self._places is None else self._places.appending.noted()
+        wake_all(list(tokens))
 
     # -- turns on everything --------------------------------------------------------------
 

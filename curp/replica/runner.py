@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from curp.core.endings import CannotApply, Ending, ending_of
 from curp.core.leader import Leader
+from curp.core.poison import Watch
 from curp.core.read_lease import ReadLease
 from curp.core.recovery import Recovered, WitnessList
 from curp.core.state import GroupState
@@ -61,7 +62,7 @@ class Runner:
         witnesses: Witnesses,
         settings: ReplicaSettings,
         hooks: StateHooks,
-        leading: Callable[[GroupState, Leader, LeaseKeeper, WitnessList], Leading],
+        leading: Callable[[GroupState, Leader, LeaseKeeper, WitnessList, Watch], Leading],
         picture: Picture,
         observer: GroupObservers | None = None,
         role_changed: Callable[[str], None] = lambda role: None,
@@ -86,7 +87,7 @@ class Runner:
         self._waiting = Waiting(settings.name, self._closing)
         self._follower = Follower(settings.name, engine, store, services, hooks, self._waiting)
         self._recovering = Recovering(
-            engine, self._follower, services, witnesses, settings, self._waiting
+            engine, self._follower, services, witnesses, settings, self._waiting, store
         )
         self._thread = threading.Thread(target=self._run, name="curp-replica", daemon=True)
         self._role = Role.STANDBY
@@ -286,7 +287,9 @@ class Runner:
             witnessed=bool(found.witnesses.witnesses),
             bounds=self._settings.bounds.within(self._engine.limits),
         )
-        return self._make_leading(self._follower.state, leader, keeper, found.witnesses)
+        return self._make_leading(
+            self._follower.state, leader, keeper, found.witnesses, found.watch
+        )
 
     def _began(self, number: int, found: Recovered, seconds: float) -> None:
         """Tell that a leadership serves."""

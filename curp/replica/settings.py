@@ -30,6 +30,7 @@ class ReplicaSettings:
     differently. ``client_term_s``: of clients' leases. ``witness_timeout_s``: how long
     a witness is waited for. ``snapshot_entries``: a snapshot after so many entries.
     ``application_version``: of the services, grows with each upgrade that is to be finalized.
+    ``poison_deaths``: a call that so many leaders died of is not run again.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ReplicaSettings:
     witness_timeout_s: float = 2.0
     snapshot_entries: int = 10_000
     application_version: int = 0
+    poison_deaths: int = 3
     bounds: LeaderBounds = field(default_factory=LeaderBounds)
 
     def __post_init__(self) -> None:
@@ -59,8 +61,8 @@ class ReplicaSettings:
                 raise ValueError("terms and timeouts are positive and finite")
         if len(set(self.witnesses)) != len(self.witnesses):
             raise ValueError("the same witness is given twice")
-        if self.window < 1 or self.snapshot_entries < 1:
-            raise ValueError("window and snapshot_entries are at least 1")
+        if self.window < 1 or self.snapshot_entries < 1 or self.poison_deaths < 1:
+            raise ValueError("window, snapshot_entries and poison_deaths are at least 1")
         if not 0 <= self.application_version < _VERSIONS:
             raise ValueError("an application version is a number from 0 to 2^63-1")
 

@@ -33,7 +33,7 @@ class LogEntry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., operation: _Optional[_Union[Operation, _Mapping]] = ..., client_registered: _Optional[_Union[ClientRegistered, _Mapping]] = ..., client_removed: _Optional[_Union[ClientRemoved, _Mapping]] = ..., session_put: _Optional[_Union[SessionPut, _Mapping]] = ..., session_forgotten: _Optional[_Union[SessionForgotten, _Mapping]] = ..., ids_reserved: _Optional[_Union[IdsReserved, _Mapping]] = ..., secrets_put: _Optional[_Union[SecretsPut, _Mapping]] = ..., leader_started: _Optional[_Union[LeaderStarted, _Mapping]] = ..., application_version: _Optional[_Union[ApplicationVersion, _Mapping]] = ...) -> None: ...
 
 class Operation(_message.Message):
-    __slots__ = ("client_id", "seq", "key", "first_incomplete", "completed", "time_us", "seed", "method", "request", "answer", "conflict_keys", "fingerprint", "peer", "refusal", "application_version")
+    __slots__ = ("client_id", "seq", "key", "first_incomplete", "completed", "time_us", "seed", "method", "request", "answer", "conflict_keys", "fingerprint", "peer", "refusal", "application_version", "set_aside")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class Operation(_message.Message):
     PEER_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     seq: int
     key: bytes
@@ -64,7 +65,18 @@ class Operation(_message.Message):
     peer: bytes
     refusal: bool
     application_version: int
-    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., answer: _Optional[_Union[_rifl_pb2.CompletionRecord, _Mapping]] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[bytes] = ..., peer: _Optional[bytes] = ..., refusal: bool = ..., application_version: _Optional[int] = ...) -> None: ...
+    set_aside: SetAside
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., answer: _Optional[_Union[_rifl_pb2.CompletionRecord, _Mapping]] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[bytes] = ..., peer: _Optional[bytes] = ..., refusal: bool = ..., application_version: _Optional[int] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ...) -> None: ...
+
+class SetAside(_message.Message):
+    __slots__ = ("deaths", "who", "why")
+    DEATHS_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    deaths: int
+    who: str
+    why: str
+    def __init__(self, deaths: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class ApplicationVersion(_message.Message):
     __slots__ = ("version", "who")
@@ -152,6 +164,38 @@ class AcceptedLoss(_message.Message):
     why: str
     time_us: int
     def __init__(self, configuration: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time_us: _Optional[int] = ...) -> None: ...
+
+class PoisonCase(_message.Message):
+    __slots__ = ("client_id", "seq", "key", "method", "how", "deaths", "since_us", "last_us", "who", "why", "closed")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    HOW_FIELD_NUMBER: _ClassVar[int]
+    DEATHS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    LAST_US_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    seq: int
+    key: bytes
+    method: str
+    how: str
+    deaths: int
+    since_us: int
+    last_us: int
+    who: str
+    why: str
+    closed: bool
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., method: _Optional[str] = ..., how: _Optional[str] = ..., deaths: _Optional[int] = ..., since_us: _Optional[int] = ..., last_us: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., closed: bool = ...) -> None: ...
+
+class PoisonLedger(_message.Message):
+    __slots__ = ("cases",)
+    CASES_FIELD_NUMBER: _ClassVar[int]
+    cases: _containers.RepeatedCompositeFieldContainer[PoisonCase]
+    def __init__(self, cases: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ...) -> None: ...
 
 class WitnessList(_message.Message):
     __slots__ = ("configuration", "witnesses", "serving", "wanted")
@@ -447,7 +491,7 @@ class GroupStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatusReply(_message.Message):
-    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version", "serves", "engine", "warnings")
+    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version", "serves", "engine", "warnings", "poison")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -463,6 +507,7 @@ class GroupStatusReply(_message.Message):
     SERVES_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    POISON_FIELD_NUMBER: _ClassVar[int]
     configuration: GroupConfiguration
     replica: str
     role: str
@@ -478,7 +523,8 @@ class GroupStatusReply(_message.Message):
     serves: bool
     engine: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ..., serves: bool = ..., engine: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    poison: _containers.RepeatedCompositeFieldContainer[PoisonCase]
+    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ..., serves: bool = ..., engine: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., poison: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ...) -> None: ...
 
 class ChangeWitnessesRequest(_message.Message):
     __slots__ = ("witnesses", "configuration")

@@ -18,6 +18,7 @@ from curp.core.entries import (
     SecretsPut,
     SessionForgotten,
     SessionPut,
+    SetAside,
 )
 from curp.core.recovery import WitnessList
 from curp.core.state import GroupState
@@ -62,7 +63,12 @@ _ENTRIES: list[Any] = [
 
 @pytest.mark.parametrize(
     "entry",
-    [*_ENTRIES, ApplicationVersion(2, "alice"), operation(1, 6, application_version=2**63 - 1)],
+    [
+        *_ENTRIES,
+        operation(1, 7, refusal=True, set_aside=SetAside(3, "alice", "it kills")),
+        ApplicationVersion(2, "alice"),
+        operation(1, 6, application_version=2**63 - 1),
+    ],
     ids=lambda entry: type(entry).__name__,
 )
 def test_entries_come_back_as_they_were(entry: Any) -> None:

@@ -7,10 +7,12 @@ from random import Random
 
 from chaos.sim.loop import Process, Timer
 from curp.core.appending import AppendBatch, Appending, Job
+from curp.core.notes import NoteDown
 from curp.core.rest import Rest
 from curp.log.engine import LogEngine, NewEntry
 from curp.log.errors import LogError
 from curp.replica.group_store import GroupStore
+from curp.replica.poisoning import note_down
 
 __all__ = ["Appender"]
 
@@ -56,6 +58,9 @@ class Appender:
         """Append everything that waits, now, if the engine answers."""
         while (appending := self._appending) is not None:
             step = appending.under_way or appending.next(self._process.clock())
+            if isinstance(step, NoteDown):
+                self._note_down(step)
+                continue
             if not isinstance(step, AppendBatch):
                 self.look()
                 return
@@ -77,12 +82,27 @@ class Appender:
         step = None if appending is None else appending.next(self._process.clock())
         if isinstance(step, AppendBatch):
             self._process.after(0.0003 + 0.001 * self._random.random(), self._send, step)
+        elif isinstance(step, NoteDown):
+            self._process.after(0.0003, self._note_down, step)
         elif appending is not None and isinstance(step, Job):
             step.what()
             appending.done()
             self.look()
         elif isinstance(step, Rest) and step.seconds is not None:
             self._look_in(step.seconds)
+
+    def _note_down(self, step: NoteDown) -> None:
+        appending = self._appending
+        if appending is None:
+            return
+        try:
+            note_down(self._log, step)
+        except LogError as error:
+            if not appending.failed(error, self._process.clock()):
+                self._refused(error)
+        else:
+            self._store.noted()
+        self.look()
 
     def _send(self, step: AppendBatch) -> None:
         appending = self._appending

@@ -21,6 +21,7 @@ from rifl.core.errors import RiflError
 from rifl.core.later import Later
 from rifl.core.policy import MethodPolicy
 from rifl.core.serving import HandlerResult, execute
+from rifl.core.verdict import Verdict
 
 __all__ = ["Collector"]
 
@@ -114,7 +115,8 @@ class Collector:
         except RiflError:
             return
         attempt = decision.attempt
-        if attempt is not None and not attempt.ended and attempt.call is call:
+        new = decision.verdict is Verdict.NEW
+        if new and attempt is not None and not attempt.ended and attempt.call is call:
             self._drive(execute(self._store, attempt), witnessed, None)
 
     def _drive(self, steps: Any, witnessed: WitnessedCall, value: Any) -> None:

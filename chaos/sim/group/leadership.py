@@ -229,7 +229,7 @@ class Leadership:
             witnesses,
             self._relist,
         )
-        replica.store.lead(leader, self.read_lease)
+        replica.store.lead(leader, self.read_lease, found.watch)
         self.appender.look()
         try:
             store_id = read_store_id(replica.log, self.configuration, replica.random.randbytes)

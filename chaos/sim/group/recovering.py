@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
+from curp.core.notes import NoteDown
+from curp.core.poison import Ledger
 from curp.core.recovery import (
     Append,
     Freeze,
@@ -17,9 +19,11 @@ from curp.core.recovery import (
     Run,
     TakeNumber,
 )
+from curp.core.setting_aside import Conclude, CountDeaths, ReadPoison
 from curp.log.engine import NewEntry
 from curp.log.errors import LogError, may_pass
 from curp.replica.metadata import LIST_KEY, TRANSFER_KEY, read_store_id, read_witness_list
+from curp.replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
 from curp.replica.witnesses import read_held
 from curp.wire import entry_to_bytes, witness_list_to_bytes
 from rifl.core.record import CompletionRecord
@@ -41,6 +45,10 @@ class Recovering(Steps):
             ReadAcceptedLoss: lambda step, drive: None,
             ReadToEnd: self._read_to_end,
             Freeze: self._freeze,
+            ReadPoison: lambda step, drive: read_left(self.replica.log),
+            CountDeaths: self._count_deaths,
+            NoteDown: self._note_down,
+            Conclude: lambda step, drive: conclude(self.replica.log, self._number, step),
             Run: self._run,
             Append: self._append,
             Publish: self._publish_first,
@@ -79,6 +87,13 @@ class Recovering(Steps):
             )
         return LATER
 
+    def _count_deaths(self, step: CountDeaths, drive: Drive) -> Ledger:
+        now_us = int(self.replica.process.clock() * 1e6)
+        return count_deaths(self.replica.log, self._number, step, now_us)
+
+    def _note_down(self, step: NoteDown, drive: Drive) -> None:
+        note_down(self.replica.log, step)
+
     def _run(self, step: Run, drive: Drive) -> CompletionRecord:
         return self.replica.machine.run(step.witnessed.call, step.witnessed.request)
 
@@ -109,6 +124,10 @@ class Recovering(Steps):
     def _publish_first(self, step: Publish, drive: Drive) -> None:
         # Whoever was to lead next: somebody leads.
         self.replica.log.put_metadata(
-            {LIST_KEY: witness_list_to_bytes(step.witnesses), TRANSFER_KEY: None},
+            {
+                LIST_KEY: witness_list_to_bytes(step.witnesses),
+                TRANSFER_KEY: None,
+                NOTES_KEY: None,
+            },
             configuration=step.witnesses.configuration,
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from curp.core.entries import LeaderStarted, Operation, SecretsPut
+from curp.core.entries import LeaderStarted, Operation, SecretsPut, SetAside
 from curp.core.leader import LeaderBounds
+from curp.core.notes import NoteDown
+from curp.core.poison import HELD, Case, Ledger, Watch
 from curp.core.recovery import (
     AcceptedLoss,
     Append,
@@ -24,9 +26,11 @@ from curp.core.recovery import (
     WitnessList,
     recover,
 )
+from curp.core.setting_aside import Conclude, CountDeaths, Left, ReadPoison
 from curp.core.state import GroupState, Witnessed
+from rifl.core.identity import RpcId
 from rifl.core.record import CompletionRecord
-from tests.curp.core.groups import call, committed, operation
+from tests.curp.core.groups import METHOD, call, committed, operation
 
 _OLD = WitnessList(3, ("w1", "w2"), True, ("w1", "w2"))
 
@@ -44,6 +48,10 @@ class _Shell:
         self.max_waits = 3
         self.accepted: AcceptedLoss | None = None
         self.response = b"run again"
+        self.ledger = Ledger()
+        self.notes: tuple[Case, ...] = ()
+        # What an operator says while the recovery waits.
+        self.word: tuple[RpcId, str, str] | None = None
         self.patience_s = math.inf
         self.now = 0.0
 
@@ -83,6 +91,20 @@ class _Shell:
             return told[0] if told else None
         if isinstance(step, ReadAcceptedLoss):
             return self.accepted
+        if isinstance(step, ReadPoison):
+            return Left(self.ledger, self.notes)
+        if isinstance(step, CountDeaths):
+            self.ledger, self.notes = self.ledger.died(step.fatal, 7), ()
+            return self.ledger
+        if isinstance(step, NoteDown):
+            self.notes = step.notes
+        if isinstance(step, Conclude):
+            self.ledger = self.ledger.close(step.closed).forget(step.answered)
+            return self.ledger
+        if isinstance(step, Wait) and self.word is not None:
+            case = self.ledger.find(self.word[0])
+            assert case is not None
+            self.ledger = self.ledger.decided(case, *self.word[1:])
         if isinstance(step, Run):
             return CompletionRecord(response=self.response)
         if isinstance(step, Append):
@@ -112,19 +134,21 @@ def test_the_order_is_the_one_that_loses_nothing() -> None:
         "ReadWitnessList",
         "ReadToEnd",
         "Freeze",
+        "ReadPoison",
+        "NoteDown",
         "Run",
         "Append",
         "StartWitnesses",
         "Publish",
     ]
     assert shell.steps[3] == Freeze(("w1", "w2"), 3)
-    append = shell.steps[5]
+    append = shell.steps[7]
     assert append.expected_tail == 2
     assert append.witnesses == WitnessList(4, ("w1", "w2"), False, ("w1", "w2"))
     assert [type(entry) for entry in append.entries] == [Operation, LeaderStarted, SecretsPut]
-    assert shell.steps[6] == StartWitnesses(("w1", "w2"), 4)
-    assert shell.steps[7] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
-    assert found == Recovered(shell.steps[7].witnesses, 5, "w1", 1, 1, 0)
+    assert shell.steps[8] == StartWitnesses(("w1", "w2"), 4)
+    assert shell.steps[9] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
+    assert found == Recovered(shell.steps[9].witnesses, 5, "w1", 1, 1, 0, Watch(wary=True))
     assert shell.state.applied == 5
 
 
@@ -339,3 +363,91 @@ def test_a_witness_whose_start_was_not_acknowledged_is_left_out() -> None:
     found = shell.run()
     assert found is not None
     assert found.witnesses == WitnessList(4, ("w2",), True, ("w1", "w2"))
+
+
+def _poisoned(deaths: int, **more: Any) -> _Shell:
+    """A group one of whose witnesses holds a call that so many processes died of."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held = {"w1": [_held(1, 2), _held(1, 3)], "w2": [_held(1, 2), _held(1, 3)], **more}
+    shell.ledger = Ledger((Case(RpcId(1, 3), METHOD, HELD, deaths),))
+    return shell
+
+
+def _entries(shell: _Shell) -> list[Operation]:
+    appends = [step for step in shell.steps if isinstance(step, Append)]
+    return [each for step in appends for each in step.entries if isinstance(each, Operation)]
+
+
+def test_one_note_stands_for_what_is_replayed_and_a_suspect_has_its_own() -> None:
+    """Noted before it runs, so that a death is counted; alone where it is suspected (12)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.held["w1"] = [_held(1, seq) for seq in (2, 3, 4, 5)]
+    shell.ledger = Ledger((Case(RpcId(1, 4), METHOD, HELD),))
+    shell.run()
+    noted: list[Any] = []
+    for step in shell.steps:
+        if isinstance(step, NoteDown):
+            noted.append([case.rpc_id.seq for case in step.notes])
+        elif isinstance(step, Run):
+            noted.append(step.witnessed.call.seq)
+    assert noted == [[2, 3], 2, 3, [4], 4, [5], 5]
+    # In the log, it is no suspect any more.
+    assert shell.ledger == Ledger()
+
+
+def test_what_was_noted_alone_when_a_leader_died_is_counted() -> None:
+    """One alone died of it; of several each is a suspect; what is in the log killed nobody (12)."""
+    noted = tuple(Case(RpcId(1, seq), METHOD, HELD) for seq in (1, 2, 3))
+    for notes, deaths in ((noted[:2], {2: 1}), (noted, {2: 0, 3: 0})):
+        shell = _Shell(committed(operation(1, 1)))
+        shell.notes = notes
+        found = shell.run()
+        assert found is not None
+        assert {case.rpc_id.seq: case.deaths for case in shell.ledger.cases} == deaths
+        assert (found.watch.careful, found.watch.wary) == (True, True)
+    # Whoever ended its number did not die.
+    shell = _Shell(committed(operation(1, 1)), _OLD._replace(serving=False))
+    shell.notes = noted
+    found = shell.run()
+    assert found is not None
+    assert (shell.ledger, found.watch.careful, found.watch.wary) == (Ledger(), False, False)
+
+
+def test_a_call_that_another_witness_does_not_hold_is_set_aside() -> None:
+    """Not accepted by all, nor in the log: nobody has its answer (invariants 1 and 12)."""
+    shell = _poisoned(3, w2=[_held(1, 2)])
+    found = shell.run()
+    assert found is not None
+    assert [step.witnessed.call.seq for step in shell.steps if isinstance(step, Run)] == [2]
+    aside = next(each for each in _entries(shell) if each.seq == 3)
+    assert aside.refusal
+    assert (aside.answer.reason, aside.set_aside) == ("OUTCOME_UNKNOWN", SetAside(3))
+    assert shell.state.witnessed(call(1, 3)) is Witnessed.KNOWN
+    (case,) = shell.ledger.cases
+    assert case.closed
+
+
+def test_a_call_that_may_have_been_answered_waits_for_an_operator() -> None:
+    """Held by all witnesses, or by all that can be asked: only a person gives it up (12)."""
+    for more in ({}, {"w2": None}):
+        shell = _poisoned(3, **more)
+        assert shell.run() is None
+        assert "an operator" in shell.steps[-1].reason
+        assert "1/3" in shell.steps[-1].reason
+        assert not _entries(shell)
+    shell = _poisoned(3)
+    shell.word = (RpcId(1, 3), "alice", "it kills")
+    assert shell.run() is not None
+    aside = next(each for each in _entries(shell) if each.seq == 3)
+    assert aside.set_aside == SetAside(3, "alice", "it kills")
+    assert "alice: it kills" in aside.answer.details
+
+
+def test_below_the_bound_it_is_run_again() -> None:
+    """Two deaths may have had other causes (invariant 12)."""
+    shell = _poisoned(2)
+    found = shell.run()
+    assert found is not None
+    assert found.replayed == 2
+    assert all(not each.refusal for each in _entries(shell))
+    assert shell.ledger == Ledger()

@@ -83,6 +83,14 @@ class Operated:
         """Wait until a replica has logged an event of that kind."""
         until(lambda: self.events(name, event), f"{name} logs {event}", DEADLINE_S)
 
+    def died(self) -> list[str]:
+        """Which processes ended by themselves, since this was asked before."""
+        found = [name for name, process in list(self._running.items()) if not process.alive]
+        for name in found:
+            if (process := self._running.pop(name, None)) is not None:
+                process.close()
+        return found
+
     def statuses(self) -> dict[str, dict[str, Any]]:
         """What each replica that runs says of itself, by its name."""
         found = Group(

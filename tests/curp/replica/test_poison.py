@@ -1,0 +1,172 @@
+"""Calls whose handlers kill the process, in groups of real processes (DESIGN §7, invariant 12)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rifl
+from curp.cli.command import main
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.replica.operated import DEADLINE_S, Operated, operated
+from tests.helpers.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+_DEADLY = ("tests.curp.replica.deadly_bank:DeadlyBank",)
+_MOST_DEATHS = 12
+
+
+class _Supervisor:
+    """Starts each replica that died again, and counts the deaths."""
+
+    def __init__(self, group: Operated) -> None:
+        self._group = group
+        self.deaths = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> _Supervisor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.05):
+            for name in self._group.died():
+                self.deaths += 1
+                self._group.start(name)
+
+
+def _url(directory: Path) -> str:
+    return f"sqlite:///{directory}/bank.log?group=bank"
+
+
+@contextlib.contextmanager
+def _deadly(directory: Path, witnesses: int) -> Iterator[tuple[Operated, _Supervisor]]:
+    with operated(directory, _url(directory), replicas=2, witnesses=witnesses) as group:
+        group.serves = dict.fromkeys(group.replicas, _DEADLY)
+        group.start()
+        group.leader()
+        if witnesses:
+            group.until_listed()
+        with _Supervisor(group) as supervisor:
+            yield group, supervisor
+
+
+def _logged(url: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert main(["log", "dump", url]) == 0
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [entry for entry in entries if "set_aside" in entry]
+
+
+@pytest.mark.parametrize("reference", ["poison", "poison-signal"])
+def test_a_call_that_kills_every_leader_is_set_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reference: str
+) -> None:
+    """Nobody can have its answer: after a few deaths it is unknown for ever, others go on (12)."""
+    with _deadly(tmp_path, witnesses=0) as (group, supervisor):
+        with rifl.connect(list(group.replicas.values())) as channel:
+            bank = bank_pb2_grpc.BankStub(channel)
+            request = bank_pb2.DepositRequest(reference=reference, account="a", cents=1)
+            with pytest.raises(rifl.CallError) as told:
+                bank.Deposit(request, timeout=DEADLINE_S)
+            assert told.value.outcome is rifl.Outcome.UNKNOWN
+            assert "set aside" in str(told.value)
+            group.deposit("b", "c")
+            assert group.balances("a", "b", "c") == [0, 1, 1]
+        assert supervisor.deaths <= _MOST_DEATHS
+        (entry,) = _logged(_url(tmp_path), capsys)
+        assert entry["set_aside"] == {"deaths": 3}
+        assert main(["poison", "list", _url(tmp_path)]) == 0
+        assert "deaths 3" in capsys.readouterr().out
+        until(lambda: main(["status", *group.replicas.values()]) == 0, "all are back", DEADLINE_S)
+        out = capsys.readouterr().out
+        assert "/bank.v1.Bank/Deposit  retried  deaths 3" in out
+        assert "set aside" in out
+        # The next leaders know it, from the log.
+        deaths = supervisor.deaths
+        leader = group.leader()
+        group.stop(leader, how=signal.SIGKILL)
+        group.start(leader)
+        group.deposit("d")
+        assert supervisor.deaths == deaths
+
+
+def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may have been answered first: the group waits, visibly, and the log has who (12)."""
+    url = _url(tmp_path)
+    with _deadly(tmp_path, witnesses=1) as (group, supervisor):
+        with rifl.connect(list(group.replicas.values())) as channel:
+            bank = bank_pb2_grpc.BankStub(channel)
+            # So that its registration is in the log, and it knows the witness.
+            for reference in ("first", "second", "third"):
+                bank.Deposit(_request(reference), timeout=DEADLINE_S)
+            poison = bank.Deposit.future(_request("poison"), timeout=120.0)
+            until(lambda: "an operator" in _waiting(group), "it waits", DEADLINE_S)
+            waiting = _waiting(group)
+            assert "/bank.v1.Bank/Deposit" in waiting
+            deaths = supervisor.deaths
+            assert deaths <= _MOST_DEATHS
+            capsys.readouterr()
+            assert main(["poison", "list", url]) == 0
+            told = capsys.readouterr().out.splitlines()
+            # Beside it only what was held with it.
+            (line,) = (each for each in told if "suspected" not in each)
+            call = line.split()[0]
+            assert call in waiting
+            assert "held  deaths 3" in line
+            assert main(["poison", "show", url, call]) == 0
+            assert "may have been answered" in capsys.readouterr().out
+            assert main(["poison", "set-aside", url, "1/1", "--why", "x", "--yes"]) == 1
+            word = ["--who", "alice", "--why", "it kills", "--yes"]
+            assert main(["poison", "set-aside", url, call, *word]) == 0
+            error = poison.exception()
+            assert isinstance(error, rifl.CallError)
+            assert error.outcome is rifl.Outcome.UNKNOWN
+        group.deposit("b")
+        assert group.balances("poison", "first", "second", "third", "b") == [0, 1, 1, 1, 1]
+        assert supervisor.deaths == deaths
+        (entry,) = _logged(url, capsys)
+        assert entry["set_aside"] == {"deaths": 3, "who": "alice", "why": "it kills"}
+        assert main(["poison", "set-aside", url, call, *word]) == 1
+        assert "already" in capsys.readouterr().err
+
+
+def test_innocent_calls_that_were_sent_again_are_not_set_aside(tmp_path: Path) -> None:
+    """Only what ran alone when its leader died is counted: the others have their effect (12)."""
+    accounts = [f"a{number}" for number in range(16)]
+    with (
+        _deadly(tmp_path, witnesses=0) as (group, supervisor),
+        rifl.connect(list(group.replicas.values())) as channel,
+    ):
+        bank = bank_pb2_grpc.BankStub(channel)
+        calls = []
+        for number, account in enumerate(accounts):
+            if number % 8 == 4:
+                calls.append(bank.Deposit.future(_request(f"poison{number}"), timeout=120.0))
+            calls.append(bank.Deposit.future(_request(account), timeout=120.0))
+        told = [call.exception() for call in calls]
+        assert [error is not None for error in told].count(True) == 2
+        assert group.balances(*accounts) == [1] * 16
+        assert supervisor.deaths <= 2 * _MOST_DEATHS
+
+
+def _request(reference: str) -> bank_pb2.DepositRequest:
+    return bank_pb2.DepositRequest(reference=reference, account=reference, cents=1)
+
+
+def _waiting(group: Operated) -> str:
+    return " ".join(each.get("waitingFor", "") for each in group.statuses().values())
