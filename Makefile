@@ -1,6 +1,7 @@
 # Every target installs what it needs into .venv by itself; nothing else is touched.
 #   make demo   the main job, end to end, under faults (no server to install)
-#   make demo-curp   a replicated group whose leaders are killed under load
+#   make demo-curp   a replicated group whose leaders are killed under load (LOG=etcd: over
+#                    an etcd of three nodes, which are killed, too)
 #   make test   the whole test suite
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -68,7 +69,7 @@ bench-spark-keys: $(INSTALLED) java
 	@$(PYTHON) -m benchmarks.spark --only keys --keys 10000000 --keys-store sqlite $(BENCH_FLAGS)
 
 demo-curp: $(INSTALLED)
-	@$(PYTHON) -m examples.replicated_bank.demo $(DEMO_FLAGS)
+	@$(PYTHON) -m examples.replicated_bank.demo $(if $(LOG),--log $(LOG)) $(DEMO_FLAGS)
 
 bench-curp: $(INSTALLED)
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)

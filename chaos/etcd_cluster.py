@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 from urllib.parse import urlencode
 
 import grpc
@@ -112,7 +113,7 @@ class EtcdNode:
 
 
 class EtcdCluster:
-    """Some nodes that form a cluster; ready when built. A context manager.
+    """Some nodes that form a cluster, as a context manager: they run within it.
 
     ``flags``: of each node, such as ``--quota-backend-bytes=16777216``. ``credentials``:
     clients come over TLS, with these.
@@ -130,16 +131,14 @@ class EtcdCluster:
             EtcdNode(f"n{one}", directory / f"n{one}", credentials) for one in range(1, nodes + 1)
         ]
         self.members = ",".join(f"{node.name}={node.peer}" for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        """Start all nodes; returns when they have a leader."""
         try:
-            for node in self.nodes:
-                self.start(node)
-            for node in self.nodes:
-                self.wait_ready(node)
+            self.heal()
         except BaseException:
             self.stop()
             raise
-
-    def __enter__(self) -> EtcdCluster:
         return self
 
     def __exit__(
@@ -156,7 +155,7 @@ class EtcdCluster:
         return f"etcd://{hosts}/?{urlencode(options)}"
 
     def start(self, node: EtcdNode) -> None:
-        """Start a node (again); returns at once."""
+        """Start a node (again); returns at once: see ``wait_ready``."""
         node.start(self.members, *self.flags)
 
     def wait_ready(self, node: EtcdNode) -> None:

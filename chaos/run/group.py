@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from chaos.check import History
+from chaos.etcd_cluster import EtcdCluster, EtcdNode
 from chaos.group_processes import GroupProcesses
 from chaos.run.disk import SmallDisk, disks_to_fill
 from chaos.run.process import DidNotStart, Member
@@ -51,8 +52,35 @@ class _Replica:
         self._group.resume(self._address)
 
 
+class _EtcdMember:
+    """A node of etcd, as a member."""
+
+    def __init__(self, cluster: EtcdCluster, node: EtcdNode) -> None:
+        self._cluster = cluster
+        self._node = node
+        self.environment: dict[str, str] = {}
+
+    @property
+    def runs(self) -> bool:
+        process = self._node.process
+        return process is not None and process.poll() is None
+
+    def start(self) -> None:
+        self._cluster.start(self._node)
+        self._cluster.wait_ready(self._node)
+
+    def kill(self) -> None:
+        self._node.kill()
+
+    def stop(self) -> None:
+        self._node.suspend()
+
+    def resume(self) -> None:
+        self._node.resume()
+
+
 class Group:
-    """Replicas of the bank and their witnesses, over a log in a file or in Redis."""
+    """Replicas of the bank and their witnesses, over a log in a file, in Redis or in etcd."""
 
     follow_leaders = True
 
@@ -68,7 +96,12 @@ class Group:
         for target in disks_to_fill(scenario):
             self.disks[target] = SmallDisk(directory / target)
         self._redis = RedisProcess(directory) if deployed.store == "redis" else None
-        if self._redis is None:
+        self._etcd = EtcdCluster(directory / "etcd") if deployed.store == "etcd" else None
+        if self._etcd is not None:
+            logs = [self._etcd.url(group="bank")] * deployed.servers
+            for number, node in enumerate(self._etcd.nodes, 1):
+                self.members[f"etcd-{number}"] = _EtcdMember(self._etcd, node)
+        elif self._redis is None:
             home = directory / "log"
             home.mkdir()
             logs = [f"sqlite:///{home / 'entries.db'}?group=bank"] * deployed.servers
@@ -114,6 +147,8 @@ class Group:
             if self._redis is not None:
                 stack.callback(self._redis.kill)
                 self._redis.start()
+            if self._etcd is not None:
+                stack.enter_context(self._etcd)
             stack.enter_context(self._group)
             self._group.leader()
             self._stack = stack.pop_all()
@@ -129,6 +164,8 @@ class Group:
 
     def find(self, target: str) -> str:
         """Return the member's own name; raises ``NoLeader``."""
+        if target == "etcd-leader" and self._etcd is not None:
+            return f"etcd-{self._etcd.nodes.index(self._etcd.leader()) + 1}"
         if target not in ("leader", "standby"):
             return target
         leader = self._group.leader(timeout_s=_LEADER_S)

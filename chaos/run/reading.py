@@ -62,7 +62,7 @@ def _check(scenario: Scenario) -> None:
     deployment, load, expect = scenario.deployment, scenario.load, scenario.expect
     stores = {
         "server": ("sqlite", "redis", "postgresql"),
-        "group": ("sqlite", "redis"),
+        "group": ("sqlite", "redis", "etcd"),
         "spark": ("sqlite",),
     }.get(scenario.topology)
     if stores is None:
@@ -123,7 +123,9 @@ def _targets(scenario: Scenario) -> set[str]:
         found = {each for each in found if not each.startswith("client")} | {"driver"}
     if scenario.topology == "group" and deployment.store == "sqlite":
         found.add("log")
-    if deployment.store != "sqlite":
+    if deployment.store == "etcd":
+        found |= {"etcd-leader", "etcd-1", "etcd-2", "etcd-3"}
+    elif deployment.store != "sqlite":
         stem = "log" if scenario.topology == "group" else "store"
         found |= {f"{stem}-{each}" for each in count}
         found.add(deployment.store)

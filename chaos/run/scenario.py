@@ -8,7 +8,7 @@ A file of ``chaos/run/scenarios``::
     short = true                  # in the short selection
 
     [deployment]
-    store = "sqlite"              # of a server; the log of a group: sqlite or redis
+    store = "sqlite"              # of a server; the log of a group: sqlite, redis or etcd
     servers = 1                   # replicas, of a group
 
     [load]
@@ -42,7 +42,7 @@ Range = tuple[float, float]
 _PATHS = ("server", "replica", "witness", "store", "log", "leader", "standby")
 _PROCESSES = (
     *("server", "replica", "witness", "leader", "standby"),
-    *("redis", "postgresql", "client", "driver"),
+    *("redis", "postgresql", "etcd", "client", "driver"),
 )
 _CLOCKS = (
     *("server", "replica", "witness", "leader", "standby"),
@@ -92,7 +92,8 @@ KINDS: Mapping[str, Kind] = {
 class Deployed:
     """What runs."""
 
-    # sqlite, redis or postgresql.
+    # sqlite, redis or postgresql; of a group etcd, three nodes: etcd-1 to etcd-3, and the
+    # one that leads them, etcd-leader.
     store: str = "sqlite"
     servers: int = 1
     witnesses: int = 0

@@ -2,13 +2,16 @@
 
 Three replicas and a witness as real processes. Leaders are killed with SIGKILL; with
 ``--stops`` every third one is stopped and continued instead: a zombie that wakes up and
-believes that it still leads. Afterwards every payment is looked for on the statements.
-Exits with 1 if one was made twice or lost, or if the callers' record breaks a promise.
+believes that it still leads. With ``--log etcd`` the log is in an etcd of three nodes,
+one of which is killed each time, too: etcd's own leader every other time. Afterwards
+every payment is looked for on the statements. Exits with 1 if one was made twice or lost,
+or if the callers' record breaks a promise.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import signal
@@ -20,6 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from chaos.etcd_cluster import EtcdCluster, EtcdNode
 from chaos.group_processes import GroupProcesses, NoLeader
 from examples.replicated_bank.load import Load, LoadReport
 
@@ -38,6 +42,7 @@ def main() -> int:
     parser.add_argument(
         "--stops", action="store_true", help="stop and continue every third leader instead"
     )
+    parser.add_argument("--log", choices=("sqlite", "etcd"), default="sqlite")
     parser.add_argument("--callers", type=int, default=8)
     parser.add_argument("--accounts", type=int, default=256)
     parser.add_argument("--seed", type=int, default=1)
@@ -47,10 +52,15 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 100)
     directory = Path(tempfile.mkdtemp(prefix="curp-demo-"))
     try:
-        log = f"sqlite:///{directory / 'bank.log'}?group=bank"
-        with GroupProcesses(directory, "examples.replicated_bank", log) as group:
+        with contextlib.ExitStack() as stack:
+            log, etcd = f"sqlite:///{directory / 'bank.log'}?group=bank", None
+            if options.log == "etcd":
+                etcd = stack.enter_context(EtcdCluster(directory / "etcd"))
+                log = etcd.url(group="bank")
+            group = stack.enter_context(GroupProcesses(directory, "examples.replicated_bank", log))
             leader = group.leader()
-            console.print(f"Three replicas, one witness; {leader} leads.")
+            kept = "an etcd of three nodes" if etcd else "a log in a file"
+            console.print(f"Three replicas, one witness, {kept}; {leader} leads.")
             with Load(
                 group.replicas,
                 callers=options.callers,
@@ -59,7 +69,7 @@ def main() -> int:
             ) as load:
                 load.await_answers(1)
                 failovers = _kill_leaders(
-                    console, group, load, options.seconds, stops_too=options.stops
+                    console, group, load, options.seconds, etcd, stops_too=options.stops
                 )
                 report = load.finish()
     finally:
@@ -70,7 +80,13 @@ def main() -> int:
 
 
 def _kill_leaders(
-    console: Console, group: GroupProcesses, load: Load, seconds: float, *, stops_too: bool
+    console: Console,
+    group: GroupProcesses,
+    load: Load,
+    seconds: float,
+    etcd: EtcdCluster | None,
+    *,
+    stops_too: bool,
 ) -> int:
     failovers = stops = 0
     until = time.monotonic() + seconds
@@ -79,18 +95,20 @@ def _kill_leaders(
         leader = group.leader()
         before = load.answered
         stopped = stops_too and (failovers + stops) % 3 == 2
+        held = stopped and etcd is None
+        node = _kill_node(etcd, failovers) if etcd else None
         began = time.monotonic()
         if stopped:
             group.stop(leader)
         else:
             group.kill(leader)
         try:
-            successor = group.leader(not_=leader, timeout_s=_STUCK_S if stopped else 60.0)
+            successor = group.leader(not_=leader, timeout_s=_STUCK_S if held else 60.0)
         except NoLeader:
-            if not stopped:
+            if not held:
                 raise
             # Stopped inside a commit it keeps the lock of the log's file: nobody can
-            # write until it goes on. A log in Redis has no such lock.
+            # write until it goes on. A log in Redis or etcd has no such lock.
             group.resume(leader)
             console.print("     the stopped leader held the log's lock", style="dim")
             stops += 1
@@ -101,7 +119,7 @@ def _kill_leaders(
         failovers += 1
         console.print(
             f"{failovers:3}  {before:6} answers  {leader} {'stopped' if stopped else 'killed'}, "
-            f"{successor} leads after {took_s:.2f} s",
+            f"{successor} leads after {took_s:.2f} s{f'; etcd {node.name} killed' if node else ''}",
             highlight=False,
             style="dim",
         )
@@ -110,7 +128,17 @@ def _kill_leaders(
             group.resume(leader)
         else:
             group.start(leader)
+        if etcd and node:
+            etcd.start(node)
+            etcd.wait_ready(node)
     return failovers
+
+
+def _kill_node(etcd: EtcdCluster, turn: int) -> EtcdNode:
+    """Kill a node of etcd, its leader every other time."""
+    node = etcd.leader() if turn % 2 == 0 else etcd.nodes[turn % len(etcd.nodes)]
+    node.kill()
+    return node
 
 
 def _print(console: Console, report: LoadReport, failovers: int) -> None:

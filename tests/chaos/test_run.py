@@ -68,14 +68,14 @@ def test_the_scenarios_break_everything_there_is() -> None:
         for target in fault.targets
     }
     for kind, targets in {
-        "kill": ("server", "leader", "witness", "redis", "postgresql", "client", "driver"),
-        "stop": ("server", "leader", "witness", "redis", "client"),
+        "kill": ("server", "leader", "witness", "redis", "postgresql", "etcd", "client", "driver"),
+        "stop": ("server", "leader", "witness", "redis", "etcd", "client"),
         "fill": ("server", "redis", "log"),
         "clock": ("server", "client", "redis", "postgresql", "leader", "standby", "witness"),
     }.items():
         assert struck >= {(kind, target) for target in targets}
     assert {each.topology for each in found} == {"server", "group", "spark"}
-    assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql"}
+    assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql", "etcd"}
     assert sum(each.short for each in found) >= 5
 
 

@@ -15,10 +15,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_leaders_are_killed_and_nothing_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", ["sqlite", "etcd"])
+def test_leaders_are_killed_and_nothing_is_lost(tmp_path: Path, log: str) -> None:
     """Exactly once through a leader killed under load; the last line is the count (§7)."""
+    flags = ["--seconds", "1", "--callers", "4", "--log", log]
     finished = subprocess.run(
-        [sys.executable, "-m", "examples.replicated_bank.demo", "--seconds", "1", "--callers", "4"],
+        [sys.executable, "-m", "examples.replicated_bank.demo", *flags],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,

@@ -347,12 +347,12 @@ def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
 
 
 def _restore(cluster, backup, directory, token):
-    """Start another cluster of one node from a backup."""
-    restored = EtcdCluster.__new__(EtcdCluster)
-    node = type(cluster.nodes[0])("n1", directory)
+    """Make another cluster of one node from a backup."""
+    restored = EtcdCluster(directory, nodes=1)
+    (node,) = restored.nodes
     node.port, node.peer = cluster.nodes[0].port, cluster.nodes[0].peer
-    restored.flags, restored.nodes, restored.members = (), [node], cluster.members
-    directory.mkdir()
+    restored.members = cluster.members
+    node.directory.mkdir(parents=True)
     subprocess.run(
         [
             etcd_executable("etcdutl"),
@@ -360,7 +360,7 @@ def _restore(cluster, backup, directory, token):
             "restore",
             str(backup),
             "--name=n1",
-            f"--data-dir={directory / 'data'}",
+            f"--data-dir={node.directory / 'data'}",
             f"--initial-cluster={cluster.members}",
             f"--initial-advertise-peer-urls={node.peer}",
             *([f"--initial-cluster-token={token}"] if token else []),
@@ -368,8 +368,6 @@ def _restore(cluster, backup, directory, token):
         check=True,
         capture_output=True,
     )
-    restored.start(node)
-    restored.wait_ready(node)
     return restored
 
 
