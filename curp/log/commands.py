@@ -1,4 +1,4 @@
-"""``curp log dump|verify|accept-loss URL``, also as ``python -m curp.log``."""
+"""``curp log dump|verify|accept-loss URL`` and ``copy FROM TO``, also ``python -m curp.log``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
+from curp.log.copying import copy_log
 from curp.log.engine import Entry, LogEngine
 from curp.log.errors import LogError
 from curp.log.opening import accept_loss, open_engine
@@ -38,6 +39,11 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
     dump.add_argument("--tag", help="only those that carry it")
     dump.add_argument("--contents", action="store_true", help="with requests and answers")
     dump.set_defaults(run=_dump)
+
+    copy = commands.add_parser("copy", help="move a stopped group's log to another engine")
+    copy.add_argument("source", metavar="FROM", help="the log's URL")
+    copy.add_argument("target", metavar="TO", help="where there is none, for the same group")
+    copy.set_defaults(run=_copy)
 
     accept = commands.add_parser(
         "accept-loss", help="have a log go on that stopped since it may have lost entries"
@@ -81,6 +87,13 @@ def _verify(arguments: argparse.Namespace) -> int:
     if found.leadership is not None:
         told["leadership"] = found.leadership._asdict()
     sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    copied = copy_log(arguments.source, arguments.target)
+    sys.stdout.write(json.dumps({**copied._asdict(), "log": f"{copied.log:016x}"}) + "\n")
+    sys.stdout.write("moved and compared; the old log is not served from any more\n")
     return 0
 
 

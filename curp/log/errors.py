@@ -15,10 +15,12 @@ __all__ = [
     "LeaseHeld",
     "LogError",
     "LogExists",
+    "LogMoved",
     "NoSuchLog",
     "NotDurable",
     "TailMismatch",
     "TrimmedLog",
+    "UnfinishedCopy",
     "may_pass",
 ]
 
@@ -39,6 +41,8 @@ class LogError(Exception):
         ├── InvalidRequest      what can never be done: the caller's bug
         ├── NoSuchLog           there is none: never created, or lost
         ├── LogExists           there is one where a new one was to be created
+        ├── LogMoved            curp log copy has moved it to another engine
+        ├── UnfinishedCopy      a copy of another log, which broke off
         ├── NotDurable          the store's settings may lose what it acknowledges
         └── EngineUnavailable   cannot be asked now; a write may have happened
             ├── EngineFull      the store has no room, and takes no writes until it has
@@ -98,29 +102,31 @@ class InvalidRequest(LogError, ValueError):
 class NoSuchLog(LogError):
     """There is no such log, and only ``curp init`` creates one: a lost one does not start over."""
 
-    def __init__(self, where: str, group: str) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, where: str, group: str) -> NoSuchLog:
+        """Return the error for a group, that says what to do."""
+        return cls(
             f"there is no log of the group {group!r} in {where}. If there was one, it is lost or "
             "this is another place: restore it, or look there. To begin a new group, create its "
             "log first, once: curp init --log URL"
         )
-        self.where = where
-        self.group = group
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.where, self.group)
 
 
 class LogExists(LogError):
     """There is a log where a new one was to be created; nothing was changed."""
 
-    def __init__(self, where: str, group: str) -> None:
-        super().__init__(f"{where} has a log of the group {group!r} already")
-        self.where = where
-        self.group = group
+    @classmethod
+    def of(cls, where: str, group: str) -> LogExists:
+        """Return the error for a group."""
+        return cls(f"{where} has a log of the group {group!r} already")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.where, self.group)
+
+class LogMoved(LogError):
+    """The log was moved to another engine, and is not served from here any more."""
+
+
+class UnfinishedCopy(LogError):
+    """The copy of another log, which may lack anything."""
 
 
 class NotDurable(LogError):

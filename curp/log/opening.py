@@ -8,12 +8,13 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from curp.log.engine import LogEngine, NewLog
 from curp.log.errors import InvalidRequest
+from curp.log.states import check_state
 from rifl.stores.errors import UnsupportedStore
 
 if TYPE_CHECKING:
     from rifl.stores.postgres.address import PostgresAddress
 
-__all__ = ["accept_loss", "open_engine"]
+__all__ = ["accept_loss", "group_of", "open_engine", "open_in_any_state", "open_new"]
 
 _REDIS = ("redis", "rediss", "unix")
 _ETCD = ("etcd", "etcds")
@@ -38,8 +39,38 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
 
     ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
     and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
-    they may not do is not asked. No message holds the URL: it may have a password in it.
+    they may not do is not asked. A log that was moved (``LogMoved``) or is no whole copy
+    (``UnfinishedCopy``) opens only for these. No message holds the URL: it may have a
+    password in it.
     """
+    if new is not None:
+        return open_new(url, new)
+    engine = _open(url, None, read_only=read_only)
+    try:
+        if not read_only:
+            check_state(engine)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def open_new(url: str, new: NewLog) -> LogEngine:
+    """Create a log, and open it whatever its metadata say of its state."""
+    return _open(url, new, read_only=False)
+
+
+def open_in_any_state(url: str) -> LogEngine:
+    """Open a log for writing, also one that is not to be served from."""
+    return _open(url, None, read_only=False)
+
+
+def group_of(url: str) -> str:
+    """Return the group that a log's URL names; raises ``InvalidRequest``."""
+    return _parts(url)[1]
+
+
+def _open(url: str, new: NewLog | None, *, read_only: bool) -> LogEngine:
     scheme, group, options = _parts(url)
     if scheme == "sqlite":
         return _open_sqlite(url, group, options, new)

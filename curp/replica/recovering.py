@@ -26,6 +26,7 @@ from curp.core.recovery import (
 from curp.core.setting_aside import Conclude, CountDeaths, ReadPoison
 from curp.log.engine import LogEngine, NewEntry
 from curp.log.errors import LogError, may_pass
+from curp.log.states import check_state
 from curp.replica.driving import drive
 from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
@@ -88,6 +89,7 @@ class Recovering:
 
         settings = self._settings
         self._number = number
+        check_state(self._engine)
         # Before any witness is asked: two groups of one name may share one.
         self._witnesses.of_log(read_store_id(self._engine, number))
         rule = recover(

@@ -185,7 +185,7 @@ class Connection:
         found = self._look()
         if new is not None:
             if found is not None:
-                raise LogExists(str(self.address), group)
+                raise LogExists.of(str(self.address), group)
             return self._create(group, new)
         if found is None:
             (rest,) = self._send(
@@ -193,7 +193,7 @@ class Connection:
             ).responses
             if rest.range.kvs:
                 raise CorruptLog(f"{self.address} has no id for the log of {group!r}")
-            raise NoSuchLog(str(self.address), group)
+            raise NoSuchLog.of(str(self.address), group)
         return self._check(group, found, read_only=read_only)
 
     def _create(self, group: str, new: NewLog) -> bytes:
@@ -214,7 +214,7 @@ class Connection:
         if not self._send(request, again=True).succeeded and (found := self._look()) != log_id:
             if found is None:
                 raise CorruptLog(f"{self.address} has parts of a log of {group!r}")
-            raise LogExists(str(self.address), group)
+            raise LogExists.of(str(self.address), group)
         return log_id
 
     def _look(self) -> bytes | None:

@@ -56,7 +56,7 @@ def create(
                 (group.encode(), incarnation, new.trimmed, new.trimmed, new.configuration),
             ).fetchone()
             if made is None:
-                raise LogExists(str(address), group)
+                raise LogExists.of(str(address), group)
             keys = [key.encode() for key in new.metadata]
             connection.execute(
                 f"SELECT {schema}.write_metadata_1(%s, %b::bytea[], %b::bytea[])".encode(),
@@ -73,11 +73,11 @@ def create(
 def find(connection: psycopg.Connection[Any], address: PostgresAddress, group: str) -> str:
     """Return the incarnation of a log that is there; raises ``NoSuchLog``, ``CorruptLog``."""
     if not _is_there(connection, address.schema):
-        raise NoSuchLog(str(address), group)
+        raise NoSuchLog.of(str(address), group)
     _check_format(connection, address)
     row = connection.execute(_FIND.format(address.schema).encode(), (group.encode(),)).fetchone()
     if row is None:
-        raise NoSuchLog(str(address), group)
+        raise NoSuchLog.of(str(address), group)
     return str(row[0])
 
 

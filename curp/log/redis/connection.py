@@ -150,9 +150,9 @@ class Connection:
             names = [self.key("control"), self.key("log"), self.key("metadata")]
             reply = self._send(OPEN, names, arguments)
         if reply[0] == b"none":
-            raise NoSuchLog(str(self._address), group)
+            raise NoSuchLog.of(str(self._address), group)
         if reply[0] == b"exists":
-            raise LogExists(str(self._address), group)
+            raise LogExists.of(str(self._address), group)
         if reply[0] == b"damaged":
             raise CorruptLog(f"{self._address} has no control row for the group {group!r}")
         self._log_id = reply[1]

@@ -74,7 +74,7 @@ class SqliteEngine:
         path = Path(path).absolute()
         self._lease = LeaseView(clock or BootClock.of_this_machine())
         if new is None and not path.exists():
-            raise NoSuchLog(str(path), group)
+            raise NoSuchLog.of(str(path), group)
         self._file = LogFile(path, timeout_s, create=new is not None)
         try:
             if new is None:
@@ -84,7 +84,7 @@ class SqliteEngine:
                 with self._file.writing() as connection:
                     found = make_group(connection, path, group, new)
             if found is None:
-                raise NoSuchLog(str(path), group)
+                raise NoSuchLog.of(str(path), group)
         except BaseException:
             self._file.close()
             raise

@@ -95,7 +95,7 @@ def make_group(connection: sqlite3.Connection, path: Path, name: str, new: NewLo
             connection.execute(statement)
         connection.execute("INSERT INTO curp_meta VALUES ('format', ?)", (FORMAT,))
     if find_group(connection, path, name) is not None:
-        raise LogExists(str(path), name)
+        raise LogExists.of(str(path), name)
     group_id = connection.execute(
         "INSERT INTO curp_group (name, tail, trimmed, configuration) VALUES (?, ?, ?, ?)",
         (name, new.trimmed, new.trimmed, new.configuration),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import sqlite3
 
 import pytest
@@ -90,11 +89,3 @@ def test_an_empty_database_in_the_place_of_a_log(tmp_path):
         make()
         with pytest.raises(NoSuchLog):
             open_engine(f"sqlite:///{path}?group=bank")
-
-
-def test_the_errors_survive_pickling():
-    """Type, text and attributes (DESIGN §3)."""
-    for error in (NoSuchLog("there", "bank"), LogExists("there", "bank")):
-        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-        assert (type(copy), str(copy)) == (type(error), str(error))
-        assert (copy.where, copy.group) == ("there", "bank")
