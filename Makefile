@@ -26,7 +26,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
+.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
 
 help:
 	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
@@ -158,7 +158,22 @@ $(LIBRARIES_INSTALLED): pyproject.toml | $(INSTALLED)
 	@$(LIBRARIES)/bin/python -m pip install $(PIP_FLAGS) -e '.[libraries]'
 	@touch $@
 
-test-libraries: $(LIBRARIES_INSTALLED)
+# Two of the proxies that repeat calls; the third, Envoy, comes as a wheel.
+proxies:
+	@missing=; \
+	for proxy in nginx haproxy; do \
+	  if ! command -v $$proxy >/dev/null && ! [ -x /usr/sbin/$$proxy ]; then missing="$$missing $$proxy"; fi; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing Debian's" $$missing "..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	else \
+	  echo "The tests of proxies need nginx and HAProxy; on Debian and Ubuntu: apt-get install" $$missing >&2; \
+	  exit 1; \
+	fi
+
+test-libraries: $(LIBRARIES_INSTALLED) proxies
 	@$(LIBRARIES)/bin/python -m pytest tests/libraries $(PYTEST_FLAGS)
 
 # The sinks under another PySpark, in a virtual environment of its own.
