@@ -33,8 +33,14 @@ class SendingPath(Protocol):
 class AioCall:
     """What gRPC's call is to a rifl channel, which is all that uses it."""
 
-    def __init__(self, path: SendingPath, attempt: GroupAttempt, leader: Any) -> None:
-        """Record the call on all witnesses; ``leader``: as it was sent there."""
+    def __init__(
+        self, path: SendingPath, attempt: GroupAttempt, leader: Any, target: int = 0
+    ) -> None:
+        """Record the call on all witnesses; ``leader``: as it was sent there.
+
+        ``target``: the place of the one that it was sent to.
+        """
+        self._target = target
         self._path = path
         self._attempt = attempt
         self._leader = leader
@@ -65,7 +71,9 @@ class AioCall:
         if self._over.done():
             return
         if reply is not None:
-            self._take(attempt.witness_answered(address, reply))
+            step = attempt.witness_answered(address, reply)
+            attempt.look()
+            self._take(step)
         elif failed is not None:
             self._take(attempt.witness_failed(address))
         else:
@@ -147,6 +155,13 @@ class AioCall:
             # Its answer is here, but nothing else is any more.
             self._take(Step.AGAIN)
         return True
+
+    def leave(self, leader: int, number: int) -> None:
+        """Let go of it if it was sent elsewhere, under an earlier number than the leader's."""
+        if self._over.done() or leader == self._target or number <= self._attempt.view.number:
+            return
+        self._take(Step.AGAIN)
+        self._leader.cancel()
 
     def done(self) -> bool:
         """Whether it is over."""

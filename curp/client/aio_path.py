@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,9 @@ import grpc.aio
 
 from curp.client.aio_call import AioCall
 from curp.client.attempt import begin
-from curp.client.group import GroupKnowledge, Statistics
+from curp.client.group import GROUP_RETRY, GroupKnowledge, Statistics
 from curp.client.keys import CallerKeys
+from curp.client.searching import AioSearch
 from curp.client.stubs import ASK_TIMEOUT_S, configuration_stub, record_stub, sync_stub
 from curp.v1 import curp_pb2
 
@@ -22,6 +24,9 @@ __all__ = ["AioPath"]
 
 class AioPath:
     """As ``SyncPath``, on one event loop."""
+
+    # For applications that gave no policy.
+    retry = GROUP_RETRY
 
     def __init__(
         self,
@@ -39,6 +44,8 @@ class AioPath:
         self.sync: Any = sync_stub(channel)
         # Kept, since a loop does not keep its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
+        self._search = AioSearch(channel, self._told, self.start)
+        self._under_way: weakref.WeakSet[AioCall] = weakref.WeakSet()
         self.refresh()
 
     def unary_unary(self, method: str, inner: Any) -> Any:
@@ -49,8 +56,11 @@ class AioPath:
             if begun is None:
                 return inner(body, metadata=metadata, timeout=timeout, **rest)
             attempt, given = begun
+            target = self._search.target()
             leader = inner(body, metadata=(*given, attempt.entry), timeout=timeout, **rest)
-            return AioCall(self, attempt, leader)
+            call = AioCall(self, attempt, leader, target)
+            self._under_way.add(call)
+            return call
 
         return send
 
@@ -59,8 +69,10 @@ class AioPath:
         return self.knowledge.statistics()
 
     def refresh(self) -> None:
-        """Ask for the configuration, unless that was just done."""
-        if self.knowledge.may_ask(time.monotonic()):
+        """Ask for the configuration, unless that was just done; of all targets, for the leader."""
+        if self._search.possible:
+            self._search.missed()
+        elif self.knowledge.may_ask(time.monotonic()):
             self.start(self._refresh())
 
     def start(self, coroutine: Any) -> asyncio.Task[None]:
@@ -73,6 +85,7 @@ class AioPath:
     async def close(self) -> None:
         """Close the witnesses' channels."""
         self._closed = True
+        self._search.close()
         witnesses, self._witnesses = self._witnesses, {}
         for channel, _ in witnesses.values():
             await channel.close()
@@ -96,6 +109,17 @@ class AioPath:
             pass
         finally:
             self.knowledge.asked(reply)
+        await self._prune()
+
+    def _told(self, reply: curp_pb2.GroupConfiguration, leader: int | None) -> None:
+        """Take what a target says, and its place if it is the leader that was looked for."""
+        self.knowledge.asked(reply)
+        self.start(self._prune())
+        if leader is not None:
+            for call in list(self._under_way):
+                call.leave(leader, reply.configuration)
+
+    async def _prune(self) -> None:
         for address in self.knowledge.unlisted(self._witnesses):
             # Their last records fail, and are of no use any more.
             await self._witnesses.pop(address)[0].close()

@@ -142,6 +142,14 @@ class GroupAttempt:
             return self.rule.witness_answered(None)
         return self.rule.witness_answered(verdict)
 
+    def look(self) -> None:
+        """Look for the leader now, if a witness said that another number is in force.
+
+        The one that has the call may hang for long. Not under a lock of the shell's.
+        """
+        if self.rule.refresh:
+            self._path.refresh()
+
     def witness_failed(self, witness: str) -> Step:
         """Take that a witness could not be asked, or did not answer in time."""
         self._path.knowledge.silent(witness, self.began)

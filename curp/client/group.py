@@ -10,8 +10,9 @@ from typing import NamedTuple
 from curp.core.suspects import Suspects
 from curp.v1 import curp_pb2
 from lease_server.log import get_logger
+from rifl.core.retry import RetryPolicy
 
-__all__ = ["GroupKnowledge", "GroupView", "Statistics"]
+__all__ = ["GROUP_RETRY", "GroupKnowledge", "GroupView", "Statistics"]
 
 _log = get_logger("curp.client")
 
@@ -23,6 +24,11 @@ _PATIENCE = 3.0
 _LEAST_PATIENCE_S = 0.05
 _MOST_PATIENCE_S = 0.5
 _MAX_WITNESSES = 16
+
+# For applications that gave no policy: a leader that hangs is left, and a new one is not
+# missed for longer than it takes to find it. A slow handler costs an attempt a second,
+# each of which waits for the first one's answer.
+GROUP_RETRY = RetryPolicy(max_backoff_s=0.2, attempt_timeout_s=1.0)
 
 
 class GroupView(NamedTuple):

@@ -6,10 +6,12 @@ from typing import Any
 
 from curp.v1 import curp_pb2
 
-__all__ = ["ASK_TIMEOUT_S", "configuration_stub", "record_stub", "sync_stub"]
+__all__ = ["ASK_TIMEOUT_S", "SEARCH_TIMEOUT_S", "configuration_stub", "record_stub", "sync_stub"]
 
 # For the configuration.
 ASK_TIMEOUT_S = 2.0
+# The same, where all replicas are asked, and asked again.
+SEARCH_TIMEOUT_S = 0.5
 
 
 def configuration_stub(channel: Any) -> Any:

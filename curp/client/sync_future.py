@@ -19,10 +19,14 @@ __all__ = ["SyncFuture"]
 class SyncFuture:
     """What gRPC's future is to a rifl channel, which is all that uses it.
 
-    ``sync``: asks the leader that a call be in the log.
+    ``sync``: asks the leader that a call be in the log. ``target``: the place of the one that
+    it was sent to.
     """
 
-    def __init__(self, attempt: GroupAttempt, records: list[Any], leader: Any, sync: Any) -> None:
+    def __init__(
+        self, attempt: GroupAttempt, records: list[Any], leader: Any, sync: Any, target: int = 0
+    ) -> None:
+        self._target = target
         self._attempt = attempt
         self._records = records
         self._leader = leader
@@ -47,15 +51,20 @@ class SyncFuture:
                 return
             self._unheard.discard(address)
             step = record_done(self._attempt, address, record)
+        self._attempt.look()
         self._take(step)
 
     def _leader_done(self, leader: Any) -> None:
         if leader.cancelled():
             with self._lock:
+                if self._status is not None:
+                    return
                 self._status = leader
             self._end(Step.AGAIN)
             return
         with self._lock:
+            if self._status is not None:
+                return
             step = self._attempt.leader_answered(leader)
         if step is Step.WAIT:
             timer = self._timer = threading.Timer(self._attempt.patience_s(), self._patience_over)
@@ -131,6 +140,12 @@ class SyncFuture:
             # Its answer is here, but nothing else is any more.
             self._take(Step.AGAIN)
         return cancelled
+
+    def leave(self, leader: int, number: int) -> None:
+        """Let go of it if it was sent elsewhere, under an earlier number than the leader's."""
+        if leader != self._target and number > self._attempt.view.number:
+            self._take(Step.AGAIN)
+            self._leader.cancel()
 
     def code(self) -> grpc.StatusCode:
         """Return its code."""

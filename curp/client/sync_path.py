@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 
-from curp.client.group import GroupKnowledge, Statistics
+from curp.client.group import GROUP_RETRY, GroupKnowledge, Statistics
 from curp.client.keys import CallerKeys
+from curp.client.searching import SyncSearch
 from curp.client.stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
+from curp.client.sync_future import SyncFuture
 from curp.client.sync_unary import SyncUnary
 from curp.client.sync_witness import NotSent, SyncWitness
 from curp.v1 import curp_pb2
@@ -25,6 +28,9 @@ class SyncPath:
     ``channel`` reaches the leader; ``connect`` opens a channel to a witness. Any thread.
     """
 
+    # For applications that gave no policy.
+    retry = GROUP_RETRY
+
     def __init__(
         self, channel: grpc.Channel, connect: Callable[[str], grpc.Channel], keys: CallerKeys
     ) -> None:
@@ -37,6 +43,9 @@ class SyncPath:
         self._witnesses: dict[str, SyncWitness] = {}
         self._configuration: Any = configuration_stub(channel)
         self.sync: Any = sync_stub(channel)
+        self._search = SyncSearch(channel, self._told)
+        # Attempts in the background, which can be left.
+        self._under_way: weakref.WeakSet[SyncFuture] = weakref.WeakSet()
         self.refresh()
 
     def unary_unary(self, method: str, inner: Any) -> Any:
@@ -47,8 +56,20 @@ class SyncPath:
         """Count the answers since the path was made."""
         return self.knowledge.statistics()
 
+    def target(self) -> int:
+        """Return where calls go now, by its place among the targets."""
+        return self._search.target()
+
+    def begun(self, attempt: SyncFuture) -> None:
+        """Take note of an attempt in the background."""
+        with self._lock:
+            self._under_way.add(attempt)
+
     def refresh(self) -> None:
-        """Ask for the configuration, unless that was just done."""
+        """Ask for the configuration, unless that was just done; of all targets, for the leader."""
+        if self._search.possible:
+            self._search.missed()
+            return
         if not self.knowledge.may_ask(time.monotonic()):
             return
         try:
@@ -63,6 +84,7 @@ class SyncPath:
 
     def close(self) -> None:
         """Close the witnesses' channels."""
+        self._search.close()
         with self._lock:
             self._closed = True
             channels = [witness.channel for witness in self._witnesses.values()]
@@ -94,7 +116,20 @@ class SyncPath:
 
     def _asked(self, reply: Any) -> None:
         answered = not reply.cancelled() and reply.code() is grpc.StatusCode.OK
-        self.knowledge.asked(reply.result() if answered else None)
+        self._take(reply.result() if answered else None)
+
+    def _told(self, reply: curp_pb2.GroupConfiguration, leader: int | None) -> None:
+        """Take what a target says, and its place if it is the leader that was looked for."""
+        self._take(reply)
+        if leader is None:
+            return
+        with self._lock:
+            under_way = list(self._under_way)
+        for attempt in under_way:
+            attempt.leave(leader, reply.configuration)
+
+    def _take(self, reply: curp_pb2.GroupConfiguration | None) -> None:
+        self.knowledge.asked(reply)
         with self._lock:
             gone = self.knowledge.unlisted(self._witnesses)
             # Their last records fail, and are of no use any more.

@@ -23,6 +23,12 @@ class SendingPath(Path, Protocol):
     def record(self, address: str, request: bytes, timeout_s: float) -> Any:
         """Send a record; the future of its verdict."""
 
+    def target(self) -> int:
+        """Return where calls go now, by its place among the targets."""
+
+    def begun(self, attempt: SyncFuture) -> None:
+        """Take note of an attempt in the background."""
+
 
 class SyncUnary:
     """One method: as gRPC's multicallable below a rifl channel, which is all that uses it."""
@@ -65,8 +71,11 @@ class SyncUnary:
             return self._inner.future(body, timeout, metadata, *rest)
         attempt, given = begun
         records = self._record(attempt)
+        target = self._path.target()
         leader = self._inner.future(body, timeout, (*given, attempt.entry), *rest)
-        return SyncFuture(attempt, records, leader, self._path.sync)
+        future = SyncFuture(attempt, records, leader, self._path.sync, target)
+        self._path.begun(future)
+        return future
 
     def _record(self, attempt: GroupAttempt) -> list[Any]:
         """Send the call to all witnesses."""

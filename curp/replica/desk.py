@@ -95,6 +95,7 @@ class ReplicaDesk:
             leader, listed, log = picture.leader(), picture.listed, picture.store_id
         found = group_configuration(settings.group, leader, listed)
         found.log = log
+        found.serves = self._store.takes_calls()
         found.methods.extend(self._services.conflicts())
         found.replicas.extend(settings.replicas or (settings.address,))
         return found

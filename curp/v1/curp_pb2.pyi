@@ -263,7 +263,7 @@ class ClientKept(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., registered: bool = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., calls: _Optional[_Iterable[_Union[ClientKept.Call, _Mapping]]] = ...) -> None: ...
 
 class GroupConfiguration(_message.Message):
-    __slots__ = ("configuration", "leader", "witnesses", "replicas", "methods", "group", "log")
+    __slots__ = ("configuration", "leader", "witnesses", "replicas", "methods", "group", "log", "serves")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     WITNESSES_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +271,7 @@ class GroupConfiguration(_message.Message):
     METHODS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
+    SERVES_FIELD_NUMBER: _ClassVar[int]
     configuration: int
     leader: str
     witnesses: _containers.RepeatedScalarFieldContainer[str]
@@ -278,7 +279,8 @@ class GroupConfiguration(_message.Message):
     methods: _containers.RepeatedCompositeFieldContainer[MethodConflicts]
     group: str
     log: int
-    def __init__(self, configuration: _Optional[int] = ..., leader: _Optional[str] = ..., witnesses: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[str]] = ..., methods: _Optional[_Iterable[_Union[MethodConflicts, _Mapping]]] = ..., group: _Optional[str] = ..., log: _Optional[int] = ...) -> None: ...
+    serves: bool
+    def __init__(self, configuration: _Optional[int] = ..., leader: _Optional[str] = ..., witnesses: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[str]] = ..., methods: _Optional[_Iterable[_Union[MethodConflicts, _Mapping]]] = ..., group: _Optional[str] = ..., log: _Optional[int] = ..., serves: bool = ...) -> None: ...
 
 class MethodConflicts(_message.Message):
     __slots__ = ("method", "keys", "read_only", "synced", "by_callable")

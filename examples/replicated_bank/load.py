@@ -20,13 +20,6 @@ __all__ = ["Load", "LoadReport"]
 
 _CALL_TIMEOUT_S = 30.0
 _READ_SHARE = 0.1
-# A replica that comes back is found within a tenth of a second, not two minutes.
-_RECONNECT = (
-    ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.min_reconnect_backoff_ms", 20),
-    ("grpc.max_reconnect_backoff_ms", 100),
-)
-_RETRY = rifl.RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.1, attempt_timeout_s=1.0)
 
 
 class LoadReport(NamedTuple):
@@ -54,9 +47,7 @@ class Load:
     def __init__(
         self, targets: Sequence[str], *, callers: int = 8, accounts: int = 64, seed: int = 1
     ) -> None:
-        self._channel = rifl.connect(
-            list(targets), options=_RECONNECT, retry=_RETRY, follow_leaders=True
-        )
+        self._channel = rifl.connect(list(targets), follow_leaders=True)
         self._bank = bank_pb2_grpc.BankStub(self._channel)
         self._accounts = [f"account-{number}" for number in range(accounts)]
         self._history = History()

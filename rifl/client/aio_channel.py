@@ -377,6 +377,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         path = self._client.path
         if path is not None and path is not self._path:
             self._path = path
+            self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
             self._inner = path.unary_unary(self._method, self._direct_inner)
 
     def _sender(

@@ -267,6 +267,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         path = self._client.path
         if path is not None and path is not self._path:
             self._path = path
+            self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
             self._inner = path.unary_unary(self._method, self._direct)
             self._inner_with_call = self._inner.with_call
 

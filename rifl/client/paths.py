@@ -27,8 +27,9 @@ def open_path(
     that named the path, ``connect``, which opens such a channel to any ``host:port``, and
     ``conflict_keys`` as the application gave them.
     What it returns has ``unary_unary(method, inner)``, which gives a multicallable to
-    send attempts by in the place of ``inner``, and ``close()``. A call sent by ``inner``
-    instead is as safe, but may take longer.
+    send attempts by in the place of ``inner``, ``close()``, and ``retry``: the policy for
+    applications that gave none. A call sent by ``inner`` instead is as safe, but may take
+    longer.
     """
     for entry in entry_points(group=_GROUP, name=name):
         try:

@@ -37,6 +37,9 @@ class Router:
         self.targets = targets
         self._clock = clock
         self._lock = threading.Lock()
+        # Called where an attempt was not answered in its time, or nothing can be had where
+        # it was sent: for a path that can find out who leads. Must not block.
+        self.lost: Callable[[], None] = lambda: None
 
     def choose(self) -> int:
         """Return the index of the target that the attempt in this context goes to."""
@@ -59,6 +62,18 @@ class Router:
         if moved:
             failed = self.targets.addresses[index]
             _log.info("target_changed", target=current, failed=failed, reason=answer.reason)
+        if not heartbeat and status.code() is not grpc.StatusCode.CANCELLED:
+            self.lost()
+
+    def leads(self, index: int) -> bool:
+        """Take a target's own word that it leads; True if calls went elsewhere until now."""
+        with self._lock:
+            failed = self.targets.addresses[self.targets.current]
+            moved = self.targets.leads(index)
+        if moved:
+            found = self.targets.addresses[index]
+            _log.info("target_changed", target=found, failed=failed, reason="leads")
+        return moved
 
 
 class Route:

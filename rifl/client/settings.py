@@ -33,6 +33,8 @@ class Settings:
     """A client's configuration; see ``rifl.client.connect``."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    # Whether the application gave none, so that a path may bring its own.
+    default_retry: bool = False
     hedge_after_s: float | None = None
     window: int = 512
     unresolved_s: float = 60.0
@@ -92,6 +94,7 @@ def make_settings(
         raise ValueError("a secret belongs to a session: rifl.connect(..., session=...)")
     return Settings(
         retry=retry or RetryPolicy(),
+        default_retry=retry is None,
         hedge_after_s=hedge_after,
         window=window,
         unresolved_s=unresolved_for,

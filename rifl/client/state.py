@@ -237,6 +237,8 @@ class ClientState:
             self.path = open_path(
                 reply.path, self.channel, self._connect, self.settings.conflict_keys
             )
+            if self.path is not None and self.settings.default_retry:
+                self.session.retry = self.path.retry
         with self.lock:
             lease = self.session.granted(grant, sent_at)
             woken = self._lease_is_back(lease)

@@ -40,7 +40,7 @@ class Targets:
     Invariants:
 
     1. Only an answer of the current target moves on, so that many calls failing
-       at once move once.
+       at once move once; or the word of another that it leads now (``leads``).
     2. Only targets that were given are ever current, or with ``follow`` at most 16
        others that a given one named (and those named in turn).
 
@@ -90,6 +90,13 @@ class Targets:
             found = self._longest_ago(others) if others else index
         self.current = found
         return found != index
+
+    def leads(self, index: int) -> bool:
+        """Take a target's own word that it leads, and takes calls; True if ``current`` changed."""
+        self._failed_at.pop(index, None)
+        moved = index != self.current
+        self.current = index
+        return moved
 
     def _find(self, leader: str, now: float) -> int | None:
         """Return the leader's index, None where it is not to be followed."""

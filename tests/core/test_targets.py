@@ -87,6 +87,17 @@ def test_heartbeats_that_time_out_leave_a_server_that_hangs() -> None:
     assert targets.answered(0, late, 0.0, heartbeat=True)
 
 
+def test_a_target_s_own_word_that_it_leads_is_followed() -> None:
+    """Also where the one that calls go to has not failed yet, since it hangs (DESIGN §3, §7)."""
+    targets = Targets(["a:1", "b:1", "c:1"])
+    assert targets.leads(2)
+    assert not targets.leads(2)
+    assert targets.current == 2
+    # What still comes back from the one that was left moves nobody.
+    assert not targets.answered(0, LOST, 0.0)
+    assert targets.current == 2
+
+
 def test_hedges_go_elsewhere() -> None:
     """An attempt avoids its call's others, while there is anything else."""
     targets = Targets(["a:1", "b:1", "c:1"])

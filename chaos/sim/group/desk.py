@@ -131,5 +131,6 @@ class GroupDesk:
                 listed = read_witness_list(replica.log)
         found = group_configuration(GROUP, leader, listed)
         found.log = replica.log_id
+        found.serves = replica.store.takes_calls()
         found.methods.extend(replica.machine.conflicts())
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,3 +147,28 @@ def test_hung_witnesses_do_not_hold_a_recovery_up_one_by_one(tmp_path: Path) -> 
         # Each of the hung ones by itself would take two seconds, twice.
         assert group.events(other, "leading")[-1]["seconds"] < 4.0
         assert group.balances("a", "b") == [1, 1]
+
+
+def test_a_killed_leader_is_not_missed_for_long(tmp_path: Path) -> None:
+    """A caller with the documented settings, through several kills: benchmarks.groups measures."""
+    with operated(tmp_path, _url(tmp_path), replicas=3) as group:
+        group.start()
+        group.until_listed()
+        pauses = []
+        with rifl.connect(list(group.replicas.values()), follow_leaders=True) as channel:
+            stub = bank_pb2_grpc.BankStub(channel)
+            for number in range(4):
+                for each in range(10):
+                    name = f"{number}-{each}"
+                    request = bank_pb2.DepositRequest(reference=name, account=name, cents=1)
+                    stub.Deposit(request, timeout=DEADLINE_S)
+                leader = group.leader()
+                began = time.monotonic()
+                group.stop(leader, how=signal.SIGKILL)
+                request = bank_pb2.DepositRequest(reference=f"{number}", account="a", cents=1)
+                stub.Deposit(request, timeout=DEADLINE_S)
+                pauses.append(time.monotonic() - began)
+                group.start(leader)
+        # By itself the longest of twenty is 1.1 s; this machine may be busy.
+        assert max(pauses) < 3.0, pauses
+        assert group.balances("a") == [4]
