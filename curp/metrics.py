@@ -160,6 +160,12 @@ def _families(reports: list[GroupReport]) -> list[Metric]:
     return [
         roles,
         answers,
+        gauge("serving", "1 while it takes calls.", lambda each: float(each.serves)),
+        gauge(
+            "engine_silent_seconds",
+            "For how long the log engine has not answered.",
+            lambda each: each.engine_silent_s,
+        ),
         gauge("configuration_number", "In force, 0 if unknown.", lambda each: each.configuration),
         gauge("applied_position", "The last entry in its state.", lambda each: each.applied),
         gauge("log_tail_position", "The log's last entry.", lambda each: each.tail),

@@ -13,12 +13,13 @@ __all__ = ["GroupObserver", "GroupObservers", "GroupReport", "TakeOver"]
 class GroupReport(NamedTuple):
     """A replica at one moment.
 
-    ``role``: as ``Replica.role``. Positions are LSNs: ``applied`` is in this replica's
-    state, ``tail`` is the log's last (None while the engine does not answer);
-    ``unsynced`` entries of the leader's have a place and are not in the log. ``wanted``
-    witnesses were asked for, ``listed`` serve. ``answers`` counts operations executed
-    here by whether they were answered before their entry was in the log (``fast``), or
-    why not.
+    ``role``: as ``Replica.role``; ``serves``: whether it takes calls now. Positions are
+    LSNs: ``applied`` is in this replica's state, ``tail`` is the log's last (None while
+    the engine does not answer); ``unsynced`` entries of the leader's have a place and are
+    not in the log. ``wanted`` witnesses were asked for, ``listed`` serve. ``answers``
+    counts operations executed here by whether they were answered before their entry was
+    in the log (``fast``), or why not. ``engine_silent_s``: for so long the log engine has
+    not answered, or has failed, 0.0 if it answers.
     """
 
     group: str
@@ -31,6 +32,8 @@ class GroupReport(NamedTuple):
     wanted: int
     listed: int
     answers: Mapping[str, int]
+    serves: bool = False
+    engine_silent_s: float = 0.0
 
 
 class TakeOver(NamedTuple):

@@ -27,10 +27,13 @@ __all__ = ["Collector"]
 
 _log = get_logger("curp.replica")
 _POLICY = MethodPolicy()
+_MOST_THREADS = 16
 
 
 class Collector:
-    """One thread of a leadership, which carries out what ``Collecting`` decides.
+    """Threads of a leadership, which carry out what ``Collecting`` decides.
+
+    As many as there are witnesses, so that one which hangs holds up no other.
 
     ``relist`` is called with the number under which a witness turns out to have
     forgotten what it held.
@@ -52,30 +55,48 @@ class Collector:
         self._condition = threading.Condition()
         self._collecting = Collecting()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="curp-collector", daemon=True)
+        self._witness_count = 0
+        self._started = False
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        with self._condition:
+            self._started = True
+            self._begin_threads()
 
     def stop(self) -> None:
         """End; what was not told stays on the witnesses."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
-        if self._thread.ident is not None and threading.current_thread() is not self._thread:
-            self._thread.join()
+            threads = list(self._threads)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     def serve(self, configuration: int, witnesses: Sequence[str]) -> None:
         """Tell these from now on, which begin with nothing."""
         with self._condition:
             self._collecting.serve(configuration, witnesses)
+            self._witness_count = len(witnesses)
+            self._begin_threads()
 
     def synced(self, collectable: list[Collectable]) -> None:
         """Take requests that are in the log; any thread."""
         with self._condition:
             self._collecting.synced(collectable, self._store.now())
-            self._condition.notify_all()
+            self._condition.notify()
+
+    def _begin_threads(self) -> None:
+        while (
+            self._started
+            and not self._stopping
+            and len(self._threads) < min(self._witness_count, _MOST_THREADS)
+        ):
+            thread = threading.Thread(target=self._run, name="curp-collector", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _run(self) -> None:
         while (step := self._next()) is not None:
@@ -95,6 +116,8 @@ class Collector:
             while not self._stopping:
                 step = self._collecting.next(self._store.now())
                 if not isinstance(step, Rest):
+                    # Another one waits for what is due next, meanwhile.
+                    self._condition.notify()
                     return step
                 self._condition.wait(step.seconds)
         return None
@@ -122,6 +145,7 @@ class Collector:
         _log.info("stuck_request", call=str(call.rpc_id), method=call.method, found=found.value)
         with self._condition:
             run = self._collecting.stuck(witnessed, found, self._store.now())
+            self._condition.notify()
         if run:
             self._run_again(witnessed, configuration)
 

@@ -434,6 +434,8 @@ class Replica:
             wanted=0 if listed is None else len(listed.wanted),
             listed=0 if listed is None else len(listed.witnesses),
             answers=self.answered(),
+            serves=self._store.takes_calls(),
+            engine_silent_s=self._watch.silent_s(),
         )
 
     def snapshot(self) -> int | None:

@@ -38,16 +38,24 @@ class EngineWatch:
 
     def trouble(self) -> str:
         """Say what the engine does not do now, empty if it answers."""
+        what, seconds = self._look()
+        return f"the log engine {what} for {seconds:.1f} s" if what else ""
+
+    def silent_s(self) -> float:
+        """Return for how many seconds the engine has not answered, 0.0 if it answers."""
+        return self._look()[1]
+
+    def _look(self) -> tuple[str, float]:
         now = self._clock()
         asked = list(self._asked.values())
         if asked:
             operation, due = min(asked, key=lambda each: each[1])
             if now - due >= _LONG_S:
-                return f"the log engine has not answered {operation!r} for {now - due:.1f} s"
+                return f"has not answered {operation!r}", now - due
         failed = self._failed
         if failed is None:
-            return ""
-        return f"the log engine: {failed[0]}, for {now - failed[1]:.1f} s"
+            return "", 0.0
+        return f"says {failed[0]!r}", now - failed[1]
 
     def call(self, operation: str, method: Callable[..., Any], *given: Any, **more: Any) -> Any:
         """Ask the engine; what it answers."""
