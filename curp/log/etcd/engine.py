@@ -182,17 +182,18 @@ class EtcdEngine:
     def wait(self, after: int, *, timeout_s: float) -> int:
         """See ``LogEngine``. A watch wakes it; it looks again every second all the same."""
         end = time.monotonic() + timeout_s
-        told = True
+        waited_from: int | None = None
         while True:
             count = self._watch.count
             tail = self.tail()
             checks.check_position(after, 0, tail)
             left_s = end - time.monotonic()
-            if tail > after and not told:
-                self._watch.distrust()
+            if tail > after and waited_from is not None:
+                self._watch.missed(waited_from)
             if tail > after or left_s <= 0:
                 return tail
-            told = self._watch.wait(count, min(left_s, _LOOK_S))
+            self._watch.wait(count, min(left_s, _LOOK_S))
+            waited_from = count
             if self._log.client.closing.is_set():
                 raise EngineStopped("the log engine was closed")
 

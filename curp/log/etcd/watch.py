@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from typing import Any
 
 import grpc
@@ -13,6 +15,7 @@ from curp.log.etcd.client import Client
 __all__ = ["Watch"]
 
 _PAUSE_S = 0.2
+_DEAF_S = 1.0
 
 
 class Watch:
@@ -30,6 +33,8 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._stream: Any = None
         self._node = 0
+        # Since when it should have told something.
+        self._missed_at = math.inf
 
     @property
     def count(self) -> int:
@@ -47,13 +52,24 @@ class Watch:
             )
             return self._count > count
 
-    def distrust(self) -> None:
-        """Watch at another node: this one was deaf to a write."""
+    def missed(self, count: int) -> None:
+        """Take that the key was written, and ``count`` was told by then: is it deaf?
+
+        A moment late is no wonder. One that says nothing for a while is given up, and
+        so is its node.
+        """
         with self._changed:
+            if self._count > count or self._stream is None:
+                self._missed_at = math.inf
+                return
+            now = time.monotonic()
+            self._missed_at = min(self._missed_at, now)
+            if now < self._missed_at + _DEAF_S:
+                return
+            self._missed_at = math.inf
             stream, node = self._stream, self._node
-        if stream is not None:
-            self._client.leave(node)
-            stream.cancel()
+        self._client.leave(node)
+        stream.cancel()
 
     def close(self) -> None:
         """End all waits, once the client is closing; idempotent."""
@@ -83,4 +99,5 @@ class Watch:
             # Also that it begins is told: what was written before is not.
             with self._changed:
                 self._count += 1
+                self._missed_at = math.inf
                 self._changed.notify_all()

@@ -175,6 +175,25 @@ def test_a_watch_that_became_deaf(cluster, url, opened):
     _asked(reader, cluster).suspend()
     assert _patiently(lambda: writer.append(b"b", append_id=b"%16d" % 1)) == 2
     assert _patiently(lambda: reader.wait(1, timeout_s=10)) == 2
+    # It hears again: another node is watched from then on.
+    told, over = reader._watch.count, threading.Event()
+
+    def write():
+        while not over.wait(0.15):
+            _patiently(lambda: writer.append(b"c", append_id=append_id()))
+
+    def heard():
+        # As a follower does: it waits for what follows.
+        _patiently(lambda: reader.wait(reader.tail(), timeout_s=0.3))
+        return reader._watch.count > told + 3
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        until(heard, "it is told again", _PATIENCE_S)
+    finally:
+        over.set()
+        writing.join()
 
 
 # Leases.
