@@ -92,9 +92,15 @@ def accept_loss(url: str, who: str, why: str) -> str:
     Empty, and nothing is changed, where it has not stopped. Processes that knew more
     than is there stay away: they are started anew. Raises a ``LogError``.
     """
-    scheme, group, _ = _parts(url)
+    scheme, group, options = _parts(url)
+    if scheme in _ETCD:
+        from curp.log.etcd.accepting import accept as accept_in_etcd
+        from curp.log.etcd.address import EtcdAddress
+
+        etcd = EtcdAddress.parse(url.partition("?")[0], options)
+        return accept_in_etcd(etcd, group, who, why)
     if scheme not in ("postgresql", "postgres"):
-        raise InvalidRequest("a log stops for everyone only in PostgreSQL")
+        raise InvalidRequest("a log stops for everyone only in PostgreSQL and etcd")
     address = _postgres_address(url)
     from curp.log.postgres.accepting import accept
 

@@ -35,8 +35,7 @@ class EtcdAddress:
     ``try_s``, for one node's part in it (1); ``max_request_bytes``, as the server's
     ``--max-request-bytes`` (1572864); ``quota_bytes``, as its
     ``--quota-backend-bytes`` (2147483648), of which a leader warns in time;
-    ``compact=no`` leaves old revisions to the cluster's own compaction; ``cluster``,
-    the number of the cluster that the log was restored into, or moved to, on purpose.
+    ``compact=no`` leaves old revisions to the cluster's own compaction.
 
     ``str()`` shows no credentials.
     """
@@ -54,7 +53,6 @@ class EtcdAddress:
     max_request_bytes: int = 1536 << 10
     quota_bytes: int = 2 << 30
     compact: bool = True
-    cluster: int | None = None
 
     def __str__(self) -> str:
         return f"etcd {','.join(self.hosts)}"
@@ -138,5 +136,4 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "max_request_bytes": _bytes,
     "quota_bytes": _bytes,
     "compact": _compact,
-    "cluster": int,
 }

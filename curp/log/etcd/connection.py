@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from curp.log.errors import CorruptLog, InvalidRequest, LogExists, NoSuchLog
 from curp.log.etcd.address import EtcdAddress
 from curp.log.etcd.calls import STATUS, TXN, absent, equal, get, newest, put, scan
 from curp.log.etcd.client import Client
-from curp.log.etcd.keys import Keys, Tail, read_number
+from curp.log.etcd.keys import Keys, LogId, Tail, read_number
 from curp.log.etcd.v1 import etcd_pb2 as pb
 from lease_server.log import get_logger
 
@@ -198,9 +197,7 @@ class Connection:
 
     def _create(self, group: str, new: NewLog) -> bytes:
         keys = self.keys
-        log_id = json.dumps(
-            {"log": secrets.token_hex(16), "format": FORMAT, "cluster": self._cluster}
-        ).encode()
+        log_id = LogId(secrets.token_hex(16), FORMAT, self._cluster).value()
         request = pb.TxnRequest(
             compare=[absent(keys.root, keys.end)],
             success=[
@@ -222,39 +219,20 @@ class Connection:
         (found,) = newest(response.responses)
         return None if found is None else found.value
 
-    def _check(self, group: str, log_id: bytes, *, read_only: bool) -> bytes:
-        try:
-            told = json.loads(log_id)
-            format_, cluster = int(told["format"]), int(told["cluster"])
-        except (ValueError, KeyError, TypeError):
-            raise CorruptLog(f"the log of {group!r} has a damaged id") from None
-        if format_ > FORMAT:
+    def _check(self, group: str, value: bytes, *, read_only: bool) -> bytes:
+        found = LogId.read(value)
+        if found.format > FORMAT:
             raise CorruptLog(
-                f"the log of {group!r} has format {format_}, written by a newer release; "
+                f"the log of {group!r} has format {found.format}, written by a newer release; "
                 f"this one knows {FORMAT}"
             )
-        accepted = self.address.cluster
-        if accepted is not None and accepted != self._cluster:
-            raise InvalidRequest(f"this is cluster {self._cluster}, and the URL says {accepted}")
-        if cluster == self._cluster:
-            return log_id
-        if accepted is None:
+        if found.cluster != self._cluster and not read_only:
             raise CorruptLog(
-                f"the log of {group!r} was made in cluster {cluster}, and this is cluster "
+                f"the log of {group!r} was made in cluster {found.cluster}, and this is cluster "
                 f"{self._cluster}: what was acknowledged after the backup it came by is not in "
-                f"it (cluster={self._cluster} in the log's URL accepts that)"
+                "it (curp log accept-loss has it go on all the same)"
             )
-        if read_only:
-            return log_id
-        moved = json.dumps({**told, "cluster": self._cluster}).encode()
-        self._send(
-            pb.TxnRequest(
-                compare=[equal(self.keys.log_id, log_id)], success=[put(self.keys.log_id, moved)]
-            ),
-            again=True,
-        )
-        _log.warning("log_moved", log=str(self.address), group=group, cluster=self._cluster)
-        return self._look() or b""
+        return value
 
     def _ask_version(self) -> str:
         version = self.client.call(STATUS, pb.StatusRequest(), again=True).version

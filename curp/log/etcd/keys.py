@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 from urllib.parse import quote
 
 from curp.log.errors import CorruptLog
 
-__all__ = ["Keys", "Tail", "read_number"]
+__all__ = ["Keys", "LogId", "Tail", "read_number"]
 
 _DIGITS = 16
+
+
+class LogId(NamedTuple):
+    """Which log it is, by a random text; its format; the cluster that it is in."""
+
+    log: str
+    format: int
+    cluster: int
+
+    def value(self) -> bytes:
+        """Return what the key holds."""
+        return json.dumps(self._asdict()).encode()
+
+    @classmethod
+    def read(cls, value: bytes) -> LogId:
+        """Read such a value; raises ``CorruptLog``."""
+        try:
+            told = json.loads(value)
+            return cls(str(told["log"]), int(told["format"]), int(told["cluster"]))
+        except (ValueError, KeyError, TypeError):
+            raise CorruptLog(f"the log's id is damaged: {value!r}") from None
 
 
 class Tail(NamedTuple):
@@ -82,6 +104,10 @@ class Keys:
     def all_metadata(self) -> tuple[bytes, bytes]:
         """Return from where to before where all metadata is."""
         return self._metadata, _after(self._metadata)
+
+    def loss(self, log: str) -> bytes:
+        """Return the key that says who accepted what a log of that id lost, and why."""
+        return self.root + b"loss/" + log.encode()
 
     def piece(self, snapshot: str, number: int) -> bytes:
         """Return the key of a snapshot's piece."""

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from chaos.etcd_cluster import EtcdCluster, etcd_executable
+from curp.cli.command import main
 from curp.log import create_log, open_engine
 from curp.log.engine import NewEntry
 from curp.log.errors import (
@@ -420,13 +421,20 @@ def test_a_cluster_restored_from_a_backup(lone_etcd, opened, tmp_path, token):
             # The same number: one who saw nothing cannot tell.
             assert opened(url).tail() == 1
             return
-        with pytest.raises(CorruptLog, match="cluster="):
+        with pytest.raises(CorruptLog, match="accept-loss"):
             opened(url)
-        number = restored.nodes[0].status().header.cluster_id
-        assert opened(f"{url}&cluster={number}").tail() == 1
-        assert opened(url).tail() == 1
-        with pytest.raises(LogError):
-            opened(f"{url}&cluster=1")
+        assert opened(url, read_only=True).tail() == 1
+        asked = ["log", "accept-loss", url, "--who", "ann", "--why", "the disk burnt"]
+        assert main(asked) == 0
+        assert main(asked) == 1
+        # Under numbers that the lost cluster cannot have given, and a name of its own.
+        other = Writer(opened(url), "two")
+        assert other.configuration > 1 << 32
+        assert other.append(b"e") == 2
+        assert b"the disk burnt" in restored.control("get", "--prefix", "curp/bank/loss/").encode()
+        for asked in (reader.tail, lambda: writer.append(b"d")):
+            with pytest.raises(CorruptLog):
+                asked()
 
 
 def test_another_history_of_the_same_length(lone_etcd, opened, tmp_path):
