@@ -22,6 +22,7 @@ from curp.core.entries import (
 )
 from curp.core.poison import Case, Ledger
 from curp.core.recovery import AcceptedLoss, WitnessedCall, WitnessList
+from curp.core.replays import ReplayNote, Replays, Stretch
 from curp.core.state import ClientKept, KeptCall, StateHead
 from curp.log.errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
@@ -39,6 +40,8 @@ __all__ = [
     "ledger_from_bytes",
     "ledger_to_bytes",
     "poison_case",
+    "replays_from_bytes",
+    "replays_to_bytes",
     "secrets_to_message",
     "snapshot_from_chunks",
     "snapshot_to_chunks",
@@ -187,12 +190,41 @@ def poison_case(case: Case) -> pb.PoisonCase:
         who=case.who,
         why=case.why,
         closed=case.closed,
+        lsn=case.lsn,
     )
     if case.rpc_id.key is None:
         message.seq = case.rpc_id.seq or 0
     else:
         message.key = case.rpc_id.key
     return message
+
+
+def replays_to_bytes(replays: Replays) -> bytes:
+    """Serialise who replays what, for the engine's metadata."""
+    message = pb.ReplayLedger(
+        notes=[pb.ReplayLedger.Note(**note._asdict()) for note in replays.notes]
+    )
+    if replays.suspect is not None:
+        message.suspect.CopyFrom(pb.ReplayLedger.Stretch(**replays.suspect._asdict()))
+    return message.SerializeToString()
+
+
+def replays_from_bytes(data: bytes | None) -> Replays:
+    """Read it, an empty one from nothing; ``CorruptLog`` for bytes that are none."""
+    try:
+        message = pb.ReplayLedger.FromString(data or b"")
+    except DecodeError:
+        raise CorruptLog("what is replayed cannot be read in the engine's metadata") from None
+    suspect = message.suspect
+    return Replays(
+        tuple(
+            ReplayNote(note.replica, note.process, note.after, note.through)
+            for note in message.notes
+        ),
+        Stretch(suspect.after, suspect.through, suspect.deaths)
+        if message.HasField("suspect")
+        else None,
+    )
 
 
 def case_from_message(message: pb.PoisonCase) -> Case:
@@ -212,6 +244,7 @@ def case_from_message(message: pb.PoisonCase) -> Case:
         message.who,
         message.why,
         message.closed,
+        message.lsn,
     )
 
 
@@ -314,7 +347,10 @@ def _put_operation(message: pb.Operation, entry: Operation) -> None:
     if entry.application_version:
         message.application_version = entry.application_version
     if entry.set_aside is not None:
-        message.set_aside.deaths, message.set_aside.who, message.set_aside.why = entry.set_aside
+        aside = entry.set_aside
+        message.set_aside.CopyFrom(
+            pb.SetAside(deaths=aside.deaths, who=aside.who, why=aside.why, lsn=aside.lsn)
+        )
 
 
 def _operation(lsn: int, message: pb.Operation) -> Operation:
@@ -346,7 +382,7 @@ def _set_aside(message: pb.Operation) -> SetAside | None:
     if not message.HasField("set_aside"):
         return None
     found = message.set_aside
-    return SetAside(found.deaths, found.who, found.why)
+    return SetAside(found.deaths, found.who, found.why, found.lsn)
 
 
 def _session_message(entry: SessionPut) -> pb.SessionPut:

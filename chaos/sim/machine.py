@@ -70,7 +70,7 @@ class Machine:
         """See ``Services``."""
         return [facts.conflicts for facts in self._facts.values()]
 
-    def replay(self, entry: Logged) -> None:
+    def replay(self, entry: Logged, *, strict: bool = True) -> None:
         """Apply an operation of the log; raises ``Diverged`` for another answer."""
         call = Call(entry.client_id, b"", entry.seq, entry.key, method=entry.method)
         again = self.run(call, entry.request)

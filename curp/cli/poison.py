@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import sys
 from contextlib import closing
 from datetime import UTC, datetime
@@ -11,13 +12,15 @@ from datetime import UTC, datetime
 from curp.cli.asking import GroupError
 from curp.core.poison import HELD, Case, Ledger
 from curp.log.engine import LogEngine
-from curp.log.errors import Deposed
+from curp.log.errors import Deposed, LeaseHeld
 from curp.log.opening import open_engine
 from curp.replica.poisoning import read_ledger, read_left, update_ledger
 
 __all__ = ["add_poison_commands", "told_case"]
 
 _TRIES = 10
+_TERM_S = 10.0
+_MOST_TEXT = 300
 
 
 def add_poison_commands(parser: argparse.ArgumentParser, engine: str) -> None:
@@ -65,6 +68,8 @@ def _show(arguments: argparse.Namespace) -> int:
             lines.append(f"  to be set aside: {case.who}: {case.why}")
         if any(note.rpc_id == case.rpc_id for note in left.notes):
             lines.append("  noted: it runs now, or its leader died")
+        if case.lsn:
+            lines.append(f"  answered, and logged at LSN {case.lsn}: replicas died replaying it")
         if case.how == HELD:
             lines.append("  a witness held it: it may have been answered before it was logged")
         sys.stdout.write("\n".join(lines) + "\n")
@@ -75,6 +80,8 @@ def _set_aside(arguments: argparse.Namespace) -> int:
     who = arguments.who or getpass.getuser()
     with closing(open_engine(arguments.url)) as engine:
         case = _find(read_ledger(engine), arguments.call)
+        if len(who) + len(arguments.why) > _MOST_TEXT:
+            raise GroupError(f"who and why have at most {_MOST_TEXT} characters")
         if case.closed:
             raise GroupError(f"{arguments.call} was set aside already")
         sys.stdout.write(
@@ -92,6 +99,9 @@ def _set_aside(arguments: argparse.Namespace) -> int:
 
 
 def _decide(engine: LogEngine, case: Case, who: str, why: str) -> None:
+    if case.lsn:
+        _decide_logged(engine, case, who, why)
+        return
     for _ in range(_TRIES):
         leadership = engine.leadership()
         number = 0 if leadership is None else leadership.configuration
@@ -106,6 +116,27 @@ def _decide(engine: LogEngine, case: Case, who: str, why: str) -> None:
             continue
         return
     raise GroupError("the group's configuration changes all the time")
+
+
+def _decide_logged(engine: LogEngine, case: Case, who: str, why: str) -> None:
+    """Speak while nobody leads, or is about to: who has its effect would go on with it."""
+    try:
+        number = engine.take_leadership(
+            f"curp-poison/{os.urandom(4).hex()}", "operator", term_s=_TERM_S
+        )
+    except LeaseHeld as error:
+        raise GroupError(
+            f"somebody leads, and has the effect of LSN {case.lsn}: have a snapshot taken, "
+            f"behind which nobody replays it, or stop the leader first ({error})"
+        ) from error
+    try:
+        update_ledger(
+            engine,
+            number,
+            lambda ledger: ledger.decided(ledger.find(case.rpc_id) or case, who, why),
+        )
+    finally:
+        engine.end_leadership(number)
 
 
 def _find(ledger: Ledger, name: str) -> Case:

@@ -6,7 +6,7 @@ import enum
 
 from curp.log.errors import Deposed, TrimmedLog, may_pass
 
-__all__ = ["CannotApply", "Ending", "ending_of"]
+__all__ = ["BeginOver", "CannotApply", "Ending", "ending_of"]
 
 
 class CannotApply(Exception):
@@ -14,6 +14,10 @@ class CannotApply(Exception):
 
     The replica waits in front of it, and cannot lead.
     """
+
+
+class BeginOver(Exception):
+    """What this replica knows is not the log's any more; ``str()`` says why."""
 
 
 class Ending(enum.Enum):
@@ -34,6 +38,6 @@ def ending_of(error: Exception) -> Ending:
     ``TailMismatch`` and ``CorruptLog`` stop it: a tail that is not where it was left means
     that the engine forgot what it had acknowledged.
     """
-    if isinstance(error, Deposed | TrimmedLog | CannotApply):
+    if isinstance(error, Deposed | TrimmedLog | CannotApply | BeginOver):
         return Ending.BEGIN_OVER
     return Ending.WAIT if may_pass(error) else Ending.STOP

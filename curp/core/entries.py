@@ -30,11 +30,13 @@ class SetAside(NamedTuple):
     """Why a call has the answer *unknown*, which came from no handler.
 
     ``who`` and ``why``: the operator's; empty where it was plain that nobody had an answer.
+    ``lsn``: of its operation, which is not replayed any more; 0 if it is not in the log.
     """
 
     deaths: int
     who: str = ""
     why: str = ""
+    lsn: int = 0
 
 
 class Operation(NamedTuple):
@@ -85,7 +87,7 @@ class Operation(NamedTuple):
             + _FIELD_BYTES * (len(self.keys) + 2 * len(self.completed))
             + len(self.fingerprint or b"")
             + len(self.peer)
-            + (0 if self.set_aside is None else 4 * sum(map(len, self.set_aside[1:])))
+            + (0 if self.set_aside is None else 4 * sum(map(len, self.set_aside[1:3])))
         )
 
 

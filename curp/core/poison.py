@@ -13,6 +13,7 @@ from rifl.core.serving import refusal_record
 
 __all__ = [
     "HELD",
+    "LOGGED",
     "RETRIED",
     "Case",
     "Ledger",
@@ -23,9 +24,11 @@ __all__ = [
     "watch_for",
 ]
 
-# How a call came to be run: from a witness by a recovery; sent again by its client.
+# How a call came to be run: from a witness, by a recovery; sent again by its client.
 HELD = "held"
 RETRIED = "retried"
+# From the log, by a replica that follows.
+LOGGED = "logged"
 
 # Cases with deaths, and mere suspects, that are kept; a metadata value is bounded.
 _MOST_CASES = 64
@@ -36,9 +39,10 @@ class Case(NamedTuple):
     """One call that is about to run, or that ran when a process died.
 
     ``deaths``: of processes that ran this call and no other one that was noted; 0 for a
-    suspect, which ran among others. ``how``: ``HELD`` or ``RETRIED``. ``since_us``,
-    ``last_us``: the first death and the last, microseconds since the Unix epoch. ``who``,
-    ``why``: the operator's who had it set aside, if one did. ``closed``: it was set aside.
+    suspect, which ran among others. ``how``: ``HELD``, ``RETRIED`` or ``LOGGED``, at
+    ``lsn``. ``since_us``, ``last_us``: the first death and the last, microseconds since the
+    Unix epoch. ``who``, ``why``: the operator's who had it set aside, if one did.
+    ``closed``: it was set aside.
     """
 
     rpc_id: RpcId
@@ -50,6 +54,7 @@ class Case(NamedTuple):
     who: str = ""
     why: str = ""
     closed: bool = False
+    lsn: int = 0
 
     def condemned(self, bound: int) -> bool:
         """Whether it is not to be run again."""
@@ -70,11 +75,12 @@ class Ledger(NamedTuple):
         """Return the case of a call, None if there is none."""
         return next((case for case in self.cases if case.rpc_id == rpc_id), None)
 
-    def died(self, notes: Sequence[Case], now_us: int) -> Ledger:
+    def died(self, notes: Sequence[Case], now_us: int, *, at_least: int = 1) -> Ledger:
         """Take that a process died with these noted.
 
         One alone died of it. Of several nobody knows which: each is a suspect, and is run
-        with nobody else noted the next time.
+        with nobody else noted the next time. ``at_least``: so many are known to have died of
+        the one.
         """
         found = self
         for note in notes:
@@ -82,7 +88,11 @@ class Ledger(NamedTuple):
             if len(notes) == 1:
                 since_us = before.since_us or now_us
                 before = before._replace(
-                    how=note.how, deaths=before.deaths + 1, since_us=since_us, last_us=now_us
+                    how=note.how,
+                    lsn=note.lsn,
+                    deaths=max(before.deaths + 1, at_least),
+                    since_us=since_us,
+                    last_us=now_us,
                 )
             found = found._with(before)
         return found._bounded()
@@ -133,7 +143,8 @@ class Watch(NamedTuple):
 def watch_for(ledger: Ledger, bound: int, *, careful: bool, wary: bool) -> Watch:
     """Return what a leadership with that ledger looks out for."""
     condemned = {case.rpc_id: case for case in ledger.cases if case.condemned(bound)}
-    suspects = frozenset(case.rpc_id for case in ledger.cases).difference(condemned)
+    suspects = frozenset(case.rpc_id for case in ledger.cases if not case.lsn)
+    suspects = suspects.difference(condemned)
     return Watch(condemned, suspects, careful, wary)
 
 

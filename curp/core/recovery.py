@@ -245,6 +245,7 @@ def recover(
         replayed += 1
         state.commit(tail + len(piece), entry, clock())
     events: list[Entry] = [LeaderStarted(configuration, replica, replayed, accepted)]
+    events += rule.given_up()
     if not state.secrets:
         # Witnesses check tokens from their start on.
         events.append(SecretsPut(((0, secret),)))

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from curp.core.entries import Operation, SetAside
 from curp.core.notes import NoteDown
-from curp.core.poison import HELD, Case, Ledger, Watch, case_of, noted_together, watch_for
+from curp.core.poison import (
+    HELD,
+    Case,
+    Ledger,
+    Watch,
+    case_of,
+    noted_together,
+    unknown_record,
+    watch_for,
+)
 from curp.core.state import GroupState, Witnessed
 from rifl.core.identity import RpcId
+from rifl.core.namespace import is_namespace
 
 if TYPE_CHECKING:
     from curp.core.recovery import WitnessedCall
@@ -16,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Conclude", "CountDeaths", "Left", "ReadPoison", "SettingAside"]
 
 _MOST_TOGETHER = 256
+_MOST_GIVEN_UP = 2
 
 
 class ReadPoison(NamedTuple):
@@ -89,6 +101,30 @@ class SettingAside:
         if left.notes:
             self._ledger = yield CountDeaths(fatal)
 
+    def given_up(self) -> list[Operation]:
+        """Return the entries that say which operations in the log are not replayed any more."""
+        found = [
+            case
+            for case in self._ledger.cases
+            if case.lsn and case.who and not case.closed and case.lsn <= self._state.applied
+        ]
+        found = found[:_MOST_GIVEN_UP]
+        self._closed += [case.rpc_id for case in found]
+        return [
+            Operation(
+                case.rpc_id.client_id,
+                case.rpc_id.seq,
+                case.rpc_id.key,
+                case.method,
+                b"",
+                unknown_record(case),
+                refusal=True,
+                set_aside=SetAside(case.deaths, case.who, case.why, case.lsn),
+            )
+            for case in found
+            if case.rpc_id.client_id in self._state.clients or is_namespace(case.rpc_id.client_id)
+        ]
+
     def judge(self, witnessed: WitnessedCall) -> Generator[Any, Any, Case | None]:
         """Return the case of a request that is set aside, None for one that is to run."""
         rpc_id = witnessed.call.rpc_id
@@ -123,7 +159,7 @@ class SettingAside:
         answered = tuple(
             case.rpc_id
             for case in self._ledger.cases
-            if not case.closed
+            if not (case.closed or case.lsn)
             and case.rpc_id not in self._closed
             and self._state.logged(case.rpc_id)
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from curp.core.endings import CannotApply
 from curp.core.entries import ApplicationVersion, Operation
+from curp.core.poison import Ledger
 from curp.log.engine import LogEngine
 from curp.log.errors import CorruptLog
 from curp.replica.errors import ReplicaStopped
 from curp.replica.group_store import GroupStore
+from curp.replica.replay_guard import ReplayGuard
 from curp.replica.services import Services
 from curp.replica.settings import StateHooks
 from curp.replica.waiting import Waiting
@@ -32,7 +34,10 @@ class Follower:
         services: Services,
         hooks: StateHooks,
         waiting: Waiting,
+        guard: ReplayGuard | None = None,
     ) -> None:
+        """``guard``: against what kills in replay; None: nothing is noted."""
+        self._guard = guard
         self._replica = replica
         self._engine = engine
         self._store = store
@@ -74,6 +79,8 @@ class Follower:
             _log.info("snapshot_loaded", replica=self._replica, lsn=snapshot.lsn)
         self.state = state
         self._store.follow(state)
+        if self._guard is not None:
+            self._guard.begin(state.applied)
         self._waiting.reason = ""
 
     def apply_more(self) -> bool:
@@ -81,16 +88,33 @@ class Follower:
 
         Raises ``CannotApply`` in front of an entry that is not for this replica.
         """
+        guard = self._guard
         entries = self._engine.read(self.state.applied, limit=_READ_LIMIT)
         for found in entries:
             entry = entry_from_bytes(found.lsn, found.body)
+            guarded = guard is not None and guard.active
+            runs = not guarded or guard.before(found.lsn, entry)  # type: ignore[union-attr]
             if isinstance(entry, Operation):
-                if not entry.refusal:
-                    self._services.replay(entry)
+                if not entry.refusal and runs:
+                    self._services.replay(entry, strict=not guarded or guard.strict())  # type: ignore[union-attr]
+                elif guard is not None and entry.set_aside is not None and entry.set_aside.lsn:
+                    guard.set_aside(entry.set_aside.lsn)
             elif isinstance(entry, ApplicationVersion):
                 self._require(entry.version)
             self._store.apply(found.lsn, entry)
+        if guard is not None and guard.active and not entries:
+            guard.end(self.state.applied)
         return bool(entries)
+
+    def require(self, ledger: Ledger) -> None:
+        """Raise ``BeginOver`` if this replica has an effect that an operator gave up."""
+        if self._guard is not None:
+            self._guard.require(ledger, self.state.applied)
+
+    def close(self) -> None:
+        """Leave no note behind."""
+        if self._guard is not None:
+            self._guard.close()
 
     def apply_to_end(self) -> int:
         """Apply all that is in the log; its tail."""

@@ -122,6 +122,7 @@ class Recovering:
         if isinstance(step, ReadPoison):
             left = read_left(self._engine)
             self._saw(left.ledger)
+            self._follower.require(left.ledger)
             return left
         if isinstance(step, NoteDown):
             note_down(self._engine, step)

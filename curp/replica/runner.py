@@ -7,8 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
-from curp.core.endings import CannotApply, Ending, ending_of
+from curp.core.endings import BeginOver, CannotApply, Ending, ending_of
 from curp.core.leader import Leader
 from curp.core.poison import Watch
 from curp.core.read_lease import ReadLease
@@ -27,6 +28,7 @@ from curp.replica.leading import Leading
 from curp.replica.metadata import read_asked_for
 from curp.replica.picture import Picture
 from curp.replica.recovering import Recovering
+from curp.replica.replay_guard import ReplayGuard
 from curp.replica.role import Role
 from curp.replica.services import Services
 from curp.replica.settings import ReplicaSettings, StateHooks
@@ -85,7 +87,16 @@ class Runner:
         self._closing = threading.Event()
         self._over = threading.Event()
         self._waiting = Waiting(settings.name, self._closing)
-        self._follower = Follower(settings.name, engine, store, services, hooks, self._waiting)
+        guard = ReplayGuard(
+            engine,
+            settings.name,
+            self._incarnation,
+            settings.poison_deaths,
+            partial(setattr, store, "ledger"),
+        )
+        self._follower = Follower(
+            settings.name, engine, store, services, hooks, self._waiting, guard
+        )
         self._recovering = Recovering(
             engine, self._follower, services, witnesses, settings, self._waiting, store
         )
@@ -140,6 +151,7 @@ class Runner:
                 if not self._goes_on_after(error):
                     self._stop(error)
                     return
+        self._follower.close()
         self.role = Role.STOPPED
         self.stopped.set()
 
@@ -152,6 +164,8 @@ class Runner:
             _log.warning("stepped_down", replica=replica, error=str(error))
         elif isinstance(error, TrimmedLog):
             _log.info("behind_the_snapshot", replica=replica)
+        elif isinstance(error, BeginOver):
+            _log.warning("begins_over", replica=replica, error=str(error))
         elif isinstance(error, CannotApply):
             self._waiting.wait(str(error), _HELD_S)
         elif not isinstance(error, LogError | ReplicaStopped):

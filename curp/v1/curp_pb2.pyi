@@ -69,14 +69,16 @@ class Operation(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., method: _Optional[str] = ..., request: _Optional[bytes] = ..., answer: _Optional[_Union[_rifl_pb2.CompletionRecord, _Mapping]] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[bytes] = ..., peer: _Optional[bytes] = ..., refusal: bool = ..., application_version: _Optional[int] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ...) -> None: ...
 
 class SetAside(_message.Message):
-    __slots__ = ("deaths", "who", "why")
+    __slots__ = ("deaths", "who", "why", "lsn")
     DEATHS_FIELD_NUMBER: _ClassVar[int]
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
     deaths: int
     who: str
     why: str
-    def __init__(self, deaths: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+    lsn: int
+    def __init__(self, deaths: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., lsn: _Optional[int] = ...) -> None: ...
 
 class ApplicationVersion(_message.Message):
     __slots__ = ("version", "who")
@@ -166,7 +168,7 @@ class AcceptedLoss(_message.Message):
     def __init__(self, configuration: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time_us: _Optional[int] = ...) -> None: ...
 
 class PoisonCase(_message.Message):
-    __slots__ = ("client_id", "seq", "key", "method", "how", "deaths", "since_us", "last_us", "who", "why", "closed")
+    __slots__ = ("client_id", "seq", "key", "method", "how", "deaths", "since_us", "last_us", "who", "why", "closed", "lsn")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +180,7 @@ class PoisonCase(_message.Message):
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     seq: int
     key: bytes
@@ -189,7 +192,36 @@ class PoisonCase(_message.Message):
     who: str
     why: str
     closed: bool
-    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., method: _Optional[str] = ..., how: _Optional[str] = ..., deaths: _Optional[int] = ..., since_us: _Optional[int] = ..., last_us: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., closed: bool = ...) -> None: ...
+    lsn: int
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., method: _Optional[str] = ..., how: _Optional[str] = ..., deaths: _Optional[int] = ..., since_us: _Optional[int] = ..., last_us: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., closed: bool = ..., lsn: _Optional[int] = ...) -> None: ...
+
+class ReplayLedger(_message.Message):
+    __slots__ = ("notes", "suspect")
+    class Note(_message.Message):
+        __slots__ = ("replica", "process", "after", "through")
+        REPLICA_FIELD_NUMBER: _ClassVar[int]
+        PROCESS_FIELD_NUMBER: _ClassVar[int]
+        AFTER_FIELD_NUMBER: _ClassVar[int]
+        THROUGH_FIELD_NUMBER: _ClassVar[int]
+        replica: str
+        process: str
+        after: int
+        through: int
+        def __init__(self, replica: _Optional[str] = ..., process: _Optional[str] = ..., after: _Optional[int] = ..., through: _Optional[int] = ...) -> None: ...
+    class Stretch(_message.Message):
+        __slots__ = ("after", "through", "deaths")
+        AFTER_FIELD_NUMBER: _ClassVar[int]
+        THROUGH_FIELD_NUMBER: _ClassVar[int]
+        DEATHS_FIELD_NUMBER: _ClassVar[int]
+        after: int
+        through: int
+        deaths: int
+        def __init__(self, after: _Optional[int] = ..., through: _Optional[int] = ..., deaths: _Optional[int] = ...) -> None: ...
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
+    notes: _containers.RepeatedCompositeFieldContainer[ReplayLedger.Note]
+    suspect: ReplayLedger.Stretch
+    def __init__(self, notes: _Optional[_Iterable[_Union[ReplayLedger.Note, _Mapping]]] = ..., suspect: _Optional[_Union[ReplayLedger.Stretch, _Mapping]] = ...) -> None: ...
 
 class PoisonLedger(_message.Message):
     __slots__ = ("cases",)

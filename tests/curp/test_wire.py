@@ -20,19 +20,26 @@ from curp.core.entries import (
     SessionPut,
     SetAside,
 )
+from curp.core.poison import HELD, LOGGED, Case, Ledger
 from curp.core.recovery import WitnessList
+from curp.core.replays import ReplayNote, Replays, Stretch
 from curp.core.state import GroupState
 from curp.log.errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
 from curp.wire import (
     entry_from_bytes,
     entry_to_bytes,
+    ledger_from_bytes,
+    ledger_to_bytes,
+    replays_from_bytes,
+    replays_to_bytes,
     snapshot_from_chunks,
     snapshot_to_chunks,
     witness_list_from_bytes,
     witness_list_to_bytes,
     witnessed_call,
 )
+from rifl.core.identity import RpcId
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord
 from rifl.v1 import rifl_pb2
@@ -65,7 +72,7 @@ _ENTRIES: list[Any] = [
     "entry",
     [
         *_ENTRIES,
-        operation(1, 7, refusal=True, set_aside=SetAside(3, "alice", "it kills")),
+        operation(1, 7, refusal=True, set_aside=SetAside(3, "alice", "it kills", 2**60)),
         ApplicationVersion(2, "alice"),
         operation(1, 6, application_version=2**63 - 1),
     ],
@@ -159,3 +166,22 @@ def test_a_witnessed_request_comes_without_its_acknowledgements() -> None:
     assert (found.call.first_incomplete, found.call.completed) == (1, ())
     assert (found.request, found.keys) == (b"r", frozenset({4}))
     assert witnessed_call(pb.WitnessedCall(header=b"\xff")) is None
+
+
+def test_what_is_known_of_calls_that_kill_comes_back() -> None:
+    """The engine's metadata says as much as it was told (DESIGN §7, invariant 12)."""
+    ledger = Ledger(
+        (
+            Case(RpcId(1, 2), "/m", HELD, 3, 4, 5, "alice", "why", closed=True),
+            Case(RpcId(-(2**63), None, b"key"), "/n", LOGGED, lsn=9),
+        )
+    )
+    assert ledger_from_bytes(ledger_to_bytes(ledger)) == ledger
+    assert ledger_from_bytes(None) == Ledger()
+    for suspect in (None, Stretch(1, 2, 3)):
+        replays = Replays((ReplayNote("r1", "r1/a", 5, 6),), suspect)
+        assert replays_from_bytes(replays_to_bytes(replays)) == replays
+    assert replays_from_bytes(None) == Replays()
+    for read in (ledger_from_bytes, replays_from_bytes):
+        with pytest.raises(CorruptLog):
+            read(b"\xff")

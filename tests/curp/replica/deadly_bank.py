@@ -13,11 +13,16 @@ __all__ = ["DeadlyBank"]
 
 
 class DeadlyBank(MemoryBank):
-    """Dies of references that begin with "poison"; by SIGSEGV of "poison-signal"."""
+    """Dies of references that begin with "poison"; by SIGSEGV of "poison-signal".
+
+    Of "replay" only who follows dies.
+    """
 
     def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
         if request.reference.startswith("poison"):
             if request.reference == "poison-signal":
                 os.kill(os.getpid(), signal.SIGSEGV)
+            os._exit(3)
+        if request.reference == "replay" and context.peer() == "replay":
             os._exit(3)
         return super().Deposit(request, context)

@@ -14,6 +14,7 @@ import pytest
 import rifl
 from curp.cli.command import main
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
 from tests.helpers.waiting import until
 
@@ -162,6 +163,59 @@ def test_innocent_calls_that_were_sent_again_are_not_set_aside(tmp_path: Path) -
         assert [error is not None for error in told].count(True) == 2
         assert group.balances(*accounts) == [1] * 16
         assert supervisor.deaths <= 2 * _MOST_DEATHS
+
+
+def test_an_entry_whose_replay_kills_is_left_out_when_an_operator_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was answered: standbys wait in front of it, and a person gives its effect up (12)."""
+    url = _url(tmp_path)
+    with _deadly(tmp_path, witnesses=0) as (group, supervisor):
+        leader = group.leader()
+        standby = next(name for name in group.replicas if name != leader)
+        group.deposit("before")
+        client = ByHand(group.replicas[leader])
+        assert client.deposit("replay", "a", 1).ok
+        assert client.deposit("after", "a", 2).ok
+        until(
+            lambda: "died replaying" in group.statuses().get(standby, {}).get("waitingFor", ""),
+            "the standby waits",
+            DEADLINE_S,
+        )
+        assert supervisor.deaths <= _MOST_DEATHS
+        deaths = supervisor.deaths
+        # The leader has its effect, and goes on.
+        group.deposit("b")
+        capsys.readouterr()
+        assert main(["poison", "list", url]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        assert "logged  deaths 3" in line
+        call = line.split()[0]
+        assert main(["poison", "show", url, call]) == 0
+        assert "logged at LSN" in capsys.readouterr().out
+        word = ["poison", "set-aside", url, call, "--who", "alice", "--why", "it kills", "--yes"]
+        assert main(word) == 1
+        assert "somebody leads" in capsys.readouterr().err
+        group.stop(leader, how=signal.SIGKILL)
+        group.start(leader)
+        until(lambda: main(word) == 0, "nobody leads", DEADLINE_S)
+        group.leader()
+        # Later answers stand, though they were given on top of what is left out.
+        assert group.balances("before", "a", "b") == [1, 1, 1]
+        assert supervisor.deaths == deaths
+        client.move(group.replicas[group.leader()])
+        again = client.deposit("replay", "a", 1, attempt=2)
+        assert again.reason == "OUTCOME_UNKNOWN"
+        assert client.deposit("after", "a", 2, attempt=2).outcome == "replayed"
+        (entry,) = _logged(url, capsys)
+        assert entry["set_aside"]["who"] == "alice"  # type: ignore[index]
+        # And for whoever comes later.
+        group.stop(standby, how=signal.SIGKILL)
+        group.start(standby)
+        until(lambda: len(group.statuses()) == 2, "it is back", DEADLINE_S)
+        group.stop(group.leader())
+        assert group.balances("a") == [1]
+        assert supervisor.deaths == deaths
 
 
 def _request(reference: str) -> bank_pb2.DepositRequest:
