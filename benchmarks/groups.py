@@ -33,6 +33,7 @@ import rifl
 from benchmarks.callers import Load, run_sync
 from benchmarks.keyed import PUT, PUT_SYNCED
 from benchmarks.recovery import recovery
+from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import GroupProcesses
 from chaos.redis_server import RedisServer
 from curp.client import statistics
@@ -45,6 +46,8 @@ _SKEWS = (0.0, 0.5, 0.8, 0.99)
 _PARTS = ("latency", "throughput", "share", "failover", "recovery")
 _STARTS = 3
 _CALLERS = (1, 16, 64)
+# Where a log is, by its name.
+_Logs = Callable[[str], str]
 
 
 class Server(NamedTuple):
@@ -168,11 +171,20 @@ def latency(directory: Path, seconds: float, delay_ms: float, redis: str) -> dic
     return {name: load.median_ms for name, load in found.items()}
 
 
-def throughput(directory: Path, seconds: float, callers: int) -> dict[str, dict[str, float]]:
-    """Calls a second and processor time a call, over a file that is synced."""
+@contextlib.contextmanager
+def _logs(kind: str, directory: Path) -> Iterator[_Logs]:
+    """Say where the log of each measurement is, by its name."""
+    if kind == "sqlite":
+        yield lambda name: f"sqlite:///{directory / name}?group=bench"
+        return
+    with EtcdCluster(directory / "etcd") as cluster:
+        yield lambda name: cluster.url(group=name)
+
+
+def throughput(logs: _Logs, seconds: float, callers: int) -> dict[str, dict[str, float]]:
+    """Calls a second and processor time a call, over a file that is synced, or etcd."""
     found = {}
-    log = f"sqlite:///{directory / f'log{callers}'}?group=bench"
-    with _group(log, 0) as (target, leader, witness), _channel(target) as channel:
+    with _group(logs(f"log{callers}"), 0) as (target, leader, witness), _channel(target) as channel:
         for name, method in (("fast", PUT), ("synced", PUT_SYNCED)):
             before = leader.cpu_s(), witness.cpu_s()
             load: Load = run_sync(_keyed(_stub(channel, method), _zipf(0, 4)), callers, seconds)
@@ -187,10 +199,9 @@ def throughput(directory: Path, seconds: float, callers: int) -> dict[str, dict[
     return found
 
 
-def fast_share(directory: Path, seconds: float, skew: float) -> float:
+def fast_share(logs: _Logs, seconds: float, skew: float) -> float:
     """The share of answers that took one round trip, of sixteen callers."""
-    log = f"sqlite:///{directory / f'log-zipf-{skew}'}?group=bench"
-    with _group(log, 0) as (target, _, _), _channel(target) as channel:
+    with _group(logs(f"log-zipf-{skew}"), 0) as (target, _, _), _channel(target) as channel:
         before = statistics(channel)
         run_sync(_keyed(_stub(channel, PUT), _zipf(skew, 5)), 16, seconds)
         after = statistics(channel)
@@ -200,12 +211,11 @@ def fast_share(directory: Path, seconds: float, skew: float) -> float:
     return (after.fast - before.fast) / final
 
 
-def failover(directory: Path, kills: int) -> list[float]:
+def failover(directory: Path, logs: _Logs, kills: int) -> list[float]:
     """Seconds from the kill of a leader to the first answer, by the documented settings."""
-    log = f"sqlite:///{directory / 'log-failover'}?group=bench"
     pauses = []
     with (
-        GroupProcesses(directory, "benchmarks.keyed", log) as group,
+        GroupProcesses(directory, "benchmarks.keyed", logs("log-failover")) as group,
         _channel(group.replicas) as channel,
     ):
         stub = _stub(channel, PUT)
@@ -227,11 +237,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--only", choices=_PARTS)
+    parser.add_argument(
+        "--log",
+        choices=("sqlite", "etcd"),
+        default="sqlite",
+        help="where the log of all but latency and recovery is: a file, or an etcd of three nodes",
+    )
     parser.add_argument("--entries", type=int, default=100_000, help="in the log to recover from")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 100)
     directory = Path(tempfile.mkdtemp(prefix="curp-bench-"))
     result: dict[str, Any] = {}
+    running = contextlib.ExitStack()
 
     def wanted(part: str) -> bool:
         return options.only in (None, part)
@@ -251,17 +268,18 @@ def main() -> int:
                     )
                     console.print(f"delay {delay_ms} ms each way: {_ms(found)}", soft_wrap=True)
                     console.print(f"  in plain calls: {trips}")
+        logs = running.enter_context(_logs(options.log, directory))
         for callers in _CALLERS if wanted("throughput") else ():
-            figures = throughput(directory, options.seconds, callers)
+            figures = throughput(logs, options.seconds, callers)
             result[f"throughput_{callers}"] = figures
             for name, figure in figures.items():
                 console.print(f"{callers} callers, {name}: {_figures(figure)}")
         for skew in _SKEWS if wanted("share") else ():
-            share = fast_share(directory, options.seconds, skew)
+            share = fast_share(logs, options.seconds, skew)
             result[f"fast_share_{skew}"] = share
             console.print(f"Zipf {skew}, 16 callers: {share:.1%} in one round trip")
         if wanted("failover"):
-            result["failover_s"] = failover(directory, options.kills)
+            result["failover_s"] = failover(directory, logs, options.kills)
             pauses = sorted(result["failover_s"])
             console.print(
                 f"leader killed {options.kills} times, pauses of {pauses[0]:.2f} to "
@@ -280,6 +298,7 @@ def main() -> int:
         console.print(f"{error}", style="red")
         return 1
     finally:
+        running.close()
         shutil.rmtree(directory, ignore_errors=True)
     print(json.dumps(result), flush=True)
     return 0

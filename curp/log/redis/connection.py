@@ -14,6 +14,7 @@ import redis
 from curp.log.engine import NewLog
 from curp.log.errors import (
     CorruptLog,
+    EngineFull,
     EngineStopped,
     EngineUnavailable,
     InvalidRequest,
@@ -36,6 +37,8 @@ FORMAT = 1
 _PASSING = re.compile(
     r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
 )
+# Its maxmemory is reached.
+_FULL = re.compile(r"\bOOM\b")
 
 
 class Connection:
@@ -215,4 +218,5 @@ class Connection:
             text = str(error)
             if not _PASSING.search(text) and ("WRONGTYPE" in text or "script" in text):
                 raise CorruptLog(f"{self._address}: the log's keys are damaged: {text}") from error
-            raise EngineUnavailable(f"{self._address}: {text}") from error
+            kind = EngineFull if _FULL.search(text) else EngineUnavailable
+            raise kind(f"{self._address}: {text}") from error

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from curp.log.errors import CorruptLog, EngineStopped, EngineUnavailable, LogError
+from curp.log.errors import CorruptLog, EngineFull, EngineStopped, EngineUnavailable, LogError
 from lease_server.log import get_logger
 
 __all__ = ["LogFile"]
@@ -145,6 +145,8 @@ class LogFile:
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
             # SQLITE_ERROR: no such table or column, where there was one.
             return CorruptLog(f"{self.path} is damaged, or no log: {error}")
+        if name == "SQLITE_FULL":
+            return EngineFull(f"{self.path}: there is no room on its disk: {error}")
         return EngineUnavailable(f"{self.path} cannot be used now: {error}")
 
     def _roll_back(self) -> None:

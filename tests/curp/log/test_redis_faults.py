@@ -14,6 +14,7 @@ from curp.log.boot_clock import LeaseDate
 from curp.log.engine import Entry, NewEntry
 from curp.log.errors import (
     CorruptLog,
+    EngineFull,
     EngineUnavailable,
     InvalidRequest,
     NoSuchLog,
@@ -199,12 +200,12 @@ def test_a_lost_reply(own_redis, opened):
 
 
 def test_a_server_that_is_full(own_redis, opened):
-    """It is EngineUnavailable, and when there is room again the append happens once (§7)."""
+    """It is EngineFull, and when there is room again the append happens once (§7)."""
     writer = Writer(opened(created(own_redis.url(group="bank"))))
     with own_redis.client() as client:
         client.config_set("maxmemory", "100kb")
         name = append_id()
-        with pytest.raises(EngineUnavailable, match="OOM"):
+        with pytest.raises(EngineFull, match="OOM"):
             writer.append(b"a", append_id=name)
         assert writer.engine.read(0) == []
         client.config_set("maxmemory", "0")

@@ -14,6 +14,7 @@ from curp.log.creation import new_log
 from curp.log.engine import Entry
 from curp.log.errors import (
     CorruptLog,
+    EngineFull,
     EngineStopped,
     EngineUnavailable,
     LeaseHeld,
@@ -21,7 +22,7 @@ from curp.log.errors import (
 )
 from curp.log.sqlite import SqliteEngine
 from rifl.testing import FakeClock
-from tests.curp.log.conformance import TERM_S, LogConformance, Writer
+from tests.curp.log.conformance import TERM_S, LogConformance, Writer, append_id
 from tests.helpers.processes import started
 
 
@@ -295,6 +296,21 @@ def _faulty(tmp_path, place, fault):
     place.open()
     with started("tests.curp.log.faulty", url, fault, log=tmp_path / "errors") as process:
         return [process.line(60) for _ in range(3)]
+
+
+def test_a_file_that_may_not_grow(place):
+    """It is EngineFull; with room again the same append happens once (DESIGN §9)."""
+    writer, name = Writer(place.open()), append_id()
+
+    def pages(count):
+        with writer.engine._file.writing() as connection:
+            connection.execute(f"PRAGMA max_page_count={count}")
+
+    pages(1)
+    with pytest.raises(EngineFull, match="no room"):
+        writer.append(b"x" * 500_000, append_id=name)
+    pages(1 << 20)
+    assert writer.append(b"x" * 500_000, append_id=name) == 1
 
 
 @pytest.mark.slow
