@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,14 @@ def test_a_broken_rule_is_found(mutation: Any) -> None:
             assert simulate(schedule).problems == []
             return
     pytest.fail(f"{SEEDS} seeds of {mutation.kind} keep every promise all the same")
+
+
+def test_the_table_of_the_docs_is_this_one() -> None:
+    """docs/chaos.md names every broken rule, with its deployment and the seed that shows it."""
+    docs = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()
+    told = re.findall(
+        r"^\| ([^|]+) \| DESIGN [^|]+ \| `(\w+)` \| (\d+) \| [^|]+ \|$", docs, re.MULTILINE
+    )
+    assert sorted((name, kind, int(seed)) for name, kind, seed in told) == sorted(
+        (each.name, each.kind, each.seed) for each in MUTATIONS
+    )
