@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from curp.core.turns import Turn
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
 from rifl.core.errors import BadHeader
+from rifl.stores.held import HeldAnswers
 
-__all__ = ["Arrival", "SharedTurn", "arrival_of", "arrived"]
+__all__ = ["Arrival", "GroupAnswers", "SharedTurn", "arrival_of", "arrived"]
 
 
 class Arrival:
@@ -81,3 +83,12 @@ def arrived(attempt: Attempt) -> Arrival:
             "replica's registrar"
         )
     return found
+
+
+class GroupAnswers(HeldAnswers):
+    """Answers that a leader holds: acknowledgements are of the arrival, and go to the log."""
+
+    def acknowledged(self, call: Call) -> tuple[int, Sequence[tuple[int, int]]]:
+        """Return what the call's header said."""
+        arrival = arrival_of(call)
+        return arrival.first_incomplete, arrival.completed

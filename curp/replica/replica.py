@@ -41,6 +41,7 @@ from curp.v1 import curp_pb2 as pb
 from lease_server import SERVICE_NAME as LEASES
 from lease_server import Authority, SessionsFrom, add_lease_service
 from lease_server.log import get_logger
+from rifl.core.held import AnswerBounds
 from rifl.core.observer import Observer, Statistics
 from rifl.core.policy import KeyBounds, Kind, MethodPolicy
 from rifl.server.engine import KeysFrom
@@ -103,6 +104,10 @@ class Replica:
     secret that the group's replicas, witnesses and operators share. With it nobody else
     changes the witness list or the leader; give it to the witnesses, too.
 
+    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers that nobody
+    acknowledged yet, of one client and of all, as counted by the leader since it leads;
+    new calls beyond them are WINDOW_EXCEEDED, and wait, as with ``rifl.Deduplicator``.
+
     Every call needs an identity: ``rifl.connect`` gives one, or an ``idempotency-key``.
     A handler must not call its own group.
 
@@ -145,6 +150,8 @@ class Replica:
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
         key_retention_s: float | None = 86_400.0,
+        max_answer_bytes: int = 64 << 20,
+        max_total_answer_bytes: int = 1 << 30,
         observer: Observer | Sequence[Observer] | None = None,
         fault: Callable[[str], None] | None = None,
     ) -> None:
@@ -203,6 +210,12 @@ class Replica:
         self._store.application_version = application_version
         self._observer = watcher = _watching(observer)
         self._store.observer = self._store.watcher = watcher
+        key_bounds = KeyBounds(retention_s=key_retention_s)
+        # Judged by the leader, for new calls: nothing of it is in the log.
+        self._store.held.bound(
+            AnswerBounds(client_bytes=max_answer_bytes, total_bytes=max_total_answer_bytes),
+            key_bounds,
+        )
         # Of calls, which the leader takes; and of the replica, that it has not stopped.
         self._health = HealthStatus(serving=False)
         self._store.bind(
@@ -211,7 +224,7 @@ class Replica:
             clock=time.monotonic,
             # Acknowledgements count from their entry: what is not synced stays known.
             window=2 * window + max_unsynced,
-            key_bounds=KeyBounds(retention_s=key_retention_s),
+            key_bounds=key_bounds,
         )
         self._engine = GroupEngine(
             self._store,

@@ -14,6 +14,7 @@ from curp.core.poison import Ledger, Watch
 from curp.core.read_lease import ReadLease
 from curp.core.state import GroupState
 from curp.core.turns import Turn
+from curp.replica.arrival import GroupAnswers
 from curp.replica.clock import boottime
 from curp.replica.line import Line
 from curp.replica.places import Places
@@ -52,6 +53,7 @@ class RoleStore(EmbeddedStore):
         ``append_id``: draws what an append is named by (``Appending``).
         """
         super().__init__()
+        self.held = GroupAnswers()
         self._append_id = append_id
         self.leases: LeaseStorage
         # For the appender, and everyone who looks whether there is something to do.
@@ -136,6 +138,7 @@ class RoleStore(EmbeddedStore):
         ``watch``: what may have killed those who led before. Returns what its
         entries are to be appended by, until it is over.
         """
+        self.held.forget()
         with self._lock:
             self._term += 1
             places = self._places = Places(leader, self.state, self._append_id, self._clock, watch)

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rifl.core.call import Call
 from rifl.core.client_entry import Attempt
@@ -112,6 +112,17 @@ class HeldAnswers:
             held.bytes += added
             self._total += added
 
+    def acknowledged(self, call: Call) -> tuple[int, Sequence[tuple[int, int]]]:
+        """Return what the call's header acknowledges: below a seq, and ranges above it."""
+        return call.first_incomplete, call.completed
+
+    def forget(self) -> None:
+        """Begin anew: others have answered since."""
+        with self._lock:
+            self._clients.clear()
+            self._sources.clear()
+            self._total, self.active = 0, False
+
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients whose records are gone."""
         if not self.active:
@@ -121,7 +132,7 @@ class HeldAnswers:
                 self._drop(client_id)
 
     def _acknowledge(self, held: _OfClient, call: Call) -> None:
-        first, ranges = call.first_incomplete, call.completed
+        first, ranges = self.acknowledged(call)
         for seq in [
             seq
             for seq in held.sizes

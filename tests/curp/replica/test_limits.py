@@ -165,3 +165,29 @@ def test_more_unsynced_entries_than_one_append_holds_stop_nobody(witness: str) -
         assert client.deposit("last", "b", 42).ok
         assert leader.replica.role == "leader"
         assert leader.replica.status().unsynced == 0
+
+
+class _Large(Bank):
+    """Answers with 64 KiB, in a field that is not known."""
+
+    def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
+        receipt: bank_pb2.Receipt = super().Deposit(request, context)
+        receipt.MergeFromString(b"\x9a\x06\x80\x80\x04" + bytes(64 * _KIB))
+        return receipt
+
+
+def test_answers_that_nobody_acknowledged_are_bounded() -> None:
+    """Of one client and of all, at the leader: new calls beyond wait, known ones do not (§9)."""
+    options = {"max_answer_bytes": 192 * _KIB, "max_total_answer_bytes": 320 * _KIB}
+    with replica(MemoryLog().engine(), factory=_Large, **options) as running:
+        running.until_leading()
+        one, two = ByHand(running.address), ByHand(running.address)
+        for seq in (1, 2, 3):
+            assert one.deposit(f"one {seq}", "alice", seq, first=1).ok
+        assert one.deposit("one 4", "alice", 4, first=1).reason == "WINDOW_EXCEEDED"
+        assert one.deposit("one 3", "alice", 3, first=1, attempt=2).outcome == "replayed"
+        for seq in (1, 2):
+            assert two.deposit(f"two {seq}", "alice", seq, first=1).ok
+        assert two.deposit("two 3", "alice", 3, first=1).reason == "WINDOW_EXCEEDED"
+        assert one.deposit("one 4", "alice", 4, first=4).ok
+        assert two.deposit("two 3", "alice", 3, first=1).ok
