@@ -48,9 +48,9 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
     accept = commands.add_parser(
         "accept-loss", help="have a log go on that stopped since it may have lost entries"
     )
-    accept.add_argument("url", metavar="URL", help="postgresql://..., etcd://...")
+    accept.add_argument("url", metavar="URL", help="in SQLite, PostgreSQL or etcd")
     accept.add_argument("--who", default="", help="who says so (default: the user's name)")
-    accept.add_argument("--why", required=True, help="kept beside the log, with who")
+    accept.add_argument("--why", required=True, help="kept with the log, and who")
     accept.set_defaults(run=_accept_loss)
 
     check = commands.add_parser("verify", help="read everything; 1 if anything is damaged")

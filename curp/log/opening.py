@@ -87,7 +87,7 @@ def _open(url: str, new: NewLog | None, *, read_only: bool) -> LogEngine:
 
 
 def accept_loss(url: str, who: str, why: str) -> str:
-    """Have a log go on that stopped since its server may have lost entries; why it stopped.
+    """Have a log go on that may have lost entries, and so stopped; why it stopped.
 
     Empty, and nothing is changed, where it has not stopped. Processes that knew more
     than is there stay away: they are started anew. Raises a ``LogError``.
@@ -99,8 +99,12 @@ def accept_loss(url: str, who: str, why: str) -> str:
 
         etcd = EtcdAddress.parse(url.partition("?")[0], options)
         return accept_in_etcd(etcd, group, who, why)
+    if scheme == "sqlite":
+        from curp.log.sqlite.accepting import accept as accept_of_file
+
+        return accept_of_file(_file_of(url, options)[0], group, who, why)
     if scheme not in ("postgresql", "postgres"):
-        raise InvalidRequest("a log stops for everyone only in PostgreSQL and etcd")
+        raise InvalidRequest("a log in Redis does not stop for everyone: nothing to accept")
     address = _postgres_address(url)
     from curp.log.postgres.accepting import accept
 
@@ -125,6 +129,11 @@ def _parts(url: str) -> tuple[str, str, dict[str, str]]:
 def _open_sqlite(url: str, group: str, options: dict[str, str], new: NewLog | None) -> LogEngine:
     from curp.log.sqlite import SqliteEngine
 
+    path, timeout_s = _file_of(url, options)
+    return SqliteEngine(path, group, new=new, timeout_s=timeout_s)
+
+
+def _file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
     parts = urlsplit(url)
     path = unquote(parts.path.removeprefix("/"))
     try:
@@ -135,7 +144,7 @@ def _open_sqlite(url: str, group: str, options: dict[str, str], new: NewLog | No
         raise InvalidRequest(
             "a log file's URL is sqlite:///file?group=NAME, with timeout_s or none"
         )
-    return SqliteEngine(Path(path), group, new=new, timeout_s=timeout_s)
+    return Path(path), timeout_s
 
 
 def _open_redis(

@@ -21,7 +21,7 @@ from curp.log.sqlite.rows import (
     place,
     write_metadata,
 )
-from curp.log.sqlite.schema import find_group, make_group
+from curp.log.sqlite.schema import begin_to_count, counts_commits, find_group, make_group
 from curp.log.sqlite.snapshots import Snapshots, newest
 from curp.log.sqlite.watch import Watch
 from rifl.stores.forks import belongs_here
@@ -85,6 +85,12 @@ class SqliteEngine:
                     found = make_group(connection, path, group, new)
             if found is None:
                 raise NoSuchLog.of(str(path), group)
+            with self._file.reading() as connection:
+                counts = counts_commits(connection)
+            if not counts:
+                with self._file.writing() as connection:
+                    begin_to_count(connection)
+            self._file.guard(found, new=new is not None)
         except BaseException:
             self._file.close()
             raise

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from curp.log.errors import CorruptLog, EngineFull, EngineStopped, EngineUnavailable, LogError
+from curp.log.sqlite.note import CommitNote
 from lease_server.log import get_logger
 
 __all__ = ["LogFile"]
@@ -18,6 +19,10 @@ __all__ = ["LogFile"]
 _log = get_logger("curp.log")
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
+# Those beside it are there as long as anybody has it open.
+_SUFFIXES = ("", "-wal", "-shm")
+_COMMITS = "SELECT commits FROM curp_group WHERE group_id=?"
+_RAISE = "UPDATE curp_group SET commits=commits+1 WHERE group_id=? RETURNING commits"
 
 
 class LogFile:
@@ -27,8 +32,8 @@ class LogFile:
     under a lock of its own. WAL with ``synchronous=FULL``: a transaction is visible
     to anybody only when it is on the disk.
 
-    Invariant 1: once a sync has failed, or the file at the path is no longer this
-    one, nothing is written or read here any more, for nobody knows what is on the
+    Invariant 1: once a sync has failed, or the file at the path or one beside it is no
+    longer this one, nothing is written or read here any more, for nobody knows what is on the
     disk: ``EngineStopped``. (A sync that fails while SQLite moves pages from the WAL
     into the file loses nothing: the pages stay in the WAL, and are written again.)
     """
@@ -41,26 +46,34 @@ class LogFile:
         self.closing = threading.Event()
         self._locks = (threading.Lock(), threading.Lock(), threading.Lock())
         self._writer, self._reader, self._watcher = self._connect()
-        self._inode = self._find_inode()
+        self._note = CommitNote(path)
+        # Of the log whose commits are counted, once it is known.
+        self._group_id: int | None = None
+        self._files: tuple[tuple[int, int], ...] | None = None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0], self._errors():
-            if self._find_inode() != self._inode:
-                raise self._stop(f"{self.path} is another file now")
+            self._check_files()
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
+                commits = self._count()
                 self._writer.execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
+            # What was committed to files that are no longer there is nowhere.
+            self._check_files()
+            if self._group_id is not None:
+                self._note.raise_to(self._group_id, commits)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Give a transaction that sees the file as of one moment."""
         with self._locks[1], self._errors():
+            self._check_files()
             self._reader.execute("BEGIN")
             try:
                 yield self._reader
@@ -72,7 +85,27 @@ class LogFile:
     def watching(self) -> Iterator[sqlite3.Connection]:
         """Give the connection that never writes, outside of a transaction."""
         with self._locks[2], self._errors():
+            self._check_files()
             yield self._watcher
+
+    def guard(self, group_id: int, *, new: bool) -> None:
+        """Count this log's commits from now on, and remember which files these are.
+
+        Raises ``CorruptLog`` if the file lacks commits that were acknowledged: it is an
+        older copy, or its ``-wal`` is missing.
+        """
+        noted = 0 if new else self._note.read(group_id)
+        with self.reading() as connection:
+            held = connection.execute(_COMMITS, (group_id,)).fetchone()[0]
+            self._files = self._find_files()
+        if held < noted:
+            raise CorruptLog(
+                f"{self.path} lacks {noted - held} commits that were acknowledged: it is an older "
+                f"copy, or its -wal file is missing. Bring the right files back. If they are lost, "
+                "and the group is to go on with what is here: curp log accept-loss URL"
+            )
+        self._group_id = group_id
+        self._note.raise_to(group_id, held)
 
     def close(self) -> None:
         """Close the connections; idempotent."""
@@ -81,6 +114,8 @@ class LogFile:
         for lock, connection in zip(self._locks, connections, strict=True):
             with lock:
                 connection.close()
+        with self._locks[0]:
+            self._note.close()
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
         made: list[sqlite3.Connection] = []
@@ -163,12 +198,28 @@ class LogFile:
             _log.critical("log_engine_stopped", why=why)
         return EngineStopped(why)
 
-    def _find_inode(self) -> tuple[int, int] | None:
+    def _count(self) -> int:
+        if self._group_id is None:
+            return 0
+        return int(self._writer.execute(_RAISE, (self._group_id,)).fetchone()[0])
+
+    def _check_files(self) -> None:
+        """Stop unless the names are of the files that are open here (invariant 1)."""
+        if self._files is None:
+            return
         try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return None
-        return found.st_dev, found.st_ino
+            found = self._find_files()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._stop(f"{error.filename} is gone") from error
+        except OSError:
+            # Not to be seen just now is no sign of anything.
+            return
+        if found != self._files:
+            raise self._stop(f"{self.path}, or a file beside it, is another file now")
+
+    def _find_files(self) -> tuple[tuple[int, int], ...]:
+        stats = [os.stat(f"{self.path}{suffix}") for suffix in _SUFFIXES]
+        return tuple((found.st_dev, found.st_ino) for found in stats)
 
 
 def _name(error: sqlite3.Error) -> str:

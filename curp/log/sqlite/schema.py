@@ -8,7 +8,14 @@ from pathlib import Path
 from curp.log.engine import NewLog
 from curp.log.errors import CorruptLog, LogExists
 
-__all__ = ["FORMAT", "LSN_BITS", "find_group", "make_group"]
+__all__ = [
+    "FORMAT",
+    "LSN_BITS",
+    "begin_to_count",
+    "counts_commits",
+    "find_group",
+    "make_group",
+]
 
 FORMAT = 1
 # An entry's place: its group's number above these bits, its LSN in them. One integer
@@ -28,7 +35,9 @@ CREATE TABLE curp_group (
     address TEXT NOT NULL DEFAULT '',
     boot TEXT NOT NULL DEFAULT '',
     expires_at REAL NOT NULL DEFAULT 0,
-    term_s REAL NOT NULL DEFAULT 0
+    term_s REAL NOT NULL DEFAULT 0,
+    -- How many transactions have written the log.
+    commits INTEGER NOT NULL DEFAULT 0
 );
 -- tags is a JSON list of texts.
 CREATE TABLE curp_entry (
@@ -105,6 +114,18 @@ def make_group(connection: sqlite3.Connection, path: Path, name: str, new: NewLo
         [(group_id, key, value) for key, value in new.metadata.items()],
     )
     return int(group_id or 0)
+
+
+def counts_commits(connection: sqlite3.Connection) -> bool:
+    """Whether the logs of this file count their commits; those of earlier releases do not."""
+    columns = connection.execute("PRAGMA table_info(curp_group)").fetchall()
+    return any(column[1] == "commits" for column in columns)
+
+
+def begin_to_count(connection: sqlite3.Connection) -> None:
+    """Have an earlier release's logs count their commits; that release still opens them."""
+    if not counts_commits(connection):
+        connection.execute("ALTER TABLE curp_group ADD COLUMN commits INTEGER NOT NULL DEFAULT 0")
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:

@@ -79,7 +79,7 @@ def test_a_lost_log_is_an_error_that_names_what_to_do(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "lost" in error
     assert "curp init" in error
-    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "log.db").exists()
 
 
 def test_an_empty_database_in_the_place_of_a_log(tmp_path):

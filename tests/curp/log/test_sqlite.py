@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import time
 
 import pytest
 
+from curp.cli.command import main
 from curp.log.boot_clock import BootClock
 from curp.log.creation import new_log
 from curp.log.engine import Entry
@@ -286,6 +288,93 @@ def test_a_file_that_was_replaced_under_its_writer(place):
             writer.append(b"b")
     with pytest.raises(EngineStopped):
         writer.engine.read(0)
+
+
+# Files that others copied, moved or removed.
+
+
+def _copied(path, to, *suffixes):
+    for suffix in suffixes:
+        shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
+
+
+def test_a_file_beside_the_log_that_is_gone(place):
+    """What is committed without the WAL's name is nowhere after a restart: it stops (§6, §7)."""
+    for suffix in ("-wal", "-shm"):
+        writer, reader = Writer(place.open(), suffix), place.open()
+        writer.append(b"a")
+        kept = place.path.with_name("kept")
+        os.rename(f"{place.path}{suffix}", kept)
+        with pytest.raises(EngineStopped, match="gone"):
+            writer.append(b"b")
+        with pytest.raises(EngineStopped, match="gone"):
+            reader.tail()
+        os.rename(kept, f"{place.path}{suffix}")
+        place.close()
+        place.pass_time(TERM_S)
+
+
+def test_an_older_copy_is_noticed_when_it_is_opened(place, capsys):
+    """It lacks what was acknowledged: refused, until an operator accepts the loss (§6, §7)."""
+    Writer(place.open()).append(b"a")
+    place.close()
+    older = place.path.with_name("older")
+    _copied(place.path, older, "")
+    writer = Writer(place.open())
+    writer.append(b"b")
+    number = writer.configuration
+    place.close()
+    _copied(older, place.path, "")
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="lacks 2 commits"):
+            place.open()
+    asked = ["log", "accept-loss", f"sqlite:///{place.path}?group=bank", "--why", "a backup"]
+    assert main(asked) == 0
+    assert "lacks 2 commits" in capsys.readouterr().out
+    again = Writer(place.open())
+    # A number that was not given by what is lost.
+    assert again.configuration > number
+    assert [entry.body for entry in again.engine.read(0)] == [b"a"]
+    place.close()
+    assert main(asked) == 1
+    place.open()
+
+
+def test_a_copy_without_its_wal_is_noticed(place):
+    """The file alone lacks what was acknowledged since the last checkpoint (§6, §7)."""
+    writer = Writer(place.open())
+    writer.append(b"a")
+    copy = Place(place.path.with_name("copy.db"))
+    copy.new = None
+    _copied(place.path, copy.path, "", ".curp")
+    with pytest.raises((CorruptLog, NoSuchLog)):
+        copy.open()
+    _copied(place.path, copy.path, "", "-wal", ".curp")
+    assert copy.open().tail() == 1
+    copy.close()
+
+
+def test_a_file_of_an_earlier_release_counts_from_then_on(place):
+    """It opens as it is, and both releases go on with it (DESIGN §7)."""
+    Writer(place.open()).append(b"a")
+    place.close()
+    with contextlib.closing(sqlite3.connect(place.path)) as connection:
+        connection.execute("ALTER TABLE curp_group DROP COLUMN commits")
+    place.path.with_name("log.db.curp").unlink()
+    engines = [place.open(), place.open()]
+    assert Writer(engines[0]).append(b"b") == 2
+    assert engines[1].tail() == 2
+
+
+def test_a_log_created_where_one_was_lost(place):
+    """What is noted of the lost one is not held against the new one (DESIGN §7)."""
+    Writer(place.open()).append(b"a", b"b")
+    place.close()
+    place.path.unlink()
+    place.new = new_log()
+    assert place.open().tail() == 0
+    place.close()
+    assert place.open().tail() == 0
 
 
 # A bad disk.
