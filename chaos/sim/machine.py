@@ -15,10 +15,16 @@ from curp.v1 import curp_pb2 as pb
 from rifl.core.call import Call
 from rifl.core.record import CompletionRecord
 
-__all__ = ["ABORTED", "Machine"]
+__all__ = ["ABORTED", "Killed", "Machine"]
 
 ABORTED = CompletionRecord(code=9, details="the account does not allow it")
 _READ = "/sim.Accounts/Read"
+# Versions from this one on tell more.
+_TELLS_MORE = 2
+
+
+class Killed(Exception):
+    """The handler ended its process."""
 
 
 class Machine:
@@ -27,6 +33,8 @@ class Machine:
     def __init__(self) -> None:
         self.accounts: dict[str, tuple[int, int]] = {}
         self.application_version = 0
+        # Ends the process of who runs it.
+        self.die: Callable[[], None] = lambda: None
         # The last operation that changed something, and the version it made.
         self.changed: tuple[Operation, int] | None = None
         self._facts = {
@@ -74,6 +82,8 @@ class Machine:
         """Apply an operation of the log; raises ``Diverged`` for another answer."""
         call = Call(entry.client_id, b"", entry.seq, entry.key, method=entry.method)
         again = self.run(call, entry.request)
+        if not strict or entry.application_version != self.application_version:
+            return
         if not entry.answer.reason and again != entry.answer:
             raise Diverged(f"{again} in replay, and {entry.answer} when it ran first")
 
@@ -84,6 +94,16 @@ class Machine:
     def execute(self, operation: Operation) -> CompletionRecord:
         """Carry an operation out; what is recorded of it."""
         self.changed = None
+        if operation.behaviour == "poison":
+            self.die()
+            raise Killed(operation.call)
+        record = self._execute(operation)
+        if self.application_version < _TELLS_MORE:
+            return record
+        # One field more than the version before has.
+        return record._replace(trailing_metadata=(("more", "x"),))
+
+    def _execute(self, operation: Operation) -> CompletionRecord:
         if operation.behaviour == "abort":
             return ABORTED
         version, total = self.accounts.get(operation.account, (0, 0))

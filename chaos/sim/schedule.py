@@ -204,6 +204,9 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
     | _cells((Fault.SLOW_DISK, Fault.FULL_DISK, Fault.FAILED_FSYNC), (Point.COMMITTING,)),
 }
 
+# One schedule of a group in so many has replicas of two versions, and a call that kills.
+_UPGRADED = 10
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
@@ -270,6 +273,8 @@ class Setting:
     # none, and the two are copies of one machine, made while it ran.
     apart: bool = False
     cloned: bool = False
+    # The lives of a group's replicas are of two versions of the application.
+    upgrades: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,8 +357,25 @@ def draw(kind: str, seed: int) -> Schedule:
         setting, faults = _set_apart(setting, faults, Random(f"{kind} {seed} apart"))  # noqa: S311
     calls, faults = add_streams(kind, seed, setting, calls, faults, _ACTIVE_S)
     setting, calls, faults = share_keys(kind, seed, setting, calls, faults, _ACTIVE_S)
+    if kind == "curp" and seed % _UPGRADED == _UPGRADED // 2:
+        setting = replace(setting, upgrades=True)
+        calls = _poison(calls, Random(f"{kind} {seed} poison"))  # noqa: S311 - repeatable
     schedule = Schedule(kind, seed, setting, calls, faults, closings)
     return add_coincidences(schedule, _ACTIVE_S)
+
+
+def _poison(calls: tuple[PlannedCall, ...], random: Random) -> tuple[PlannedCall, ...]:
+    """Have one call kill every process that runs it."""
+    candidates = [
+        at
+        for at, call in enumerate(calls)
+        if call.method == "/sim.Accounts/Add" and call.behaviour == "effect" and not call.batch
+    ]
+    if not candidates:
+        return calls
+    at = random.choice(candidates[: len(candidates) // 2 + 1])
+    poison = replace(calls[at], behaviour="poison", deadline_s=None)
+    return (*calls[:at], poison, *calls[at + 1 :])
 
 
 def _restore(faults: tuple[PlannedFault, ...], random: Random) -> tuple[PlannedFault, ...]:

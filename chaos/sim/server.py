@@ -14,6 +14,7 @@ from chaos.sim.batch_server import BatchHandlers, Fetched
 from chaos.sim.disk import was_written
 from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
+from chaos.sim.machine import Killed
 from chaos.sim.network import Rpc
 from chaos.sim.service import METHODS, Operation, decode
 from chaos.sim.shell import Shell, Task
@@ -57,6 +58,8 @@ _RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
 _UNRECORDED = CompletionRecord(code=14, details="come back later")
 _SWEEPS_PER_TERM = 10
 _REPEATABLE = "/sim.Accounts/Touch"
+# After a handler ended its process.
+_AGAIN_S = 0.1
 # By the names that a group's store gives them.
 _PASSED = {
     "answered": Point.ANSWERED_FIRST,
@@ -168,6 +171,9 @@ class Server:
             world.loop.after(1.0, self.start)
             return
         self.process = process
+        machine = getattr(self._opened, "machine", None)
+        if machine is not None:
+            machine.die = self._killed
         store, authority = self._opened.store, self._opened.authority
         make_engine: Any = getattr(self._opened, "engine", partial(Engine, store))
         self._engine = make_engine(
@@ -251,6 +257,11 @@ class Server:
         self.world.network.hosts.pop(self.index, None)
         self._opened.crash(flushed=self._random() < 0.5)
         self.world.network.host_died(self)
+
+    def _killed(self) -> None:
+        """Die of a handler; somebody starts it again soon."""
+        self.crash()
+        self.world.loop.after(_AGAIN_S, self.start)
 
     def aim(self, point: Point, strike: Callable[[], None]) -> None:
         """Have something strike when a call is next at a point, at once if one is."""
@@ -596,7 +607,10 @@ class Server:
         task.at(Point.EFFECT)
         machine = getattr(self._opened, "machine", None)
         if machine is not None:
-            record = machine.execute(operation)
+            try:
+                record = machine.execute(operation)
+            except Killed:
+                return
             if world.loop.tracing:
                 world.trace(self.name, f"call {operation.call} is executed: {record.response!r}")
             self.process.after(0.0001, go_on, HandlerResult(record))

@@ -27,6 +27,7 @@ from chaos.sim.schedule import draw
 from curp.core import compaction, handover, recovery, witness_change
 from curp.core.group_call import GroupCall, Step
 from curp.core.leader import Leader, Speed
+from curp.core.poison import Case, Ledger
 from curp.core.read_lease import ReadLease
 from curp.core.state import GroupState, Witnessed
 from curp.core.steps import Sync
@@ -34,8 +35,10 @@ from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
 from curp.log import checks
 from curp.log.memory import MemoryEngine
 from curp.replica import engine, group_store
+from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
 from curp.replica.places import Places
+from curp.wire import entry_to_bytes
 from lease_server import sessions
 from lease_server.sessionbook import SessionBook
 from lease_server.storage import MemoryLeaseStorage
@@ -637,6 +640,40 @@ def _waiting_answers_kept() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(Pending, "fail", fail)
 
 
+def _deaths_not_counted() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(Ledger, "died", lambda self, *arguments, **more: self)
+
+
+@contextmanager
+def _suspects_set_aside() -> Iterator[None]:
+    """What ran when a leader died has no answer, whether all witnesses held it or not."""
+
+    def never(*arguments: Any) -> Iterator[Any]:
+        return False
+        yield
+
+    with (
+        unittest.mock.patch.object(recovery, "_may_be_final", never),
+        unittest.mock.patch.object(Case, "condemned", return_value=True),
+    ):
+        yield
+
+
+def _versions_not_logged() -> AbstractContextManager[Any]:
+    original = GroupStore._write
+
+    def write(self: GroupStore, *arguments: Any) -> Any:
+        write = original(self, *arguments)
+        entry = write.entry._replace(application_version=0)
+        return write._replace(entry=entry, body=entry_to_bytes(entry))
+
+    return unittest.mock.patch.object(GroupStore, "_write", write)
+
+
+def _older_version_goes_on() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(Follower, "_require")
+
+
 def _read_lease_for_ever() -> AbstractContextManager[Any]:
     return unittest.mock.patch.multiple(
         ReadLease, valid=lambda self, now: True, over=lambda self, now: False
@@ -1038,6 +1075,10 @@ MUTATIONS = (
     Mutation("waiting answers kept", "§7.4: steps down", "curp", _waiting_answers_kept),
     Mutation("witness not replayed", "§7.5: recovery", "curp", _nothing_replayed),
     Mutation("replay not filtered", "§7.6: trackers", "curp", _replay_not_filtered),
+    Mutation("deaths not counted", "§7.12: beyond a bound", "curp", _deaths_not_counted),
+    Mutation("suspects set aside", "§7.12: cannot have been", "curp", _suspects_set_aside),
+    Mutation("versions not logged", "§7: the log's answer", "curp", _versions_not_logged),
+    Mutation("older version goes on", "§7: stops applying", "curp", _older_version_goes_on),
     Mutation("another leader's sync", "§7.9: configuration", "curp", _other_leader_syncs),
     Mutation("read lease for ever", "§7.10: reads", "curp", _read_lease_for_ever),
     Mutation("read lease without its margin", "§7.10: drift", "curp", _read_lease_without_margin),
@@ -1168,6 +1209,10 @@ _SEEDS = {
     "waiting answers kept": 8,
     "witness not replayed": 1,
     "replay not filtered": 1,
+    "deaths not counted": 15,
+    "suspects set aside": 25,
+    "versions not logged": 5,
+    "older version goes on": 35,
     "another leader's sync": 8,
     "read lease for ever": 6,
     "read lease without its margin": 6,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.sim.loop import Process, Timer
-from chaos.sim.machine import Machine
+from chaos.sim.machine import Killed, Machine
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
 from curp.core.collecting import Collecting, Tell
@@ -134,7 +134,7 @@ class Collector:
                     return
                 else:
                     return
-        except (StopIteration, RiflError):
+        except (StopIteration, RiflError, Killed):
             return
 
     def _resume(self, steps: Any, witnessed: WitnessedCall, done: Any) -> None:

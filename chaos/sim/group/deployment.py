@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from random import Random
 
 from chaos.sim.faults import ALL, Fault, PlannedFault
@@ -15,14 +16,20 @@ from chaos.sim.server import Server
 from chaos.sim.service import decode
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp.core.entries import Operation
+from curp.core.entries import ApplicationVersion, Operation
+from curp.core.poison import HELD, Ledger
 from curp.core.recovery import WitnessList
 from curp.log.engine import Entry
 from curp.log.memory import MemoryLog
 from curp.replica.metadata import LIST_KEY
+from curp.replica.poisoning import read_ledger, update_ledger
 from curp.wire import entry_from_bytes, snapshot_from_chunks, witness_list_from_bytes
 
 __all__ = ["GroupDeployment"]
+
+# How often an operator looks, and at how many deaths the product waits for one.
+_POISON_S = 0.5
+_POISON_DEATHS = 3
 
 
 class GroupDeployment:
@@ -45,6 +52,10 @@ class GroupDeployment:
         # Those of the first list.
         self.witness_names = tuple(self._witnesses)[: setting.witnesses]
         self._replicas: dict[int, Replica] = {}
+        # The newest version that an operator finalized, or was about to.
+        self._finalized = 0
+        if setting.upgrades:
+            world.loop.after(_POISON_S, self._see_to_poison)
         # Never restarts: a group waits for ever for one that remembers.
         self._spared = random.choice(list(self._witnesses.values()))
 
@@ -61,6 +72,42 @@ class GroupDeployment:
         """Begin the life of a replica."""
         replica = self._replicas[index] = Replica(process, index, self._setting, self)
         return replica
+
+    def version(self) -> int:
+        """Return the application version that the next life of a replica has."""
+        if not self._setting.upgrades:
+            return 0
+        active = max(self._finalized, 1)
+        # The first ones are all of the version that the log begins with.
+        return active + (self._lives % 2 if self._appended else 0)
+
+    def may_finalize(self, version: int) -> bool:
+        """Whether all replicas that live are of that version; then none is older any more."""
+        lives = [each for each in self._replicas.values() if each.process.alive]
+        older = sum(each.application_version < version for each in lives)
+        # One may be left behind.
+        if version <= self._finalized or older > (self._lives % 3 == 0 and len(lives) > 1):
+            return False
+        self._finalized = version
+        return True
+
+    def _see_to_poison(self) -> None:
+        """Set aside what recoveries wait for, as an operator who knows what it does."""
+        if self.world.over:
+            return
+        self.world.loop.after(_POISON_S, self._see_to_poison)
+        engine = self.log.engine()
+        leadership = engine.leadership()
+        for case in read_ledger(engine).cases:
+            waits = case.how == HELD and case.deaths >= _POISON_DEATHS
+            if leadership is None or not waits or case.who or case.closed:
+                continue
+            self.world.trace("operator", f"sets {case.rpc_id} aside")
+            update_ledger(
+                engine,
+                leadership.configuration,
+                partial(Ledger.decided, case=case, who="operator", why="it kills"),
+            )
 
     def number_ended(self) -> None:
         """Stop all witnesses, which forget everything: as an operator may, from here on."""
@@ -152,7 +199,19 @@ class GroupDeployment:
         history = world.history
         machine = Machine()
         effects: dict[int, list[tuple[str, int]]] = {}
+        active = 0
+        for kept in self._appended:
+            entry = entry_from_bytes(kept.lsn, kept.body)
+            if isinstance(entry, ApplicationVersion):
+                active = entry.version
+            elif (
+                isinstance(entry, Operation)
+                and not entry.refusal
+                and entry.application_version < active
+            ):
+                world.problems.append(f"version: LSN {kept.lsn} is of one before {active}")
         for operation in _operations(self._appended):
+            machine.application_version = operation.application_version
             machine.replay(operation)
             if machine.changed is not None:
                 changed, version = machine.changed

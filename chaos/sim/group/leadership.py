@@ -17,6 +17,7 @@ from chaos.sim.machine import Machine
 from chaos.sim.schedule import Setting
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
+from curp.core.entries import ApplicationVersion
 from curp.core.handover import hand_over
 from curp.core.leader import Leader, LeaderBounds
 from curp.core.read_lease import ReadLease
@@ -69,6 +70,11 @@ class Led(Protocol):
     def group_id(self) -> str:
         """What witnesses know the group by."""
 
+    application_version: int
+
+    def may_finalize(self) -> bool:
+        """Whether its own version is to be the active one from now on."""
+
     def number_ended(self) -> None:
         """Take that nothing is unsynced, and that the engine knows it."""
 
@@ -112,6 +118,7 @@ class Leadership:
             secret=replica.random.randbytes(32),
             # What a witness holds is mostly more than one append.
             bounds=LeaderBounds(append_entries=2),
+            application_version=replica.application_version,
             patience_s=2 * TERM_S,
         )
         steps = Recovering(replica, self._is_over, self.configuration)
@@ -193,7 +200,12 @@ class Leadership:
             return
         self._process.after(_HOUSE_S, self._keep_house)
         self._relisting.keep_up()
-        if self._compacting.due():
+        replica = self._replica
+        if replica.may_finalize():
+            replica.world.trace(self._process.name, "an operator finalizes the upgrade")
+            replica.store.log(ApplicationVersion(replica.application_version, "operator"))
+        # An older replica could not read what a newer one writes.
+        if replica.application_version == replica.state.version and self._compacting.due():
             self._compacting.begin()
 
     def _lead(self, found: Recovered | None) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
+from chaos.sim.machine import Killed
 from curp.core.notes import NoteDown
 from curp.core.poison import Ledger
 from curp.core.recovery import (
@@ -94,8 +95,11 @@ class Recovering(Steps):
     def _note_down(self, step: NoteDown, drive: Drive) -> None:
         note_down(self.replica.log, step)
 
-    def _run(self, step: Run, drive: Drive) -> CompletionRecord:
-        return self.replica.machine.run(step.witnessed.call, step.witnessed.request)
+    def _run(self, step: Run, drive: Drive) -> CompletionRecord | object:
+        try:
+            return self.replica.machine.run(step.witnessed.call, step.witnessed.request)
+        except Killed:
+            return LATER
 
     def _append(self, step: Append, drive: Drive) -> Any:
         tail = self._try_to_append(step, drive)

@@ -65,6 +65,12 @@ class Group(Protocol):
     def number_ended(self) -> None:
         """Take that a leader let its number end: nothing is unsynced."""
 
+    def version(self) -> int:
+        """Return the application version that the next life of a replica has."""
+
+    def may_finalize(self, version: int) -> bool:
+        """Whether all replicas that live are of that version; then none is older any more."""
+
 
 class Replica:
     """One life of one replica."""
@@ -83,6 +89,7 @@ class Replica:
         self._group = group
         self.log: LogEngine = group.log.engine(self._strike)
         self.machine = Machine()
+        self.application_version = self.machine.application_version = group.version()
         self.store = GroupStore(boottime=process.clock, append_id=lambda: self.random.randbytes(16))
         self.authority = GroupAuthority(setting.term_s, self.store.takes_calls)
         self.store.bind(
@@ -92,6 +99,7 @@ class Replica:
             window=2 * setting.window + setting.max_unsynced,
             key_bounds=KeyBounds(retention_s=None),
         )
+        self.store.application_version = self.application_version
         self.store.work = _Work(self._look)  # type: ignore[assignment]  # one thread waits for none
         self.leadership: Leadership | None = None
         self._desk = GroupDesk(self)
@@ -255,6 +263,11 @@ class Replica:
         self.world.trace(self.process.name, f"hands over to {wanted or 'anybody'}")
         self._succession.let_others_try(self.process.clock())
         leadership.hand_over()
+
+    def may_finalize(self) -> bool:
+        """Whether its own version is to be the active one from now on."""
+        newer = self.application_version > self.state.version
+        return newer and self._group.may_finalize(self.application_version)
 
     def number_ended(self) -> None:
         """Tell the group, all of whose witnesses may be stopped now."""
