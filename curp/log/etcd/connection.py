@@ -7,11 +7,29 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import grpc
+
 from curp.log.checks import APPEND_ID_BYTES
 from curp.log.engine import NewLog
-from curp.log.errors import CorruptLog, InvalidRequest, LogExists, NoSuchLog
+from curp.log.errors import (
+    CorruptLog,
+    EngineUnavailable,
+    InvalidRequest,
+    LogExists,
+    NoSuchLog,
+)
 from curp.log.etcd.address import EtcdAddress
-from curp.log.etcd.calls import STATUS, TXN, absent, equal, get, newest, put, scan
+from curp.log.etcd.calls import (
+    STATUS,
+    TXN,
+    absent,
+    equal,
+    get,
+    may_be_better_elsewhere,
+    newest,
+    put,
+    scan,
+)
 from curp.log.etcd.client import Client
 from curp.log.etcd.keys import Keys, LogId, Tail, read_number
 from curp.log.etcd.v1 import etcd_pb2 as pb
@@ -235,7 +253,14 @@ class Connection:
         return value
 
     def _ask_version(self) -> str:
-        version = self.client.call(STATUS, pb.StatusRequest(), again=True).version
+        try:
+            version = self.client.call(STATUS, pb.StatusRequest(), again=True).version
+        except EngineUnavailable as error:
+            cause = error.__cause__
+            if not isinstance(cause, grpc.RpcError) or may_be_better_elsewhere(cause):
+                raise
+            # Some releases tell this to certain users only.
+            version = "of a version that it does not tell this user"
         told = (
             f"etcd {version}: an append is in the log of most of the cluster's members, and on "
             "their disks, before it is acknowledged (one with --unsafe-no-fsync only says so: "
