@@ -37,7 +37,7 @@ def test_a_hung_engine_is_named_by_every_replica_and_expires_no_client(
 ) -> None:
     """Status comes from memory; clients of a leader that stays have a new term (DESIGN §5)."""
     url = engine.url(group="bank")
-    with operated(tmp_path, url, "--client-term", "1.5") as group:
+    with operated(tmp_path, url, "--client-term", "1.5", "--threads", "2") as group:
         group.start()
         group.until_listed()
         targets = list(group.replicas.values())
@@ -52,6 +52,13 @@ def test_a_hung_engine_is_named_by_every_replica_and_expires_no_client(
             stub = bank_pb2_grpc.BankStub(channel)
             stub.Deposit(bank_pb2.DepositRequest(reference="a", account="a", cents=1), timeout=30)
             engine.suspend()
+            # More than the servers have threads.
+            waiting = [
+                stub.Deposit.future(
+                    bank_pb2.DepositRequest(reference=f"c{each}", account="c", cents=1), timeout=60
+                )
+                for each in range(8)
+            ]
             # Nobody can lead, so nobody takes calls; every replica says so, and why.
             until(
                 lambda: status()[0] == 1 and status()[1].count("the log engine has not") >= 2,
@@ -71,6 +78,7 @@ def test_a_hung_engine_is_named_by_every_replica_and_expires_no_client(
             )
             engine.resume()
             stub.Deposit(bank_pb2.DepositRequest(reference="b", account="a", cents=1), timeout=60)
+            assert sorted(call.result().balance_cents for call in waiting) == list(range(1, 9))
             assert not ended
         until(lambda: status()[0] == 0, "all is well again", DEADLINE_S)
 
