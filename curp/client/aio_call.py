@@ -157,8 +157,8 @@ class AioCall:
         return True
 
     def leave(self, leader: int, number: int) -> None:
-        """Let go of it if it was sent elsewhere, under an earlier number than the leader's."""
-        if self._over.done() or leader == self._target or number <= self._attempt.view.number:
+        """Let go of it if it was sent elsewhere than to the leader of that number, or before."""
+        if self._over.done() or leader == self._target or number < self._attempt.view.number:
             return
         self._take(Step.AGAIN)
         self._leader.cancel()

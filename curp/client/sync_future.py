@@ -142,8 +142,8 @@ class SyncFuture:
         return cancelled
 
     def leave(self, leader: int, number: int) -> None:
-        """Let go of it if it was sent elsewhere, under an earlier number than the leader's."""
-        if leader != self._target and number > self._attempt.view.number:
+        """Let go of it if it was sent elsewhere than to the leader of that number, or before."""
+        if leader != self._target and number >= self._attempt.view.number:
             self._take(Step.AGAIN)
             self._leader.cancel()
 

@@ -160,7 +160,7 @@ class BatchRun:
             stamp=state.stamp(),
             keyed_only=state.settings.session_name is not None,
         )
-        self._route = None if state.router is None else Route(state.router)
+        self._route = None if state.router is None else Route(state.router, self._started_at)
         self._number = 0
         # Of the last attempt that failed as a whole: why there is nothing better.
         self._last: Status | None = None

@@ -77,7 +77,7 @@ class Exchange(ABC):
             keyed_only=state.settings.session_name is not None,
             stream=stream,
         )
-        self._route = None if state.router is None else Route(state.router)
+        self._route = None if state.router is None else Route(state.router, started_at)
         # Whether the caller, or the end of the channel, cancelled it.
         self.given_up = False
         self._ended = False

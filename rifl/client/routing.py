@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -26,6 +27,7 @@ _LOOKED_AT = frozenset(
         grpc.StatusCode.CANCELLED,
     }
 )
+_MOVES = 8
 # The attempt that is being sent in this context, where its call keeps account.
 _LEG: contextvars.ContextVar[Leg | None] = contextvars.ContextVar("rifl_leg", default=None)
 
@@ -37,6 +39,8 @@ class Router:
         self.targets = targets
         self._clock = clock
         self._lock = threading.Lock()
+        # When calls began to go elsewhere, and where they went until then; the latest last.
+        self._moves: deque[tuple[float, int]] = deque(maxlen=_MOVES)
         # Called where an attempt was not answered in its time, or nothing can be had where
         # it was sent: for a path that can find out who leads. Must not block.
         self.lost: Callable[[], None] = lambda: None
@@ -51,13 +55,21 @@ class Router:
         leg.route.sent[leg.number] = index
         return index
 
+    def current_at(self, at: float) -> int:
+        """Return where calls went at a time."""
+        with self._lock:
+            return next((index for moved, index in self._moves if moved > at), self.targets.current)
+
     def ended(self, index: int, status: Any, *, heartbeat: bool = False) -> None:
         """Take the end of an attempt at a target: a call, an error, or a status of ours."""
         if status.code() not in _LOOKED_AT:
             return
         answer = read_answer(status)
         with self._lock:
-            moved = self.targets.answered(index, answer, self._clock(), heartbeat=heartbeat)
+            now, before = self._clock(), self.targets.current
+            moved = self.targets.answered(index, answer, now, heartbeat=heartbeat)
+            if moved:
+                self._moves.append((now, before))
             current = self.targets.addresses[self.targets.current]
         if moved:
             failed = self.targets.addresses[index]
@@ -68,8 +80,11 @@ class Router:
     def leads(self, index: int) -> bool:
         """Take a target's own word that it leads; True if calls went elsewhere until now."""
         with self._lock:
-            failed = self.targets.addresses[self.targets.current]
+            before = self.targets.current
+            failed = self.targets.addresses[before]
             moved = self.targets.leads(index)
+            if moved:
+                self._moves.append((self._clock(), before))
         if moved:
             found = self.targets.addresses[index]
             _log.info("target_changed", target=found, failed=failed, reason="leads")
@@ -83,9 +98,10 @@ class Route:
     one that answers by then.
     """
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, started_at: float) -> None:
+        """``started_at``: of the call, whose first attempt may have been sent then."""
         self._targets = router.targets
-        self._start = router.targets.current
+        self._start = router.current_at(started_at)
         # By the number of the attempt.
         self.sent: dict[int, int] = {}
         self._timed_out: int | None = None
@@ -105,7 +121,7 @@ class Route:
         self._timed_out = number
 
     def _at(self, number: int) -> int:
-        # A first attempt may have been sent before there was a route.
+        # A first attempt may have been sent before there was a route, and its target left since.
         return self.sent.get(number, self._start)
 
 

@@ -11,7 +11,7 @@ from rifl.core.targets import Targets
 def test_a_target_that_was_silent_is_asked_again_when_all_others_were() -> None:
     """A stopped leader that goes on leads on: calls must not avoid it for ever."""
     router = Router(Targets(["a:1", "b:1", "c:1"]))
-    route = Route(router)
+    route = Route(router, 0.0)
 
     def attempt(number: int) -> int:
         with route.leg(number, ()):
@@ -26,3 +26,16 @@ def test_a_target_that_was_silent_is_asked_again_when_all_others_were() -> None:
     assert attempt(4) == 0
     route.timed_out(4)
     assert attempt(5) != 0
+
+
+def test_the_target_that_was_silent_is_avoided_and_not_the_one_that_leads_by_now() -> None:
+    """A first attempt that timed out went where calls went when it was sent (DESIGN §3, §7)."""
+    now = 0.0
+    router = Router(Targets(["a:1", "b:1", "c:1"]), lambda: now)
+    now = 2.0
+    assert router.leads(2)
+    route = Route(router, 1.0)
+    route.timed_out(1)
+    with route.leg(2, ()):
+        assert router.choose() == 2
+    assert [router.current_at(at) for at in (1.0, 2.0, 3.0)] == [0, 2, 2]
