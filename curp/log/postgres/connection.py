@@ -202,9 +202,9 @@ class Connection:
         if why == "changed":
             return CorruptLog(f"the log's entry {facts['text']} is not the one that was there")
         if why == "weak":
-            return NotDurable(
-                f"{self.address}: fsync or full_page_writes is off: a crash may lose what was "
-                "acknowledged"
+            # Until that is mended: what runs waits, visibly.
+            return EngineUnavailable(
+                f"{self.address} may forget what it acknowledges: fsync or full_page_writes is off"
             )
         if why == "superseded":
             return EngineUnavailable("another snapshot was begun meanwhile")

@@ -6,6 +6,7 @@ import contextlib
 import re
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,11 +29,13 @@ from lease_server.log import get_logger
 from rifl.stores.redis.address import Durability, RedisAddress
 from rifl.stores.redis.clients import Clients
 from rifl.stores.redis.rights import missing_in_scripts
+from rifl.stores.redis.settings import looked_at, refuse_weak
 
 __all__ = ["FORMAT", "Connection"]
 
 _log = get_logger("curp.log")
 FORMAT = 1
+_LOOK_EVERY_S = 2.0
 # What is in the way now, said at once or from within a script.
 _PASSING = re.compile(
     r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
@@ -65,6 +68,8 @@ class Connection:
         self._replicas = replicas
         self._prefix = f"curp:{{{group}}}:"
         self._seen = 0
+        self._weak = ""
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
         self._log_id: bytes = b""
         with self._errors():
             # Nothing is sent twice on its own: a write whose reply was lost may have happened.
@@ -75,6 +80,9 @@ class Connection:
                 if not read_only:
                     self._check_rights()
             self._open(group, new, read_only=read_only)
+            if address.durability is Durability.REQUIRE:
+                # Asked of every new connection: it may lead to another server.
+                self._clients.judge = refuse_weak
         except BaseException:
             self._clients.close()
             raise
@@ -94,6 +102,8 @@ class Connection:
         """
         names = [self.key("control"), self.key("log"), self.key("metadata"), *keys]
         with self._errors():
+            if script.writes:
+                self._look_again()
             try:
                 reply = self._send(script, names, [self._log_id, self._seen, *arguments])
             except (redis.ConnectionError, redis.TimeoutError):
@@ -123,6 +133,19 @@ class Connection:
                 # Such as UNBLOCKED, when the key went: the next look finds out.
                 if not str(error).startswith("UNBLOCKED"):
                     raise
+
+    def _look_again(self) -> None:
+        """Look at the settings now and then, on connections that stay."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY_S
+            self._weak = looked_at(self._clients.blocking, self._address)
+        if self._weak:
+            # At once when it was mended: nothing is written until then.
+            self._look_at = now
+            raise EngineUnavailable(
+                f"{self._address} may forget what it acknowledges: {self._weak}"
+            )
 
     def close(self) -> None:
         """Close the connections; idempotent."""

@@ -230,6 +230,28 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
     Writer(weak).append(b"a")
 
 
+@pytest.mark.parametrize("connections", ["those that stay", "new ones"])
+def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, connections):
+    """Now and then, and on new connections: nothing is written until they are mended (§6, §7)."""
+    stay = connections == "those that stay"
+    monkeypatch.setattr("curp.log.redis.connection._LOOK_EVERY_S", 0.0 if stay else 1e9)
+    writer = Writer(opened(created(own_redis.url(group="bank"))))
+    writer.append(b"a")
+    with own_redis.client() as client:
+        client.config_set("appendfsync", "everysec")
+        if not stay:
+            client.client_kill_filter(_type="normal", skipme=True)
+        name = append_id()
+        for _ in range(2):
+            # The first may find only that its connection is gone.
+            with pytest.raises(EngineUnavailable):
+                writer.append(b"b", append_id=name)
+        with pytest.raises(EngineUnavailable, match="appendfsync is everysec"):
+            writer.append(b"b", append_id=name)
+        client.config_set("appendfsync", "always")
+    assert writer.append(b"b", append_id=name) == 2
+
+
 def test_good_settings_are_told(own_redis, opened):
     """What is promised, and what is not: a failover may lose it (DESIGN §7)."""
     told = opened(created(own_redis.url(group="bank"))).durability
