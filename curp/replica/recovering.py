@@ -25,7 +25,7 @@ from curp.core.recovery import (
 )
 from curp.core.setting_aside import Conclude, CountDeaths, ReadPoison
 from curp.log.engine import LogEngine, NewEntry
-from curp.log.errors import LogError, may_pass
+from curp.log.errors import CorruptLog, LogError, may_pass
 from curp.log.states import check_state
 from curp.replica.driving import drive
 from curp.replica.follower import Follower
@@ -111,7 +111,9 @@ class Recovering:
         if isinstance(step, ReadToEnd):
             return self._follower.apply_to_end()
         if isinstance(step, Freeze):
-            return self._witnesses.freeze(step.addresses, step.configuration)
+            frozen = self._witnesses.freeze(step.addresses, step.configuration)
+            self._check_numbers()
+            return frozen
         if isinstance(step, ReadAcceptedLoss):
             return read_accepted_loss(self._engine)
         if isinstance(step, Wait):
@@ -146,7 +148,9 @@ class Recovering:
             return self._append(step)
         if isinstance(step, StartWitnesses):
             secrets = secrets_to_message(self._follower.state.secrets)
-            return self._witnesses.start(step.addresses, step.configuration, secrets)
+            started = self._witnesses.start(step.addresses, step.configuration, secrets)
+            self._check_numbers()
+            return started
         if isinstance(step, Publish):
             self._engine.put_metadata(
                 {
@@ -163,6 +167,21 @@ class Recovering:
     def _saw(self, ledger: Ledger) -> Ledger:
         self._store.ledger = ledger
         return ledger
+
+    def _check_numbers(self) -> None:
+        """Raise ``CorruptLog`` where a witness served a number of this log that it never gave."""
+        address, seen = self._witnesses.ahead
+        if seen <= self._number:
+            return
+        # Asked for after the witness: a number is in the log before any witness hears of it.
+        leadership = self._engine.leadership()
+        given = 0 if leadership is None else leadership.configuration
+        if seen > given:
+            raise CorruptLog(
+                f"the log went back: witness {address} served its configuration {seen}, and it is "
+                f"at {given}. This is an older copy: bring the newest one back. If that is lost, "
+                "start the witnesses on new data directories, and accept the loss: curp recover"
+            )
 
     def _append(self, step: Append) -> int:
         entries = [NewEntry(entry_to_bytes(entry)) for entry in step.entries]

@@ -45,6 +45,8 @@ class Witnesses:
         self._lock = threading.Lock()
         self._clients: dict[str, WitnessClient] = {}
         self._noted: set[tuple[str, str]] = set()
+        # The highest number of this log that a witness was found under when it refused.
+        self.ahead = ("", 0)
 
     def of_log(self, store_id: int) -> None:
         """Take the id of the group's log, which every message carries from now on."""
@@ -73,6 +75,7 @@ class Witnesses:
         if verdict is not WitnessVerdict.ACCEPTED:
             # It restarted under that number, or serves another one.
             _log.warning("witness_not_frozen", witness=address, verdict=verdict.name)
+            self._look_ahead(address, verdict)
             return None
         return self.read(calls)
 
@@ -136,6 +139,16 @@ class Witnesses:
         except grpc.RpcError:
             return None
 
+    def _look_ahead(self, address: str, verdict: WitnessVerdict) -> None:
+        if verdict is not WitnessVerdict.OTHER_CONFIGURATION:
+            return
+        found = self._status(address, self._timeout_s)
+        if found is not None and found.group == self._group:
+            with self._lock:
+                self.ahead = max(
+                    self.ahead, (address, found.configuration), key=lambda seen: seen[1]
+                )
+
     def read(self, messages: Sequence[pb.WitnessedCall]) -> list[WitnessedCall]:
         """Read requests that a witness held; see ``read_held``."""
         return read_held(messages, self._services)
@@ -164,6 +177,7 @@ class Witnesses:
             return False
         if verdict is not WitnessVerdict.ACCEPTED:
             _log.warning("witness_not_started", witness=address, verdict=verdict.name)
+            self._look_ahead(address, verdict)
         return verdict is WitnessVerdict.ACCEPTED
 
     def _client(self, address: str) -> WitnessClient:

@@ -1,0 +1,49 @@
+"""A log that was restored from an older copy, under witnesses that know more (DESIGN §7)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.curp.logs import created
+from tests.curp.replica.by_hand import ByHand
+from tests.curp.replica.running import Running, replica
+from tests.helpers.processes import started
+from tests.helpers.waiting import until
+
+pytestmark = pytest.mark.slow
+
+_DEADLINE_S = 60.0
+
+
+def _until_listed(running: Running, witness: str) -> None:
+    def listed() -> bool:
+        return list(running.replica.configuration().witnesses) == [witness]
+
+    running.until_leading()
+    until(listed, "the witness is listed", _DEADLINE_S)
+
+
+def test_a_witness_tells_that_the_log_is_an_older_copy(tmp_path: Path) -> None:
+    """It served numbers that the log never gave: nobody leads on it, and it is said why (2, 5)."""
+    log = tmp_path / "bank.log"
+    url = created(f"sqlite:///{log}?group=bank")
+    with started("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w") as process:
+        witness = process.line()
+        with replica(url, "r1", witnesses=[witness]) as running:
+            _until_listed(running, witness)
+            assert ByHand(running.address).deposit("one", "alice", 1).ok
+        older = shutil.copy(log, tmp_path / "older")
+        for name in ("r2", "r3"):
+            with replica(url, name, witnesses=[witness]) as running:
+                _until_listed(running, witness)
+                assert ByHand(running.address).deposit(name, "alice", 1).ok
+        # With what is noted beside it, as a whole volume comes back.
+        log.with_name("bank.log.curp").unlink()
+        shutil.copy(older, log)
+        with replica(url, "r4", witnesses=[witness]) as running:
+            until(lambda: running.replica.role == "stopped", "it stops", _DEADLINE_S)
+            assert "the log went back" in running.replica.waiting_for
+            assert witness in running.replica.waiting_for
