@@ -14,7 +14,13 @@ from curp.log import open_engine
 from curp.log.checks import MAX_TAGS
 from curp.log.creation import new_log
 from curp.log.engine import Entry, MetadataCondition
-from curp.log.errors import CorruptLog, EngineUnavailable, InvalidRequest, TrimmedLog
+from curp.log.errors import (
+    CorruptLog,
+    EngineUnavailable,
+    InvalidRequest,
+    LeaseHeld,
+    TrimmedLog,
+)
 from curp.log.etcd.calls import (
     LEASE_GRANT,
     LEASE_TIME_TO_LIVE,
@@ -252,6 +258,24 @@ def test_a_renewal_that_was_delayed_ends_no_later_one(place):
     engine._lease._grant = lambda term_s: 12345
     with pytest.raises(EngineUnavailable, match="lease not found"):
         engine.renew_leadership(number, term_s=300)
+
+
+def test_what_a_stuck_leader_of_etcd_revokes_late_is_no_longer_the_lease(place, shared_etcd):
+    """It knows only leases from before a renewal elsewhere (etcd 15247; invariant 10)."""
+    engine, other = place.open(), place.open()
+    number = engine.take_leadership("one", "a:1", term_s=100)
+
+    def lease():
+        (found,) = place.change(get(place.keys.lease)).responses[0].range.kvs
+        return f"{found.lease:x}"
+
+    before = lease()
+    engine.renew_leadership(number, term_s=100)
+    shared_etcd.control("lease", "revoke", before)
+    with pytest.raises(LeaseHeld):
+        other.take_leadership("two", "b:1", term_s=100)
+    shared_etcd.control("lease", "revoke", lease())
+    assert other.take_leadership("two", "b:1", term_s=100) == number + 1
 
 
 # Who may, and addresses.

@@ -219,7 +219,7 @@ def test_a_lease_outlives_the_leader_of_etcd(cluster, url, opened):
 
 
 def test_a_stuck_leader_of_etcd_ends_no_lease_that_was_renewed_elsewhere(cluster, url, opened):
-    """It wakes up, believes that leases ran out meanwhile, and revokes (etcd 15247; inv. 10)."""
+    """Stopped for longer than a term, and continued: the old leader ends nothing (inv. 10)."""
     term_s = 2.0
     engine, other = opened(url), opened(url)
     number = engine.take_leadership("one", "a:1", term_s=term_s)
