@@ -125,8 +125,6 @@ class Leading:
         # Who could not renew meanwhile has a full new term (DESIGN §5: late is safe).
         self._keeper.resuming = self._authority.extend
         self._store.open(authority)
-        for warning in self.warnings():
-            _log.warning("log_grows", replica=self._settings.name, warning=warning)
         self._housekeeper.start()
 
     def hand_over(self) -> None:
@@ -189,8 +187,12 @@ class Leading:
 
     def _keep_house(self) -> None:
         sweep_s = min(_LOOK_S, self._settings.client_term_s / _SWEEPS_PER_TERM)
+        warned = False
         while not self._stopping.wait(sweep_s):
             try:
+                if not warned and (warnings := self.warnings()):
+                    warned = True
+                    _log.warning("log_grows", replica=self._settings.name, warning=warnings[0])
                 if ended := self._authority.expire():
                     self._store.drop(ended)
                     _log.info("clients_ended", clients=len(ended))

@@ -18,7 +18,7 @@ from curp.log.errors import EngineUnavailable
 from curp.log.memory import MemoryLog, Moment
 from curp.v1 import curp_pb2 as pb
 from curp.wire import entry_to_bytes
-from examples.bank.v1 import bank_pb2
+from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank
 from tests.curp.replica.running import replica
@@ -226,6 +226,26 @@ def test_an_engine_outage_expires_no_client_of_a_leader_that_stays() -> None:
             "its new term is over, too",
             _DEADLINE_S,
         )
+
+
+class _Unkept(bank_pb2_grpc.BankServicer):
+    """Has no snapshot and no restore."""
+
+    def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
+        return bank_pb2.Receipt(entry=1)
+
+
+@pytest.mark.parametrize(("factory", "warned"), [(_Unkept, True), (Bank, False)])
+def test_a_log_that_nothing_trims_is_warned_of(factory: Any, warned: bool) -> None:
+    """Every replica reads all of it when it starts, so somebody should know (operations)."""
+    with replica(MemoryLog().engine(), factory=factory, snapshot_entries=5) as running:
+        running.until_leading()
+        client = ByHand(running.address)
+        for seq in range(1, 7):
+            assert client.deposit(str(seq), "a", seq).ok
+        warnings = list(running.replica.status().warnings)
+        assert bool(warnings) is warned
+        assert all("nothing trims it" in warning for warning in warnings)
 
 
 def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
