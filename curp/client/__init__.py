@@ -23,11 +23,12 @@ def open_path(
     channel: Any,
     connect: Callable[[str], Any],
     conflict_keys: Mapping[str, Callable[[Any], Any]],
+    group_path: str = "adaptive",
 ) -> SyncPath | AioPath:
     """Return the group path over a sync or an aio channel (see ``rifl.client.paths``)."""
     if isinstance(channel, grpc.aio.Channel):
-        return AioPath(channel, connect, CallerKeys(conflict_keys))
-    return SyncPath(channel, connect, CallerKeys(conflict_keys))
+        return AioPath(channel, connect, CallerKeys(conflict_keys), group_path)
+    return SyncPath(channel, connect, CallerKeys(conflict_keys), group_path)
 
 
 def statistics(channel: Any) -> Statistics | None:

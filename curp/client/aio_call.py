@@ -11,6 +11,7 @@ import grpc.aio
 
 from curp.client.attempt import GroupAttempt
 from curp.client.errors import AttemptError
+from curp.client.record import Record, give_up
 from curp.core.group_call import Step
 from rifl.client.aio_status import at_hand, finished_status
 from rifl.client.answers import FinalStatus
@@ -23,8 +24,8 @@ class SendingPath(Protocol):
 
     sync: Any
 
-    def recorder(self, address: str) -> Any:
-        """Return a witness's Record, on raw bytes."""
+    def record(self, address: str, request: bytes) -> Record:
+        """Send a record."""
 
     def start(self, coroutine: Any) -> asyncio.Task[None]:
         """Run a coroutine in the background."""
@@ -52,33 +53,20 @@ class AioCall:
         self._patience: asyncio.TimerHandle | None = None
         self._unheard = set(attempt.view.witnesses)
         self._callbacks: list[Callable[[Any], None]] = []
-        self._records = [path.start(self._record(address)) for address in attempt.view.witnesses]
+        self._records = [path.record(at, attempt.record) for at in attempt.view.witnesses]
+        for address, record in zip(attempt.view.witnesses, self._records, strict=True):
+            record.on_end(lambda done, at=address: self._recorded(at, done))  # type: ignore[misc]
         leader.add_done_callback(self._leader_done)
 
     # Events.
 
-    async def _record(self, address: str) -> None:
-        attempt = self._attempt
-        reply = failed = None
-        try:
-            record = self._path.recorder(address)
-            reply = await record(attempt.record, timeout=attempt.record_timeout_s)
-        except grpc.RpcError as error:
-            failed = error
-        except (grpc.aio.UsageError, ValueError):
-            pass
+    def _recorded(self, address: str, record: Record) -> None:
         self._unheard.discard(address)
         if self._over.done():
             return
-        if reply is not None:
-            step = attempt.witness_answered(address, reply)
-            attempt.look()
-            self._take(step)
-        elif failed is not None:
-            self._take(attempt.witness_failed(address))
-        else:
-            # The channel is closed.
-            self._take(attempt.not_recorded())
+        step = self._attempt.recorded(address, record)
+        self._attempt.look()
+        self._take(step)
 
     def _leader_done(self, leader: Any) -> None:
         if self._over.done():
@@ -112,9 +100,7 @@ class AioCall:
     def _end(self, step: Step) -> None:
         if self._patience is not None:
             self._patience.cancel()
-        for record in self._records:
-            if record is not asyncio.current_task(self._loop):
-                record.cancel()
+        give_up(self._records)
         self._attempt.end(step)
         self._over.set_result(None)
         callbacks, self._callbacks = self._callbacks, []

@@ -12,12 +12,15 @@ import grpc
 import grpc.aio
 
 from curp.client.aio_call import AioCall
-from curp.client.attempt import begin
+from curp.client.aio_records import AioRecords
+from curp.client.attempt import Alone, begin
 from curp.client.group import GROUP_RETRY, GroupKnowledge, Statistics
 from curp.client.keys import CallerKeys
+from curp.client.record import Record
 from curp.client.searching import AioSearch
-from curp.client.stubs import ASK_TIMEOUT_S, configuration_stub, record_stub, sync_stub
+from curp.client.stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.v1 import curp_pb2
+from rifl.client.aio_status import at_hand
 
 __all__ = ["AioPath"]
 
@@ -33,13 +36,14 @@ class AioPath:
         channel: grpc.aio.Channel,
         connect: Callable[[str], grpc.aio.Channel],
         keys: CallerKeys,
+        group_path: str = "adaptive",
     ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
-        self.knowledge = GroupKnowledge()
+        self.knowledge = GroupKnowledge(group_path)
         self.keys = keys
         self._connect = connect
         self._closed = False
-        self._witnesses: dict[str, tuple[grpc.aio.Channel, Any]] = {}
+        self._witnesses: dict[str, tuple[grpc.aio.Channel, AioRecords]] = {}
         self._configuration: Any = configuration_stub(channel)
         self.sync: Any = sync_stub(channel)
         # Kept, since a loop does not keep its tasks.
@@ -55,6 +59,10 @@ class AioPath:
             begun = begin(self, method, body, metadata, timeout)
             if begun is None:
                 return inner(body, metadata=metadata, timeout=timeout, **rest)
+            if isinstance(begun, Alone):
+                alone, call = begun, inner(body, metadata=metadata, timeout=timeout, **rest)
+                call.add_done_callback(lambda done: alone.end(answered=_is_ok(done)))
+                return call
             attempt, given = begun
             target = self._search.target()
             leader = inner(body, metadata=(*given, attempt.entry), timeout=timeout, **rest)
@@ -87,17 +95,28 @@ class AioPath:
         self._closed = True
         self._search.close()
         witnesses, self._witnesses = self._witnesses, {}
-        for channel, _ in witnesses.values():
+        for channel, records in witnesses.values():
+            records.close()
             await channel.close()
 
-    def recorder(self, address: str) -> Any:
-        """Return a witness's Record, on raw bytes."""
+    def record(self, address: str, request: bytes) -> Record:
+        """Send a record."""
+        record = Record(request)
+        try:
+            self._records(address).send(record)
+        except (grpc.aio.UsageError, ValueError):
+            # The channel is closed.
+            record.end(None, sent=False)
+        return record
+
+    def _records(self, address: str) -> AioRecords:
         found = self._witnesses.get(address)
         if found is None:
             if self._closed:
                 raise grpc.aio.UsageError("Channel is closed.")
             channel = self._connect(address)
-            found = self._witnesses[address] = (channel, record_stub(channel))
+            found = (channel, AioRecords(channel, self.knowledge.leader))
+            self._witnesses[address] = found
         return found[1]
 
     async def _refresh(self) -> None:
@@ -122,4 +141,13 @@ class AioPath:
     async def _prune(self) -> None:
         for address in self.knowledge.unlisted(self._witnesses):
             # Their last records fail, and are of no use any more.
-            await self._witnesses.pop(address)[0].close()
+            channel, records = self._witnesses.pop(address)
+            records.close()
+            await channel.close()
+        for _, records in self._witnesses.values():
+            # One that restarted serves again only under a new number.
+            records.again()
+
+
+def _is_ok(call: Any) -> bool:
+    return not call.cancelled() and at_hand(call.code()) is grpc.StatusCode.OK

@@ -16,6 +16,7 @@ import grpc
 from curp.client.errors import AttemptError, lost_answer, unknown_refusal
 from curp.client.group import GroupKnowledge, GroupView
 from curp.client.keys import CallerKeys
+from curp.client.record import Record
 from curp.client.requests import (
     RECORD_TIMEOUT_S,
     read_leader_answer,
@@ -26,12 +27,16 @@ from curp.client.requests import (
     with_number,
 )
 from curp.core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
+from curp.core.way_choice import UNCOUNTED, Begun, Way
 from curp.core.witness_table import WitnessVerdict
 from curp.v1 import curp_pb2
 from rifl.core.outcome import Outcome
 from rifl.wire import HEADER_KEY
 
-__all__ = ["OVER", "GroupAttempt", "Path", "begin"]
+__all__ = ["MOST_RECORDED_BYTES", "OVER", "Alone", "GroupAttempt", "Path", "begin"]
+
+# Of a request: longer ones would not fit through gRPC with what stands around them.
+MOST_RECORDED_BYTES = 3 << 20
 
 # The steps that end an attempt.
 OVER = (Step.FINAL, Step.UNKNOWN, Step.AGAIN)
@@ -48,12 +53,36 @@ class Path(Protocol):
         """Ask for the configuration, unless that was just done."""
 
 
+class Alone:
+    """An attempt that is sent to the leader alone, as it is, since that is no slower.
+
+    Its header has no configuration number, by which the leader knows that nobody
+    recorded it: the call is in the log before its answer (invariant 1).
+    """
+
+    __slots__ = ("_began", "_begun", "_knowledge", "_method")
+
+    def __init__(self, knowledge: GroupKnowledge, method: str, begun: Begun | None) -> None:
+        self._knowledge = knowledge
+        self._method = method
+        self._begun = begun
+        self._began = time.monotonic()
+
+    def end(self, *, answered: bool) -> None:
+        """Count it; ``answered``: by the leader, with OK."""
+        if answered:
+            self._knowledge.count_skipped()
+        took_s = time.monotonic() - self._began
+        self._knowledge.ended(self._method, self._begun, took_s if answered else None)
+
+
 def begin(
     path: Path, method: str, body: bytes, metadata: Any, timeout: float | None
-) -> tuple[GroupAttempt, tuple[Any, ...]] | None:
+) -> tuple[GroupAttempt, tuple[Any, ...]] | Alone | None:
     """Begin an attempt; the caller's metadata beside it, to which its ``entry`` comes.
 
-    None: send the call to the leader alone, as it is. ``metadata``: its header last.
+    ``Alone``, None: send the call to the leader alone, as it is; the former's ``end`` is to
+    follow. ``metadata``: its header last.
     """
     knowledge = path.knowledge
     view = knowledge.view_for(method)
@@ -62,10 +91,13 @@ def begin(
         if knowledge.view is None:
             path.refresh()
         return None
-    if not knowledge.may_record():
+    if len(body) > MOST_RECORDED_BYTES or not knowledge.may_record():
         return None
+    begun = knowledge.begin(method)
+    if begun is None or begun.way is Way.ALONE:
+        return Alone(knowledge, method, begun)
     given, header = parts
-    return GroupAttempt(path, view, method, header, body, timeout), given
+    return GroupAttempt(path, view, method, header, body, timeout, begun), given
 
 
 class GroupAttempt:
@@ -77,7 +109,9 @@ class GroupAttempt:
 
     __slots__ = (
         "_asked",
+        "_begun",
         "_header",
+        "_method",
         "_path",
         "_timeout",
         "answer",
@@ -96,9 +130,12 @@ class GroupAttempt:
         header: bytes,
         body: bytes,
         timeout: float | None,
+        begun: Begun = UNCOUNTED,
     ) -> None:
         """``timeout``: of the whole attempt, in seconds."""
         self._path = path
+        self._method = method
+        self._begun = begun
         self._header = header
         self._timeout = timeout
         self._asked = False
@@ -112,14 +149,9 @@ class GroupAttempt:
         self.entry = (HEADER_KEY, numbered)
         self.record = record_request(view.number, view.log, numbered, method, body)
 
-    @property
-    def record_timeout_s(self) -> float:
-        """How long a witness may take."""
-        timeout = self._timeout
-        return RECORD_TIMEOUT_S if timeout is None else min(timeout, RECORD_TIMEOUT_S)
-
     def leader_answered(self, status: Any) -> Step:
         """Take what the leader answered, OK or not."""
+        self._path.knowledge.leader.note(time.monotonic() - self.began)
         if status.code() is grpc.StatusCode.OK:
             number = synced_number(status.trailing_metadata())
             if number is not None and number != self.view.number:
@@ -133,11 +165,11 @@ class GroupAttempt:
         self.answer = answer
         return self.rule.leader_answered(answer)
 
-    def witness_answered(self, witness: str, reply: curp_pb2.RecordReply) -> Step:
-        """Take a witness's reply."""
+    def witness_answered(self, witness: str, number: int) -> Step:
+        """Take a witness's verdict, by the numbers of ``curp.v1.RecordReply``."""
         self._path.knowledge.heard(witness)
         try:
-            verdict = WitnessVerdict(reply.verdict)
+            verdict = WitnessVerdict(number)
         except ValueError:
             return self.rule.witness_answered(None)
         return self.rule.witness_answered(verdict)
@@ -155,13 +187,24 @@ class GroupAttempt:
         self._path.knowledge.silent(witness, self.began)
         return self.rule.witness_answered(None)
 
-    def not_recorded(self) -> Step:
-        """Take that a record was given up here, which says nothing of its witness."""
-        return self.rule.witness_answered(None)
+    def recorded(self, witness: str, record: Record) -> Step:
+        """Take the end of a record."""
+        if not record.sent:
+            # Given up here, which says nothing of its witness.
+            return self.rule.witness_answered(None)
+        if not record.verdict:
+            return self.witness_failed(witness)
+        return self.witness_answered(witness, record.verdict)
 
     def patience_s(self) -> float:
-        """How long to wait for witnesses, from when the leader answered: from now."""
-        return self._path.knowledge.patience_s(time.monotonic() - self.began)
+        """How long to wait for witnesses, from when the leader answered: from now.
+
+        Not beyond what a record may take: a stream has no deadline for each.
+        """
+        elapsed_s = time.monotonic() - self.began
+        timeout = self._timeout
+        limit_s = RECORD_TIMEOUT_S if timeout is None else min(timeout, RECORD_TIMEOUT_S)
+        return min(self._path.knowledge.patience_s(elapsed_s), max(limit_s - elapsed_s, 0.0))
 
     def patience_over(self, silent: Iterable[str]) -> Step:
         """Wait no longer for witnesses, of which these were waited for in vain."""
@@ -190,8 +233,11 @@ class GroupAttempt:
         path, answer = self._path, self.answer
         if self.rule.refresh:
             path.refresh()
+        took_s: float | None = None
         if step is Step.FINAL and answer is not None and answer.outcome is not None:
             path.knowledge.count(fast=self.rule.fast, asked=self._asked)
+            took_s = time.monotonic() - self.began
+        path.knowledge.ended(self._method, self._begun, took_s)
 
     def error(self, step: Step, status: Any) -> AttemptError | None:
         """Return how it ends where the leader's answer, ``status``, does not stand."""

@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from curp.core.record_line import Smoothed
 from curp.core.suspects import Suspects
+from curp.core.way_choice import UNCOUNTED, Begun, WayChoice
 from curp.v1 import curp_pb2
 from lease_server.log import get_logger
 from rifl.core.retry import RetryPolicy
@@ -50,12 +52,14 @@ class Statistics(NamedTuple):
 
     ``fast``: in one round trip, by the witnesses' word; ``synced``: marked so by the
     leader, or sent to it alone while a witness was silent, in one round trip and an append;
-    ``asked``: after a sync request.
+    ``asked``: after a sync request; ``skipped``: as ``synced``, sent to the leader alone since
+    that took no longer (``group_path``).
     """
 
     fast: int
     synced: int
     asked: int
+    skipped: int = 0
 
 
 class GroupKnowledge:
@@ -66,15 +70,22 @@ class GroupKnowledge:
     witnesses, and to no others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group_path: str = "adaptive") -> None:
+        """``group_path``: see ``rifl.connect``."""
         self.view: GroupView | None = None
+        # How long the leader takes to answer.
+        self.leader = Smoothed()
+        self._adaptive = group_path == "adaptive"
+        self._fast = group_path == "fast"
+        # By method: how often its calls conflict, and what they cost, differ.
+        self._choices: dict[str, WayChoice] = {}
         self._group = ""
         self._log = 0
         self._lock = threading.Lock()
         self._asking = False
         self._ask_at = 0.0
         self._suspects = Suspects()
-        self._counts = [0, 0, 0]
+        self._counts = [0, 0, 0, 0]
 
     def may_ask(self, now: float) -> bool:
         """Whether to ask for the configuration now; if so, ``asked`` is to follow."""
@@ -149,6 +160,32 @@ class GroupKnowledge:
     def silent(self, witness: str, since: float) -> None:
         """Note that a call which began at ``since`` waited for a witness in vain."""
         self._suspects.silent(witness, since, time.monotonic())
+
+    def begin(self, method: str) -> Begun | None:
+        """Begin a call that may be recorded; ``ended`` follows. None: it is not to be."""
+        if not self._adaptive:
+            return UNCOUNTED if self._fast else None
+        with self._lock:
+            choice = self._choices.get(method)
+            if choice is None:
+                choice = self._choices[method] = WayChoice()
+            return choice.begin()
+
+    def ended(self, method: str, begun: Begun | None, seconds: float | None) -> None:
+        """Take how long such a call took to its final answer; None: it came to none."""
+        if not self._adaptive or begun is None:
+            return
+        with self._lock:
+            choice = self._choices[method]
+            if seconds is None:
+                choice.failed(begun)
+            else:
+                choice.ended(begun, seconds)
+
+    def count_skipped(self) -> None:
+        """Count an answer to a call that was not recorded since that was no slower."""
+        with self._lock:
+            self._counts[3] += 1
 
     def count(self, *, fast: bool, asked: bool) -> None:
         """Count a final answer."""

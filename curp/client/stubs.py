@@ -6,7 +6,15 @@ from typing import Any
 
 from curp.v1 import curp_pb2
 
-__all__ = ["ASK_TIMEOUT_S", "SEARCH_TIMEOUT_S", "configuration_stub", "record_stub", "sync_stub"]
+__all__ = [
+    "ASK_TIMEOUT_S",
+    "SEARCH_TIMEOUT_S",
+    "configuration_stub",
+    "record_stub",
+    "records_stub",
+    "sync_stub",
+    "watch_stub",
+]
 
 # For the configuration.
 ASK_TIMEOUT_S = 2.0
@@ -37,3 +45,15 @@ def record_stub(channel: Any) -> Any:
     return channel.unary_unary(
         "/curp.v1.Witness/Record", response_deserializer=curp_pb2.RecordReply.FromString
     )
+
+
+def records_stub(channel: Any) -> Any:
+    """Return a witness's Records, which takes raw bytes."""
+    return channel.stream_stream(
+        "/curp.v1.Witness/Records", response_deserializer=curp_pb2.RecordsReply.FromString
+    )
+
+
+def watch_stub(channel: Any) -> Any:
+    """Return a witness's Watch, which takes raw bytes."""
+    return channel.unary_stream("/curp.v1.Witness/Watch")

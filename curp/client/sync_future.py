@@ -10,10 +10,10 @@ import grpc
 
 from curp.client.attempt import OVER, GroupAttempt
 from curp.client.errors import AttemptError
-from curp.client.sync_witness import cancel_all, record_done
+from curp.client.record import Record, give_up
 from curp.core.group_call import Step
 
-__all__ = ["SyncFuture"]
+__all__ = ["SyncFuture", "is_ok"]
 
 
 class SyncFuture:
@@ -24,7 +24,12 @@ class SyncFuture:
     """
 
     def __init__(
-        self, attempt: GroupAttempt, records: list[Any], leader: Any, sync: Any, target: int = 0
+        self,
+        attempt: GroupAttempt,
+        records: list[Record],
+        leader: Any,
+        sync: Any,
+        target: int = 0,
     ) -> None:
         self._target = target
         self._attempt = attempt
@@ -40,17 +45,17 @@ class SyncFuture:
         self._timer: threading.Timer | None = None
         self._unheard = set(attempt.view.witnesses)
         for address, record in zip(attempt.view.witnesses, records, strict=True):
-            record.add_done_callback(lambda done, at=address: self._recorded(at, done))
+            record.on_end(lambda done, at=address: self._recorded(at, done))  # type: ignore[misc]
         leader.add_done_callback(self._leader_done)
 
     # Events, on gRPC's threads.
 
-    def _recorded(self, address: str, record: Any) -> None:
+    def _recorded(self, address: str, record: Record) -> None:
         with self._lock:
             if self._status is not None:
                 return
             self._unheard.discard(address)
-            step = record_done(self._attempt, address, record)
+            step = self._attempt.recorded(address, record)
         self._attempt.look()
         self._take(step)
 
@@ -80,8 +85,7 @@ class SyncFuture:
         self._take(step)
 
     def _synced(self, asked: Any) -> None:
-        answered = not asked.cancelled() and asked.code() is grpc.StatusCode.OK
-        self._sync_answered(asked.result() if answered else None)
+        self._sync_answered(asked.result() if is_ok(asked) else None)
 
     def _sync_answered(self, reply: Any) -> None:
         with self._lock:
@@ -115,7 +119,7 @@ class SyncFuture:
     def _end(self, step: Step) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        cancel_all(self._records)
+        give_up(self._records)
         self._attempt.end(step)
         with self._lock:
             callbacks, self._callbacks = self._callbacks, []
@@ -175,3 +179,8 @@ class SyncFuture:
     def exception(self) -> Any:
         """Return what it ended with, None for an answer."""
         return self._status if isinstance(self._status, AttemptError) else self._leader.exception()
+
+
+def is_ok(call: Any) -> bool:
+    """Whether gRPC's future ended with OK."""
+    return not call.cancelled() and call.code() is grpc.StatusCode.OK

@@ -12,11 +12,12 @@ import grpc
 
 from curp.client.group import GROUP_RETRY, GroupKnowledge, Statistics
 from curp.client.keys import CallerKeys
+from curp.client.record import Record
 from curp.client.searching import SyncSearch
 from curp.client.stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
-from curp.client.sync_future import SyncFuture
+from curp.client.sync_future import SyncFuture, is_ok
 from curp.client.sync_unary import SyncUnary
-from curp.client.sync_witness import NotSent, SyncWitness
+from curp.client.sync_witness import SyncWitness
 from curp.v1 import curp_pb2
 
 __all__ = ["SyncPath"]
@@ -32,10 +33,14 @@ class SyncPath:
     retry = GROUP_RETRY
 
     def __init__(
-        self, channel: grpc.Channel, connect: Callable[[str], grpc.Channel], keys: CallerKeys
+        self,
+        channel: grpc.Channel,
+        connect: Callable[[str], grpc.Channel],
+        keys: CallerKeys,
+        group_path: str = "adaptive",
     ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
-        self.knowledge = GroupKnowledge()
+        self.knowledge = GroupKnowledge(group_path)
         self.keys = keys
         self._connect = connect
         self._lock = threading.Lock()
@@ -87,13 +92,24 @@ class SyncPath:
         self._search.close()
         with self._lock:
             self._closed = True
-            channels = [witness.channel for witness in self._witnesses.values()]
+            witnesses = list(self._witnesses.values())
             self._witnesses.clear()
-        for channel in channels:
-            channel.close()
+        for witness in witnesses:
+            witness.close()
 
-    def recorder(self, address: str) -> Any:
-        """Return a witness's Record, on raw bytes."""
+    def record(self, address: str, request: bytes) -> Record:
+        """Send a record."""
+        record = Record(request)
+        try:
+            self._witness(address).records.send(record)
+        except ValueError:
+            if self._closed:
+                raise
+            # The witness was just taken out of the list, and its channel closed.
+            record.end(None, sent=False)
+        return record
+
+    def _witness(self, address: str) -> SyncWitness:
         found = self._witnesses.get(address)
         if found is None:
             with self._lock:
@@ -101,22 +117,13 @@ class SyncPath:
                     raise ValueError("Cannot invoke RPC on closed channel!")
                 found = self._witnesses.get(address)
                 if found is None:
-                    found = self._witnesses[address] = SyncWitness(self._connect(address))
-        return found.record
-
-    def record(self, address: str, request: bytes, timeout_s: float) -> Any:
-        """Send a record; the future of its verdict."""
-        try:
-            return self.recorder(address).future(request, timeout_s)
-        except ValueError:
-            if self._closed:
-                raise
-            # The witness was just taken out of the list, and its channel closed.
-            return NotSent()
+                    channel = self._connect(address)
+                    found = SyncWitness(channel, self.knowledge.leader)
+                    self._witnesses[address] = found
+        return found
 
     def _asked(self, reply: Any) -> None:
-        answered = not reply.cancelled() and reply.code() is grpc.StatusCode.OK
-        self._take(reply.result() if answered else None)
+        self._take(reply.result() if is_ok(reply) else None)
 
     def _told(self, reply: curp_pb2.GroupConfiguration, leader: int | None) -> None:
         """Take what a target says, and its place if it is the leader that was looked for."""
@@ -131,11 +138,11 @@ class SyncPath:
     def _take(self, reply: curp_pb2.GroupConfiguration | None) -> None:
         self.knowledge.asked(reply)
         with self._lock:
-            gone = self.knowledge.unlisted(self._witnesses)
+            unlisted = self.knowledge.unlisted(self._witnesses)
             # Their last records fail, and are of no use any more.
-            channels = [self._witnesses.pop(address).channel for address in gone]
+            gone = [self._witnesses.pop(address) for address in unlisted]
             # One that restarted serves again only under a new number.
             for witness in self._witnesses.values():
-                witness.stay_awake()
-        for channel in channels:
-            channel.close()
+                witness.records.again()
+        for witness in gone:
+            witness.close()

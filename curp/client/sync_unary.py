@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import grpc
 
-from curp.client.attempt import GroupAttempt, Path, begin
-from curp.client.sync_future import SyncFuture
-from curp.client.sync_witness import cancel_all, record_done
+from curp.client.attempt import Alone, GroupAttempt, Path, begin
+from curp.client.record import Record, give_up
+from curp.client.sync_future import SyncFuture, is_ok
 from curp.core.group_call import Step
 
 __all__ = ["SendingPath", "SyncUnary"]
@@ -20,8 +20,8 @@ class SendingPath(Path, Protocol):
 
     sync: Any
 
-    def record(self, address: str, request: bytes, timeout_s: float) -> Any:
-        """Send a record; the future of its verdict."""
+    def record(self, address: str, request: bytes) -> Record:
+        """Send a record."""
 
     def target(self) -> int:
         """Return where calls go now, by its place among the targets."""
@@ -50,6 +50,14 @@ class SyncUnary:
         if begun is None:
             found: tuple[Any, Any] = self._inner.with_call(body, timeout, metadata, *rest)
             return found
+        if isinstance(begun, Alone):
+            answered = False
+            try:
+                found = self._inner.with_call(body, timeout, metadata, *rest)
+                answered = True
+            finally:
+                begun.end(answered=answered)
+            return found
         attempt, given = begun
         records = self._record(attempt)
         try:
@@ -58,7 +66,7 @@ class SyncUnary:
             self._finish(attempt, records, error)
             raise
         except BaseException:
-            cancel_all(records)
+            give_up(records)
             attempt.end(Step.AGAIN)
             raise
         self._finish(attempt, records, call)
@@ -69,6 +77,10 @@ class SyncUnary:
         begun = begin(self._path, self._method, body, metadata, timeout)
         if begun is None:
             return self._inner.future(body, timeout, metadata, *rest)
+        if isinstance(begun, Alone):
+            alone, future = begun, self._inner.future(body, timeout, metadata, *rest)
+            future.add_done_callback(lambda done: alone.end(answered=is_ok(done)))
+            return future
         attempt, given = begun
         records = self._record(attempt)
         target = self._path.target()
@@ -77,20 +89,17 @@ class SyncUnary:
         self._path.begun(future)
         return future
 
-    def _record(self, attempt: GroupAttempt) -> list[Any]:
+    def _record(self, attempt: GroupAttempt) -> list[Record]:
         """Send the call to all witnesses."""
-        timeout_s = attempt.record_timeout_s
-        return [
-            self._path.record(address, attempt.record, timeout_s)
-            for address in attempt.view.witnesses
-        ]
+        request = attempt.record
+        return [self._path.record(address, request) for address in attempt.view.witnesses]
 
-    def _finish(self, attempt: GroupAttempt, records: list[Any], call: Any) -> None:
+    def _finish(self, attempt: GroupAttempt, records: list[Record], call: Any) -> None:
         """Wait until the leader's answer may stand; raise what ends the attempt otherwise."""
         waiting = []
         for address, record in zip(attempt.view.witnesses, records, strict=True):
-            if record.done():
-                record_done(attempt, address, record)
+            if record.done:
+                attempt.recorded(address, record)
             else:
                 waiting.append((address, record))
         step = attempt.leader_answered(call)
@@ -99,14 +108,10 @@ class SyncUnary:
             if step is not Step.WAIT:
                 break
             until = until or time.monotonic() + attempt.patience_s()
-            try:
-                record.exception(timeout=max(until - time.monotonic(), 0.0))
-            except grpc.FutureTimeoutError:
-                step = attempt.patience_over((address,))
-            except grpc.FutureCancelledError:
-                step = attempt.not_recorded()
+            if record.wait(max(until - time.monotonic(), 0.0)):
+                step = attempt.recorded(address, record)
             else:
-                step = record_done(attempt, address, record)
+                step = attempt.patience_over((address,))
         if step is Step.SYNC:
             request, left_s = attempt.ask()
             try:
@@ -114,7 +119,7 @@ class SyncUnary:
             except (grpc.RpcError, ValueError):
                 reply = None
             step = attempt.sync_answered(reply)
-        cancel_all(records)
+        give_up(records)
         attempt.end(step)
         error = attempt.error(step, call)
         if error is not None:

@@ -390,6 +390,22 @@ class RecordReply(_message.Message):
     verdict: RecordReply.Verdict
     def __init__(self, verdict: _Optional[_Union[RecordReply.Verdict, str]] = ...) -> None: ...
 
+class RecordsRequest(_message.Message):
+    __slots__ = ("first", "records")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, first: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class RecordsReply(_message.Message):
+    __slots__ = ("first", "verdicts")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    verdicts: _containers.RepeatedScalarFieldContainer[RecordReply.Verdict]
+    def __init__(self, first: _Optional[int] = ..., verdicts: _Optional[_Iterable[_Union[RecordReply.Verdict, str]]] = ...) -> None: ...
+
 class Collected(_message.Message):
     __slots__ = ("client_id", "seq", "key", "conflict_keys")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]

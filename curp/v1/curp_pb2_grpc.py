@@ -39,6 +39,11 @@ class WitnessStub(object):
                 request_serializer=curp_dot_v1_dot_curp__pb2.RecordRequest.SerializeToString,
                 response_deserializer=curp_dot_v1_dot_curp__pb2.RecordReply.FromString,
                 _registered_method=True)
+        self.Records = channel.stream_stream(
+                '/curp.v1.Witness/Records',
+                request_serializer=curp_dot_v1_dot_curp__pb2.RecordsRequest.SerializeToString,
+                response_deserializer=curp_dot_v1_dot_curp__pb2.RecordsReply.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/curp.v1.Witness/Watch',
                 request_serializer=curp_dot_v1_dot_curp__pb2.WatchRequest.SerializeToString,
@@ -71,6 +76,13 @@ class WitnessServicer(object):
 
     def Record(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Records(self, request_iterator, context):
+        """The same, many on one stream. When it breaks, nothing is known of what was not answered.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -113,6 +125,11 @@ def add_WitnessServicer_to_server(servicer, server):
                     servicer.Record,
                     request_deserializer=curp_dot_v1_dot_curp__pb2.RecordRequest.FromString,
                     response_serializer=curp_dot_v1_dot_curp__pb2.RecordReply.SerializeToString,
+            ),
+            'Records': grpc.stream_stream_rpc_method_handler(
+                    servicer.Records,
+                    request_deserializer=curp_dot_v1_dot_curp__pb2.RecordsRequest.FromString,
+                    response_serializer=curp_dot_v1_dot_curp__pb2.RecordsReply.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -167,6 +184,33 @@ class Witness(object):
             '/curp.v1.Witness/Record',
             curp_dot_v1_dot_curp__pb2.RecordRequest.SerializeToString,
             curp_dot_v1_dot_curp__pb2.RecordReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Records(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/curp.v1.Witness/Records',
+            curp_dot_v1_dot_curp__pb2.RecordsRequest.SerializeToString,
+            curp_dot_v1_dot_curp__pb2.RecordsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -12,13 +12,14 @@ from curp.core.witness_table import Identity, WitnessTable, WitnessVerdict
 from curp.declarations import fields_from_wire
 from curp.v1 import curp_pb2
 from curp.witness.journal import WitnessJournal
+from lease_server.errors import LeaseError
 from lease_server.log import get_logger
 from lease_server.tokens import Secret, peer_bound, verify
-from rifl.core.errors import BadHeader, NotYours
+from rifl.core.errors import BadHeader, NotYours, RiflError
 from rifl.stores.forks import belongs_here
 from rifl.wire import parse_call
 
-__all__ = ["WitnessDesk"]
+__all__ = ["Answered", "WitnessDesk"]
 
 _log = get_logger("curp.witness")
 
@@ -30,11 +31,26 @@ _MAX_SECRETS = 16
 _MAX_METHODS = 10_000
 # Of a record beside its request: header, keys, names.
 _MAX_OVERHEAD_BYTES = 8 << 10
+# Of one message of a stream, which is answered before anything else is done.
+_MAX_RECORDS = 256
+_NO_VERDICT = 0
 
 _VERDICTS = {
     verdict: curp_pb2.RecordReply(verdict=int(verdict)).SerializeToString()  # type: ignore[arg-type]
     for verdict in WitnessVerdict
 }
+
+
+class Answered(NamedTuple):
+    """What a message of a stream is answered.
+
+    ``following``: the number that the next message begins with. ``refusal``: set where no
+    record of it had a verdict: why the last one had none.
+    """
+
+    reply: bytes
+    following: int
+    refusal: RiflError | LeaseError | None
 
 
 class WitnessDesk:
@@ -59,8 +75,38 @@ class WitnessDesk:
 
     def record(self, raw: bytes, peer: Callable[[], bytes]) -> bytes:
         """Answer a RecordRequest; ``peer`` tells the authenticated caller."""
+        return _VERDICTS[self._record(raw, peer)]
+
+    def records(self, raw: bytes, peer: Callable[[], bytes], expected: int) -> Answered:
+        """Answer a RecordsRequest, whose first record should have the number ``expected``.
+
+        Each record is judged as if it came alone. One that is refused without a verdict has
+        none in the reply either, and takes no other with it.
+        """
+        request = _parse(curp_pb2.RecordsRequest, raw)
+        records = request.records
+        if request.first != expected or not 1 <= len(records) <= _MAX_RECORDS:
+            raise BadHeader(
+                f"a message has 1 to {_MAX_RECORDS} records, numbered on from the last one's"
+            )
+        verdicts: list[int] = []
+        refusal: RiflError | LeaseError | None = None
+        judged = 0
+        for each in records:
+            try:
+                verdicts.append(self._record(each, peer))
+                judged += 1
+            except (RiflError, LeaseError) as error:
+                refusal = error
+                verdicts.append(_NO_VERDICT)
+        reply = curp_pb2.RecordsReply(first=expected, verdicts=verdicts)  # type: ignore[arg-type]
+        return Answered(
+            reply.SerializeToString(), expected + len(verdicts), None if judged else refusal
+        )
+
+    def _record(self, raw: bytes, peer: Callable[[], bytes]) -> WitnessVerdict:
         if len(raw) > self._longest:
-            return _VERDICTS[WitnessVerdict.TOO_LARGE]
+            return WitnessVerdict.TOO_LARGE
         request = _parse(curp_pb2.RecordRequest, raw)
         call = request.call
         content, method = call.request, call.method
@@ -78,7 +124,7 @@ class WitnessDesk:
             keys = _NO_KEYS
         if len(keys) > MAX_CONFLICT_KEYS:
             keys = _NO_KEYS
-        verdict = self._table.record(
+        return self._table.record(
             request.configuration,
             identity,
             keys,
@@ -87,7 +133,6 @@ class WitnessDesk:
             len(content),
             request.log,
         )
-        return _VERDICTS[verdict]
 
     def collect(self, raw: bytes) -> bytes:
         """Answer a CollectRequest."""

@@ -11,10 +11,11 @@ import grpc.aio
 
 from curp.group_token import shows_group_token
 from curp.witness.desk import WitnessDesk
+from curp.witness.refusing import abort
+from curp.witness.streams import RecordStreams
 from lease_server.errors import LeaseError
 from lease_server.log import get_logger
 from lease_server.peer import peer_of
-from lease_server.status import rich_status
 from rifl.core.errors import NotYours, RiflError, StoreUnavailable
 
 __all__ = ["SERVICE_NAME", "add_witness_service"]
@@ -49,9 +50,12 @@ def add_witness_service(
     ``on_failure``: called when the journal could not be written: end the process.
     ``stopping``: set, it ends the streams that are open, which a stop would wait for.
     """
-    shell = _Shell(desk, group_token, peer_property, on_failure, stopping or asyncio.Event())
+    stopping = stopping or asyncio.Event()
+    shell = _Shell(desk, group_token, peer_property, on_failure, stopping)
+    streams = RecordStreams(desk, peer_property, stopping)
     handlers = {
         "Record": grpc.unary_unary_rpc_method_handler(shell.record),
+        "Records": grpc.stream_stream_rpc_method_handler(streams.serve),
         "Collect": shell.unary(desk.collect),
         "Freeze": grpc.unary_stream_rpc_method_handler(shell.freeze),
         "Start": shell.unary(desk.start),
@@ -81,7 +85,7 @@ class _Shell:
         try:
             return self._desk.record(raw, lambda: peer_of(context, self._peer_property))
         except (RiflError, LeaseError) as error:
-            await _abort(context, error)
+            await abort(context, error)
 
     async def status(self, raw: bytes, context: _Context) -> bytes:
         del raw, context
@@ -105,7 +109,7 @@ class _Shell:
             self._authorise(context)
             chunks = self._desk.freeze(raw)
         except RiflError as error:
-            await _abort(context, error)
+            await abort(context, error)
         except OSError as error:
             await self._fail(context, error)
         for chunk in chunks:
@@ -117,7 +121,7 @@ class _Shell:
                 self._authorise(context)
                 return answer(raw)
             except RiflError as error:
-                await _abort(context, error)
+                await abort(context, error)
             except OSError as error:
                 await self._fail(context, error)
 
@@ -134,10 +138,4 @@ class _Shell:
         _log.error("journal_failed", error=str(error))
         if self._on_failure is not None:
             self._on_failure()
-        await _abort(context, StoreUnavailable(f"the journal cannot be written: {error}"))
-
-
-async def _abort(context: _Context, error: RiflError | LeaseError) -> NoReturn:
-    code = error.code if isinstance(error.code, grpc.StatusCode) else grpc.StatusCode[error.code]
-    status = rich_status(code, error.reason, str(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+        await abort(context, StoreUnavailable(f"the journal cannot be written: {error}"))

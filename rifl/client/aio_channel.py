@@ -55,6 +55,7 @@ def connect(
     follow_leaders: bool = False,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
     keep_deadline_exceeded: bool = False,
+    group_path: str = "adaptive",
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
@@ -77,6 +78,7 @@ def connect(
         session_secret=secret,
         conflict_keys=conflict_keys,
         keep_deadline_exceeded=keep_deadline_exceeded,
+        group_path=group_path,
     )
     around = list(interceptors)
 

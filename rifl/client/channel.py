@@ -50,6 +50,7 @@ def connect(
     follow_leaders: bool = False,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
     keep_deadline_exceeded: bool = False,
+    group_path: str = "adaptive",
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -115,6 +116,7 @@ def connect(
         session_secret=secret,
         conflict_keys=conflict_keys,
         keep_deadline_exceeded=keep_deadline_exceeded,
+        group_path=group_path,
     )
 
     def open_one(address: str) -> grpc.Channel:

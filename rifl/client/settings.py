@@ -14,6 +14,7 @@ from rifl.wire import MAX_RESPONSE_BYTES
 
 __all__ = ["Settings", "channel_options", "make_settings", "method_name"]
 
+GROUP_PATHS = ("adaptive", "fast", "synced")
 _RETRIES_OPTION = "grpc.enable_retries"
 _RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
 _UNLIMITED_BYTES = 2**32 - 1
@@ -52,6 +53,8 @@ class Settings:
     keep_deadline_exceeded: bool = False
     # By full method name; for a path that can use them.
     conflict_keys: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    # How calls travel to a group: one of GROUP_PATHS.
+    group_path: str = "adaptive"
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
@@ -67,6 +70,8 @@ class Settings:
                 "session_retention belongs to a session, and is a millisecond to 30 days long: "
                 "servers keep none longer"
             )
+        if self.group_path not in GROUP_PATHS:
+            raise ValueError(f"group_path is one of {', '.join(GROUP_PATHS)}")
         for method, found in self.conflict_keys.items():
             if not callable(found):
                 raise ValueError(f"conflict_keys: {method} has no callable; fields need no saying")
@@ -88,6 +93,7 @@ def make_settings(
     session_secret: str | bytes | None = None,
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
     keep_deadline_exceeded: bool = False,
+    group_path: str = "adaptive",
 ) -> Settings:
     """Build settings of ``connect``'s arguments."""
     if session_secret is not None and session_name is None:
@@ -108,6 +114,7 @@ def make_settings(
         session_secret=find_session_secret(session_secret) if session_name is not None else b"",
         keep_deadline_exceeded=keep_deadline_exceeded,
         conflict_keys=dict(conflict_keys or {}),
+        group_path=group_path,
     )
 
 

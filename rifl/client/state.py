@@ -235,7 +235,11 @@ class ClientState:
         self.end_marker = reply.end_marker
         if reply.path and self.path is None and self._connect is not None:
             self.path = open_path(
-                reply.path, self.channel, self._connect, self.settings.conflict_keys
+                reply.path,
+                self.channel,
+                self._connect,
+                self.settings.conflict_keys,
+                self.settings.group_path,
             )
             if self.path is not None and self.settings.default_retry:
                 self.session.retry = self.path.retry

@@ -28,17 +28,18 @@ CLIENTS = ("sync", "future", "aio")
 
 
 class _Witness:
-    def __init__(self, loop: LoopThread) -> None:
+    def __init__(self, loop: LoopThread, *, streams: bool) -> None:
         self._loop = loop
+        self._streams = streams
         self.table = WitnessTable()
         self.desk = WitnessDesk(self.table)
-        # Holds Record back while it is not set.
+        # Holds records back while it is not set.
         self.open = threading.Event()
         self.open.set()
 
     def start(self) -> str:
         async def begin() -> tuple[Any, int]:
-            server = grpc.aio.server(interceptors=(_Gate(self.open),))
+            server = grpc.aio.server(interceptors=(_Gate(self.open, streams=self._streams),))
             add_witness_service(server, self.desk)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
@@ -53,24 +54,57 @@ class _Witness:
 
 
 class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    def __init__(self, opened: threading.Event) -> None:
+    """``streams``: False for a witness of an earlier version, which has no ``Records``."""
+
+    def __init__(self, opened: threading.Event, *, streams: bool) -> None:
         self._opened = opened
+        self._streams = streams
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        if details.method.endswith("/Records"):
+            if not self._streams:
+                return None
+            serve_stream = (await continuation(details)).stream_stream
+
+            async def gated(requests: Any, context: Any) -> None:
+                await serve_stream(requests, _Gated(context, self._opened))
+
+            return grpc.stream_stream_rpc_method_handler(gated)
         if details.method.endswith("/Record"):
-            while not self._opened.is_set():
-                await asyncio.sleep(0.001)
+            await _opened(self._opened)
         return await continuation(details)
+
+
+class _Gated:
+    """A stream's context, whose messages come when the gate is open."""
+
+    def __init__(self, context: Any, opened: threading.Event) -> None:
+        self._context = context
+        self._opened = opened
+
+    async def read(self) -> Any:
+        message = await self._context.read()
+        await _opened(self._opened)
+        return message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+async def _opened(event: threading.Event) -> None:
+    while not event.is_set():
+        await asyncio.sleep(0.001)
 
 
 class ScriptedGroup:
     """One deduplicating server that says it leads a group, and two witnesses.
 
     ``behave``: called with the request before the handler answers, to break things at
-    that point. ``marks``: whether answers say that they are in the log.
+    that point. ``marks``: whether answers say that they are in the log. ``streams``: whether
+    witnesses take records on streams.
     """
 
-    def __init__(self, witnesses: int = 2) -> None:
+    def __init__(self, witnesses: int = 2, *, streams: bool = True) -> None:
         self.marks = False
         self.behave: Callable[[bytes, Any], None] = lambda request, context: None
         self.executed: list[bytes] = []
@@ -79,7 +113,7 @@ class ScriptedGroup:
         self.asked = 0
         self.number = 1
         self._loop = LoopThread()
-        self.witnesses = [_Witness(self._loop) for _ in range(witnesses)]
+        self.witnesses = [_Witness(self._loop, streams=streams) for _ in range(witnesses)]
         self._dedup = rifl.Deduplicator("memory:")
         self._dedup._store.path = "curp"  # type: ignore[attr-defined]
         self._stack = contextlib.ExitStack()
@@ -189,7 +223,11 @@ class Caller:
 
 @contextlib.asynccontextmanager
 async def calling(kind: str, group: ScriptedGroup, **settings: Any) -> AsyncIterator[Caller]:
-    """Open a client that has made its first call and knows the group."""
+    """Open a client that has made its first call and knows the group.
+
+    It records whatever it measures, unless ``settings`` say otherwise.
+    """
+    settings.setdefault("group_path", "fast")
     retry = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
     if kind == "aio":
         channel: Any = rifl.aio.connect(group.target, retry=retry, **settings)

@@ -11,6 +11,7 @@ from curp.client.attempt import GroupAttempt, begin
 from curp.client.group import GroupKnowledge, Statistics
 from curp.client.keys import CallerKeys
 from curp.core.group_call import Step
+from curp.core.witness_table import WitnessVerdict
 from curp.v1 import curp_pb2
 from curp.wire import SYNCED_KEY
 from rifl.client.answers import FinalStatus
@@ -39,7 +40,7 @@ class _Path:
 
 def _begin(path: _Path, timeout: float | None = 3.0) -> GroupAttempt:
     begun = begin(path, METHOD, b"body", (("a", "b"), (HEADER_KEY, HEADER)), timeout)
-    assert begun is not None
+    assert isinstance(begun, tuple)
     assert begun[1] == (("a", "b"),)
     return begun[0]
 
@@ -51,8 +52,7 @@ def _status(code: grpc.StatusCode, *trailing: tuple[str, Any]) -> FinalStatus:
 OK = _status(grpc.StatusCode.OK)
 
 
-def _accepted() -> curp_pb2.RecordReply:
-    return curp_pb2.RecordReply(verdict=curp_pb2.RecordReply.ACCEPTED)
+ACCEPTED = int(WitnessVerdict.ACCEPTED)
 
 
 def test_what_is_not_known_is_sent_to_the_leader_alone() -> None:
@@ -85,9 +85,9 @@ def test_all_accepted_is_one_round_trip() -> None:
     """Counted as fast; the configuration is not asked for again (invariant 1)."""
     path = _Path("a", "b")
     attempt = _begin(path)
-    assert attempt.witness_answered("a", _accepted()) is Step.WAIT
+    assert attempt.witness_answered("a", ACCEPTED) is Step.WAIT
     assert attempt.leader_answered(OK) is Step.WAIT
-    step = attempt.witness_answered("b", _accepted())
+    step = attempt.witness_answered("b", ACCEPTED)
     assert step is Step.FINAL
     attempt.end(step)
     assert attempt.error(step, OK) is None
@@ -111,7 +111,7 @@ def test_a_silent_witness_has_the_leader_asked_and_is_suspect() -> None:
     """The sync request names identity and number (invariant 9); later calls leave it alone."""
     path = _Path("a", "b")
     attempt = _begin(path)
-    attempt.witness_answered("a", _accepted())
+    attempt.witness_answered("a", ACCEPTED)
     assert attempt.leader_answered(OK) is Step.WAIT
     assert attempt.patience_over(("b",)) is Step.SYNC
     request, left_s = attempt.ask()
@@ -146,9 +146,7 @@ def test_a_verdict_from_a_later_version_is_no_acceptance() -> None:
     """A number that is not known here says nothing: the leader is asked (invariant 2)."""
     attempt = _begin(_Path("a"))
     assert attempt.leader_answered(OK) is Step.WAIT
-    reply = curp_pb2.RecordReply()
-    reply.verdict = 99  # type: ignore[assignment]
-    assert attempt.witness_answered("a", reply) is Step.SYNC
+    assert attempt.witness_answered("a", 99) is Step.SYNC
     answer = curp_pb2.SyncReply()
     answer.verdict = 99  # type: ignore[assignment]
     assert attempt.sync_answered(answer) is Step.AGAIN

@@ -1,4 +1,4 @@
-"""What keeps a sync channel to a witness awake between two records."""
+"""What keeps a sync channel awake between two records, at a witness without streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.curp.client.scripted import ScriptedGroup, calling, field
 
 @pytest.fixture
 def group() -> Iterator[ScriptedGroup]:
-    with ScriptedGroup() as made:
+    with ScriptedGroup(streams=False) as made:
         yield made
 
 
@@ -23,7 +23,7 @@ async def test_a_stream_to_each_witness_stays_open_and_is_opened_again(
     async with calling("sync", group) as call:
         await call(field(b"a"))
         witnesses = call.channel._client.path._witnesses
-        streams = {at: witness._watching for at, witness in witnesses.items()}
+        streams = {at: witness.records._unary._watching for at, witness in witnesses.items()}
         assert set(streams) == set(group.addresses)
         await call(field(b"b"))
         assert not any(stream.done() for stream in streams.values())
@@ -34,5 +34,5 @@ async def test_a_stream_to_each_witness_stays_open_and_is_opened_again(
         await call.knows(2)
         async with asyncio.timeout(20):
             # Just after the number is known.
-            while any(witness._watching.done() for witness in witnesses.values()):
+            while any(witness.records._unary._watching.done() for witness in witnesses.values()):
                 await asyncio.sleep(0.005)

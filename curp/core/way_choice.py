@@ -1,0 +1,145 @@
+"""Whether recording calls on witnesses makes them faster (DESIGN §7, the client path)."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+__all__ = ["UNCOUNTED", "Begun", "Way", "WayChoice"]
+
+# A call that is recorded must be answered so much sooner to be worth the work it is
+# to client and witness; and it is given up once it is no sooner.
+_WORTH_IT = 0.9
+_NOT_WORTH_IT = 1.0
+# Calls of a trial, for a caller that is alone; and how many times as many go the
+# chosen way before the next one, at first and at most.
+_LEAST_TRIED = 16
+_LEAST_UNTOUCHED = 4
+_FIRST_RUN, _LONGEST_RUN = 8, 64
+# A stall of one call must not decide for hundreds.
+_MOST_TIMES = 8.0
+
+
+class Way(enum.Enum):
+    """How a call travels."""
+
+    # To the leader and the witnesses at once: one round trip.
+    RECORDED = "recorded"
+    # To the leader, which appends before it answers: a round trip and the append.
+    ALONE = "alone"
+
+
+class Begun(NamedTuple):
+    """A call that was begun: its way, and the stretch of calls it counts for; 0: for none."""
+
+    way: Way
+    stretch: int
+
+
+# A call that is recorded whatever was measured.
+UNCOUNTED = Begun(Way.RECORDED, 0)
+
+
+class WayChoice:
+    """Chooses the way of one method's calls by what was measured of both.
+
+    1. Calls go in stretches, all of one way. A short one, the trial, goes the other way; what
+       its calls took on average is held against as many calls just before it. So what is
+       compared is a client that records with one that does not, under the load of that time:
+       a single call that goes another way than all others around it tells little.
+    2. RECORDED is chosen when it took less than 0.9 of what ALONE took, ALONE when it took
+       no less than that; in between nothing changes. The measure is smoothed over trials.
+    3. While a choice stands its stretches grow, up to 64 trials' length: then trials are less
+       than 2% of all calls.
+    4. Of a trial, calls that may have been begun beside those of the stretch before do not
+       count; calls that failed never do.
+
+    ``chosen`` decides about speed only: an answer to a call that is sent ALONE is final by
+    invariant 1, as that of a caller who knows no group. No clock; not thread-safe.
+    """
+
+    __slots__ = (
+        "_in_flight",
+        "_measured",
+        "_previous_s",
+        "_ratio",
+        "_run",
+        "_seconds",
+        "_stretch",
+        "_target",
+        "_trial",
+        "_untouched",
+        "chosen",
+    )
+
+    def __init__(self) -> None:
+        self.chosen = Way.RECORDED
+        self._trial = False
+        # Of the trials so far, what RECORDED takes in terms of ALONE; 0: none yet.
+        self._ratio = 0.0
+        self._run = _FIRST_RUN
+        self._in_flight = 0
+        self._stretch = 0
+        self._previous_s = 0.0
+        self._begin_stretch(_FIRST_RUN * _LEAST_UNTOUCHED)
+
+    def begin(self) -> Begun:
+        """Begin a call; ``ended`` or ``failed`` follows."""
+        self._in_flight += 1
+        way = self.chosen
+        if self._trial:
+            way = Way.ALONE if way is Way.RECORDED else Way.RECORDED
+        if self._untouched:
+            self._untouched -= 1
+            return Begun(way, 0)
+        return Begun(way, self._stretch)
+
+    def failed(self, begun: Begun) -> None:
+        """Take that a call came to no answer, which tells nothing."""
+        del begun
+        self._in_flight -= 1
+
+    def ended(self, begun: Begun, seconds: float) -> None:
+        """Take how long a call took to its final answer."""
+        self._in_flight -= 1
+        if begun.stretch != self._stretch:
+            return
+        if self._previous_s:
+            seconds = min(seconds, _MOST_TIMES * self._previous_s)
+        self._seconds += seconds
+        self._measured += 1
+        if self._measured >= self._target:
+            self._end_stretch()
+
+    def _end_stretch(self) -> None:
+        mean_s = self._seconds / self._measured
+        if not self._trial:
+            self._trial = True
+            self._previous_s = mean_s
+            self._begin_stretch(max(_LEAST_UNTOUCHED, self._in_flight))
+            return
+        self._trial = False
+        self._judge(mean_s)
+        self._previous_s = 0.0
+        self._begin_stretch(self._run * self._target)
+
+    def _judge(self, tried_s: float) -> None:
+        recorded_s, alone_s = tried_s, self._previous_s
+        if self.chosen is Way.RECORDED:
+            recorded_s, alone_s = alone_s, recorded_s
+        ratio = recorded_s / max(alone_s, 1e-9)
+        self._ratio = (self._ratio + ratio) / 2 if self._ratio else ratio
+        better = self.chosen
+        if self._ratio < _WORTH_IT:
+            better = Way.RECORDED
+        elif self._ratio >= _NOT_WORTH_IT:
+            better = Way.ALONE
+        self._run = _FIRST_RUN if better is not self.chosen else min(2 * self._run, _LONGEST_RUN)
+        self.chosen = better
+
+    def _begin_stretch(self, untouched: int) -> None:
+        self._stretch += 1
+        self._untouched = untouched
+        self._target = max(_LEAST_TRIED, 2 * self._in_flight)
+        self._seconds = 0.0
+        self._measured = 0
