@@ -110,7 +110,7 @@ class GroupAttempt:
         self._answer: LeaderAnswer | None = None
         self._timer: Timer | None = None
         keys = keys_of_values(["elsewhere"]) if path.misled else _MACHINE.keys(method, body)
-        numbered = with_number(header, view.number, keys)
+        numbered = with_number(header, view.number_field, keys)
         call = pb.WitnessedCall(
             header=numbered,
             method=method,

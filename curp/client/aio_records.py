@@ -100,7 +100,7 @@ class _Stream:
         """Send what waits, until nothing does."""
         try:
             while self._waiting and not self.over:
-                if wait_s := self.line.wait_s():
+                if wait_s := self.line.wait_s(time.monotonic()):
                     await asyncio.sleep(wait_s)
                 records, requests = take_together(self._waiting)
                 if requests and not self.over:

@@ -144,10 +144,10 @@ class GroupAttempt:
         self.began = time.monotonic()
         self.answer: LeaderAnswer | None = None
         keys = path.keys.find(method, body) if method in view.by_callable else _NO_KEYS
-        numbered = with_number(header, view.number, keys)
+        numbered = with_number(header, view.number_field, keys)
         # The header as the leader gets it, and what each witness is sent.
         self.entry = (HEADER_KEY, numbered)
-        self.record = record_request(view.number, view.log, numbered, method, body)
+        self.record = record_request(view.record_fields, numbered, method.encode(), body)
 
     def leader_answered(self, status: Any) -> Step:
         """Take what the leader answered, OK or not."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from curp.client.requests import number_field, record_fields
 from curp.core.record_line import Smoothed
 from curp.core.suspects import Suspects
 from curp.core.way_choice import UNCOUNTED, Begun, WayChoice
@@ -37,7 +38,8 @@ class GroupView(NamedTuple):
     """One configuration: its number, its witnesses, and the methods recorded on them.
 
     ``by_callable``: those of the methods whose keys the caller has to find. ``log``: the
-    id of the group's log, 0 for none.
+    id of the group's log, 0 for none. ``number_field`` and ``record_fields``: see
+    ``curp.client.requests``.
     """
 
     number: int
@@ -45,6 +47,8 @@ class GroupView(NamedTuple):
     recorded: frozenset[str]
     by_callable: frozenset[str] = frozenset()
     log: int = 0
+    number_field: bytes = b""
+    record_fields: bytes = b""
 
 
 class Statistics(NamedTuple):
@@ -122,7 +126,16 @@ class GroupKnowledge:
             # That was worth it: the next change may be asked for at once.
             self._ask_at = 0.0
             by_callable = frozenset(method.method for method in reply.methods if method.by_callable)
-            self.view = GroupView(reply.configuration, witnesses, recorded, by_callable, self._log)
+            number = reply.configuration
+            self.view = GroupView(
+                number,
+                witnesses,
+                recorded,
+                by_callable,
+                self._log,
+                number_field(number),
+                record_fields(number, self._log),
+            )
             self._suspects = Suspects()
         _log.info("configuration", number=reply.configuration, witnesses=witnesses)
 

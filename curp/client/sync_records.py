@@ -143,7 +143,7 @@ class _Stream:
 
     def _gather(self, record: Record | None) -> None:
         """Take what callers left, after a while in which more may come."""
-        if record is not None and (wait_s := self.line.wait_s()):
+        if record is not None and (wait_s := self.line.wait_s(time.monotonic())):
             time.sleep(wait_s)
         with contextlib.suppress(queue.Empty):
             while record is not None:

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 MOST_TOGETHER = 128
 # Half of what the leader takes: a verdict that comes by then keeps nobody waiting.
 _SHARE = 0.5
-_MOST_S = 0.005
+_MOST_S = 0.01
 _WEIGHT = 1 / 8
 
 
@@ -45,8 +45,8 @@ class RecordLine(Generic[_T]):
        Messages are answered in the order in which they were sent, each as a whole:
        anything else is ``OutOfLine``, and the stream is at an end.
     2. What had no verdict when the stream ended has none: ``broken`` gives it back, once.
-    3. A lone record never waits for others. While some are under way, the next ones wait
-       for one another as long as the leader takes longer to answer than the witness: their
+    3. A record that comes alone is sent at once. One that comes soon after the last message
+       waits for others, as long as the leader takes longer to answer than the witness: their
        verdicts come in time all the same.
 
     ``sent`` is one thread's, and so are ``answered`` and ``broken``. No clock: ``now`` is seconds
@@ -58,6 +58,7 @@ class RecordLine(Generic[_T]):
         self._leader = leader
         self._witness = Smoothed()
         self._next = 1
+        self._sent_at = 0.0
         self._under_way: deque[tuple[int, Sequence[_T], float]] = deque()
 
     def __len__(self) -> int:
@@ -72,17 +73,16 @@ class RecordLine(Generic[_T]):
         except IndexError:
             return 0.0
 
-    def wait_s(self) -> float:
+    def wait_s(self, now: float) -> float:
         """How long the next message waits for more records."""
-        if not self._under_way:
-            return 0.0
-        left_s = _SHARE * self._leader.seconds - self._witness.seconds
-        return min(max(left_s, 0.0), _MOST_S)
+        gather_s = min(_SHARE * self._leader.seconds - self._witness.seconds, _MOST_S)
+        return max(self._sent_at + gather_s - now, 0.0)
 
     def sent(self, records: Sequence[_T], now: float) -> int:
         """Number the records of the next message; return the first one's."""
         first = self._next
         self._next += len(records)
+        self._sent_at = now
         self._under_way.append((first, records, now))
         return first
 

@@ -34,6 +34,7 @@ _MAX_OVERHEAD_BYTES = 8 << 10
 # Of one message of a stream, which is answered before anything else is done.
 _MAX_RECORDS = 256
 _NO_VERDICT = 0
+_MAX_VERIFIED = 10_000
 
 _VERDICTS = {
     verdict: curp_pb2.RecordReply(verdict=int(verdict)).SerializeToString()  # type: ignore[arg-type]
@@ -69,6 +70,8 @@ class WitnessDesk:
         self._table = table
         self._journal = journal
         self._secrets: tuple[Secret, ...] = ()
+        # Callers' tokens that these secrets verified, and for whom.
+        self._verified: dict[bytes, tuple[int, bytes]] = {}
         self._finders: dict[str, KeyFinder | None] = {}
         self._longest = table.limits.max_request_bytes + _MAX_OVERHEAD_BYTES
         belongs_here(self, "witness")
@@ -175,6 +178,7 @@ class WitnessDesk:
             self._finders = finders
             _log.info("started", group=group, configuration=number)
         self._secrets = secrets
+        self._verified.clear()
         return _VERDICTS[verdict]
 
     def status(self) -> bytes:
@@ -201,8 +205,13 @@ class WitnessDesk:
         token = parsed.token
         bound = peer_bound(token)
         name = peer() if bound else b""
-        if not verify(self._secrets, parsed.client_id, token, name):
-            raise NotYours("the token is not valid for this client id")
+        whose = parsed.client_id, name
+        if self._verified.get(token) != whose:
+            if not verify(self._secrets, parsed.client_id, token, name):
+                raise NotYours("the token is not valid for this client id")
+            if len(self._verified) >= _MAX_VERIFIED:
+                self._verified.clear()
+            self._verified[token] = whose
         # What the caller says of itself counts for nothing.
         call.peer = name
         fingerprint = parsed.fingerprint or b""
