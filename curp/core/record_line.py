@@ -58,7 +58,7 @@ class RecordLine(Generic[_T]):
         self._leader = leader
         self._witness = Smoothed()
         self._next = 1
-        self._sent_at = 0.0
+        self._sent_at = float("-inf")
         self._under_way: deque[tuple[int, Sequence[_T], float]] = deque()
 
     def __len__(self) -> int:

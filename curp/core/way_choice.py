@@ -59,6 +59,7 @@ class WayChoice:
     """
 
     __slots__ = (
+        "_failed",
         "_in_flight",
         "_measured",
         "_previous_s",
@@ -96,8 +97,12 @@ class WayChoice:
 
     def failed(self, begun: Begun) -> None:
         """Take that a call came to no answer, which tells nothing."""
-        del begun
         self._in_flight -= 1
+        if self._trial and begun.stretch == self._stretch:
+            self._failed += 1
+            if self._failed >= self._target:
+                # Nor does this trial.
+                self._end_trial()
 
     def ended(self, begun: Begun, seconds: float) -> None:
         """Take how long a call took to its final answer."""
@@ -118,8 +123,11 @@ class WayChoice:
             self._previous_s = mean_s
             self._begin_stretch(max(_LEAST_UNTOUCHED, self._in_flight))
             return
-        self._trial = False
         self._judge(mean_s)
+        self._end_trial()
+
+    def _end_trial(self) -> None:
+        self._trial = False
         self._previous_s = 0.0
         self._begin_stretch(self._run * self._target)
 
@@ -142,4 +150,4 @@ class WayChoice:
         self._untouched = untouched
         self._target = max(_LEAST_TRIED, 2 * self._in_flight)
         self._seconds = 0.0
-        self._measured = 0
+        self._measured = self._failed = 0

@@ -93,6 +93,10 @@ def connect(
     take one round trip. A wrong one makes calls slower and never less safe. It runs in
     the caller's thread, on a message parsed from the request's bytes.
 
+    ``group_path``: whether calls to a replicated group are recorded on its witnesses, which
+    takes one round trip: "fast" always, "synced" never (then the group's leader appends
+    before it answers), "adaptive" while that was measured to be the faster way.
+
     A call that may have run is raised with FAILED_PRECONDITION, which retry loops around
     the channel do not repeat; ``keep_deadline_exceeded`` leaves DEADLINE_EXCEEDED as it
     is, for applications that look for it.

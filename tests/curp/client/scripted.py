@@ -140,12 +140,6 @@ class ScriptedGroup:
     def begin(self, number: int) -> None:
         """Start the witnesses under a number, and be its leader."""
         self.number = number
-        secrets = pb.SecretsPut(
-            secrets=[
-                pb.SecretsPut.Secret(key_id=secret.key_id, secret=secret.value)
-                for secret in self._dedup._store.leases.secrets()
-            ]
-        )
         # The callers' keys are found in field 1: every value conflicts with itself.
         keys = [pb.KeyField(path=[1], type=9, default_value=b"")]
         self.methods = [
@@ -153,7 +147,7 @@ class ScriptedGroup:
             pb.MethodConflicts(method=READ, keys=keys, read_only=True),
         ]
         request = pb.StartRequest(
-            group="g", configuration=number, secrets=secrets, methods=self.methods
+            group="g", configuration=number, secrets=self.secrets, methods=self.methods
         )
 
         async def start() -> None:
@@ -161,6 +155,25 @@ class ScriptedGroup:
                 witness.desk.start(request.SerializeToString())
 
         self._loop.run(start())
+
+    @property
+    def secrets(self) -> pb.SecretsPut:
+        """What callers' tokens are checked with."""
+        return pb.SecretsPut(
+            secrets=[
+                pb.SecretsPut.Secret(key_id=secret.key_id, secret=secret.value)
+                for secret in self._dedup._store.leases.secrets()
+            ]
+        )
+
+    def freeze(self, witness: int) -> None:
+        """Have a witness accept nothing more."""
+        request = pb.FreezeRequest(group="g", configuration=self.number)
+
+        async def freeze() -> None:
+            list(self.witnesses[witness].desk.freeze(request.SerializeToString()))
+
+        self._loop.run(freeze())
 
     def _put(self, request: bytes, context: Any) -> bytes:
         self.behave(request, context)

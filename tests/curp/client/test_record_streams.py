@@ -1,0 +1,228 @@
+"""Records on streams whose witness dies, hangs, comes back or is frozen (DESIGN §7)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rifl
+from curp.v1 import curp_pb2 as pb
+from curp.witness import WitnessClient, WitnessDesk
+from tests.curp.client.scripted import CLIENTS, METHOD, ScriptedGroup, calling, field
+from tests.helpers.processes import Process
+from tests.helpers.waiting import until
+
+WAIT_S = 20.0
+
+
+class _Held:
+    """Holds the leader's answers back, once they were executed."""
+
+    def __init__(self, group: ScriptedGroup) -> None:
+        self.waiting = 0
+        self._go = threading.Event()
+        self._lock = threading.Lock()
+        group.behave = self._behave
+
+    def _behave(self, request: bytes, context: Any) -> None:
+        with self._lock:
+            self.waiting += 1
+        self._go.wait(WAIT_S)
+
+    async def until(self, calls: int) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while self.waiting < calls:
+                await asyncio.sleep(0.002)
+
+    def release(self) -> None:
+        self._go.set()
+
+
+@contextlib.contextmanager
+def _witness(log: Path, group: ScriptedGroup, *, at: str = "127.0.0.1:0") -> Iterator[Process]:
+    """A witness process, started under the group's number as its only one."""
+    process = Process("curp.witness", "--listen", at, log=log)
+    try:
+        address = process.line()
+        with WitnessClient(address) as client:
+            found = client.start("g", group.number, group.secrets, group.methods, timeout_s=WAIT_S)
+            assert found == pb.RecordReply.ACCEPTED
+        group.addresses = [address]
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGCONT)
+        process.close()
+
+
+def _frozen(group: ScriptedGroup) -> list[bytes]:
+    with WitnessClient(group.addresses[0]) as client:
+        verdict, calls = client.freeze("g", group.number, timeout_s=WAIT_S)
+    assert verdict == pb.RecordReply.ACCEPTED
+    return [call.request for call in calls]
+
+
+async def _fast_again(call: Any, group: ScriptedGroup) -> None:
+    before = call.counts.fast
+    async with asyncio.timeout(WAIT_S):
+        number = 0
+        while call.counts.fast == before:
+            await call(field(b"again%d" % number))
+            number += 1
+
+
+@pytest.fixture
+def group() -> Iterator[ScriptedGroup]:
+    """A leader; its witness is a process."""
+    with ScriptedGroup(witnesses=0) as made:
+        yield made
+
+
+@pytest.fixture
+def witnessed() -> Iterator[ScriptedGroup]:
+    """A leader and two witnesses, in this process."""
+    with ScriptedGroup() as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_records_on_a_stream_that_breaks_count_as_not_accepted(
+    kind: str, group: ScriptedGroup, tmp_path: Path
+) -> None:
+    """Killed with records in flight: each answer waits for the leader's word (invariant 1).
+
+    Back under a new number it is recorded on again, by a new stream (invariant 2).
+    """
+    with _witness(tmp_path / "log", group) as process:
+        async with calling(kind, group) as call:
+            await call(field(b"warm"))
+            assert call.counts.fast == 1
+            held = _Held(group)
+            os.kill(process.pid, signal.SIGSTOP)
+            waiting = [asyncio.ensure_future(call(field(b"%d" % at))) for at in range(3)]
+            await held.until(3)
+            process.kill()
+            held.release()
+            await asyncio.gather(*waiting)
+            assert (call.counts.fast, call.counts.asked) == (1, 3)
+            assert len(group.syncs) == 3
+            assert sorted(group.executed[-3:]) == [field(b"0"), field(b"1"), field(b"2")]
+            group.number = 2
+            with _witness(tmp_path / "log2", group, at=group.addresses[0]):
+                path = call.channel._client.path
+                path.refresh()
+                await call.knows(2)
+                await _fast_again(call, group)
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_hung_witness_costs_calls_their_patience_and_no_more(
+    kind: str, group: ScriptedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped with records in flight, then continued: its late verdicts hurt nobody (§7)."""
+    monkeypatch.setattr("curp.client.group._LEAST_PATIENCE_S", 0.05)
+    monkeypatch.setattr("curp.client.group._MOST_PATIENCE_S", 0.25)
+    with _witness(tmp_path / "log", group) as process:
+        async with calling(kind, group) as call:
+            await _fast_again(call, group)
+            fast = call.counts.fast
+            os.kill(process.pid, signal.SIGSTOP)
+            calls = [call(field(b"%d" % at)) for at in range(3)]
+            await asyncio.gather(*calls)
+            assert call.counts.fast == fast
+            assert call.counts.asked + call.counts.synced >= 3
+            os.kill(process.pid, signal.SIGCONT)
+            await _fast_again(call, group)
+        # What it accepted, late or not, it gives to the next leader (invariant 5).
+        assert set(_frozen(group)) >= {field(b"again0")}
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_record_that_a_freeze_overtakes_is_refused(
+    kind: str, witnessed: ScriptedGroup
+) -> None:
+    """Invariants 2 and 5: the new leader read what was there; this was not, and is not now."""
+    group = witnessed
+    async with calling(kind, group) as call:
+        await call(field(b"before"))
+        for witness in group.witnesses:
+            witness.open.clear()
+        held = _Held(group)
+        waiting = asyncio.ensure_future(call(field(b"late")))
+        await held.until(1)
+        group.freeze(0)
+        group.freeze(1)
+        for witness in group.witnesses:
+            witness.open.set()
+        held.release()
+        await waiting
+        assert (call.counts.fast, call.counts.asked) == (1, 1)
+        assert [len(witness.table) for witness in group.witnesses] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_callers_that_meet_share_a_message(
+    kind: str, witnessed: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many at once: one stream to each witness, fewer messages than records (DESIGN §7)."""
+    messages: list[int] = []
+    before = WitnessDesk.records
+
+    def records(self: Any, raw: bytes, *rest: Any) -> Any:
+        messages.append(len(pb.RecordsRequest.FromString(raw).records))
+        return before(self, raw, *rest)
+
+    monkeypatch.setattr(WitnessDesk, "records", records)
+    monkeypatch.setattr("curp.client.group._LEAST_PATIENCE_S", 10.0)
+    monkeypatch.setattr("curp.client.group._MOST_PATIENCE_S", 10.0)
+    group = witnessed
+    async with calling(kind, group) as call:
+        await call(field(b"warm"))
+        for witness in group.witnesses:
+            witness.open.clear()
+        calls = [asyncio.ensure_future(call(field(b"%d" % at))) for at in range(16)]
+        async with asyncio.timeout(WAIT_S):
+            while len(group.executed) < 18:
+                await asyncio.sleep(0.002)
+        for witness in group.witnesses:
+            witness.open.set()
+        await asyncio.gather(*calls)
+        assert call.counts.fast == 17
+        assert [len(witness.table) for witness in group.witnesses] == [17, 17]
+        assert sum(messages) == 34
+        assert len(messages) < 34
+
+
+def _threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "curp-records"}
+
+
+def _recording(group: ScriptedGroup, before: set[threading.Thread]) -> rifl.Channel:
+    channel = rifl.connect(group.target, group_path="fast")
+    stub = channel.unary_unary(METHOD)
+    until(lambda: bool(stub(field(b"a"), timeout=WAIT_S) and _threads() - before), "a stream")
+    until(lambda: len(_threads() - before) == 2, "a stream for each witness")
+    return channel
+
+
+@pytest.mark.parametrize("how", ["closed", "dropped"])
+def test_the_threads_of_a_stream_end_with_its_channel(how: str) -> None:
+    """Closed, or collected without: nothing is left behind (DESIGN §9)."""
+    with ScriptedGroup() as group:
+        before, all_before = _threads(), threading.active_count()
+        channel = _recording(group, before)
+        if how == "closed":
+            channel.close()
+        del channel
+        gc.collect()
+        until(lambda: not _threads() - before, "the reading threads' end")
+        until(lambda: threading.active_count() <= all_before + 3, "gRPC's threads' end")
