@@ -220,6 +220,9 @@ def test_no_test_sleeps() -> None:
 # Each was looked at: it takes no lock, nor calls what does. A collection runs it in the middle
 # of anything, in a thread that may hold any lock.
 FINALIZERS = {
+    # By ``call_soon_threadsafe``, as ``aio_client``'s.
+    "curp.client.aio_records: weakref.finalize(self, _end_soon, loop, call)",
+    "curp.client.sync_records: weakref.finalize(self, stream.queue.put, None)",
     "rifl.client.aio_client: weakref.finalize(state, _wake_threadsafe, loop, self._wakeup)",
     "rifl.client.aio_streams: UnaryStreamCall.__del__",
     "rifl.client.lease_keeper: weakref.finalize(state, self._wakeup.put, None)",

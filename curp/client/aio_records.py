@@ -34,6 +34,7 @@ class AioRecords:
         self._unary = _Unary(channel)
         self._leader = leader
         self._stream: _Stream | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
 
     def send(self, record: Record) -> None:
         """Have a record sent soon. UsageError: the channel is closed."""
@@ -45,7 +46,10 @@ class AioRecords:
             call = self._open()
             stream = self._stream = _Stream(call, RecordLine(self._leader), self._unary)
             loop = asyncio.get_running_loop()
-            weakref.finalize(self, _end_soon, loop, call).atexit = False
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, _end_soon, loop, call)
+            self._finalizer.atexit = False
         stream.send(record)
         if stream.line.oldest_s(time.monotonic()) > SILENT_S:
             stream.close()

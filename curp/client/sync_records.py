@@ -42,6 +42,7 @@ class SyncRecords:
         self._leader = leader
         self._lock = threading.Lock()
         self._stream: _Stream | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
 
     def send(self, record: Record) -> None:
         """Have a record sent soon. ValueError: the channel is closed."""
@@ -71,8 +72,11 @@ class SyncRecords:
             if stream is None or stream.over:
                 stream = _Stream(RecordLine(self._leader), self._unary)
                 stream.begin(self._open)
+                if self._finalizer is not None:
+                    self._finalizer.detach()
                 # A SimpleQueue takes no lock that the collected thread may hold.
-                weakref.finalize(self, stream.queue.put, None).atexit = False
+                self._finalizer = weakref.finalize(self, stream.queue.put, None)
+                self._finalizer.atexit = False
                 self._stream = stream
         return stream
 
