@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from chaos.etcd_cluster import EtcdCluster
+from curp.cli.command import main
+from curp.log.errors import EngineFull
 from examples.replicated_bank.load import Load
+from tests.curp.log.conformance import Writer
+from tests.curp.logs import opened_new
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.helpers.waiting import until
 
@@ -71,3 +76,39 @@ def test_a_leader_goes_on_where_its_node_of_etcd_died(tmp_path: Path, etcd: Etcd
             etcd.wait_ready(node)
         assert group.leader() == led
         assert group.balances("a", "b0", "b1") == [1, 1, 1]
+
+
+def test_an_etcd_that_others_filled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every replica names it; with room again the group goes on, and nothing is lost (§7)."""
+    flag = "--quota-backend-bytes=16777216"
+    with (
+        EtcdCluster(tmp_path / "small", flag, nodes=1) as etcd,
+        operated(tmp_path, etcd.url(group="bank")) as group,
+    ):
+        group.start()
+        group.until_listed()
+        group.deposit("a")
+        with contextlib.closing(opened_new(etcd.url(group="other"))) as other:
+            writer = Writer(other)
+
+            def full() -> bool:
+                with contextlib.suppress(EngineFull):
+                    writer.append(b"x" * 900_000)
+                    return False
+                return True
+
+            until(full, "there is no room", DEADLINE_S)
+
+        def named() -> bool:
+            main(["status", *group.replicas.values()])
+            return capsys.readouterr().out.count("NOSPACE") >= 2
+
+        until(named, "both replicas name it", DEADLINE_S)
+        etcd.control("del", "--prefix", "curp/other/")
+        status = etcd.nodes[0].status()
+        assert status is not None
+        etcd.control("compact", str(status.header.revision), "--physical")
+        etcd.control("defrag")
+        etcd.control("alarm", "disarm")
+        group.deposit("b")
+        assert group.balances("a", "b") == [1, 1]
