@@ -73,13 +73,13 @@ def group_of(url: str) -> str:
 def _open(url: str, new: NewLog | None, *, read_only: bool) -> LogEngine:
     scheme, group, options = _parts(url)
     if scheme == "sqlite":
-        return _open_sqlite(url, group, options, new)
+        return _open_sqlite(url, group, options, new, read_only)
     if scheme.partition("+")[0] in _REDIS:
         return _open_redis(url.partition("?")[0], group, options, new, read_only)
     if scheme in _ETCD:
         return _open_etcd(url.partition("?")[0], group, options, new, read_only)
     if scheme in ("postgresql", "postgres"):
-        return _open_postgres(url, group, new)
+        return _open_postgres(url, group, new, read_only)
     raise InvalidRequest(
         f"{scheme!r} is none of sqlite:///file?group=NAME, redis://host?group=NAME, "
         "etcd://host1,host2,host3?group=NAME, postgresql://host/database?group=NAME"
@@ -126,11 +126,13 @@ def _parts(url: str) -> tuple[str, str, dict[str, str]]:
     return scheme, groups[0], {name: values[-1] for name, values in given.items()}
 
 
-def _open_sqlite(url: str, group: str, options: dict[str, str], new: NewLog | None) -> LogEngine:
+def _open_sqlite(
+    url: str, group: str, options: dict[str, str], new: NewLog | None, read_only: bool
+) -> LogEngine:
     from curp.log.sqlite import SqliteEngine
 
     path, timeout_s = _file_of(url, options)
-    return SqliteEngine(path, group, new=new, timeout_s=timeout_s)
+    return SqliteEngine(path, group, new=new, read_only=read_only, timeout_s=timeout_s)
 
 
 def _file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
@@ -175,11 +177,11 @@ def _open_etcd(
     return EtcdEngine(EtcdAddress.parse(base, options), group, new=new, read_only=read_only)
 
 
-def _open_postgres(url: str, group: str, new: NewLog | None) -> LogEngine:
+def _open_postgres(url: str, group: str, new: NewLog | None, read_only: bool) -> LogEngine:
     address = _postgres_address(url)
     from curp.log.postgres import PostgresEngine
 
-    return PostgresEngine(address, group, new=new)
+    return PostgresEngine(address, group, new=new, read_only=read_only)
 
 
 def _postgres_address(url: str) -> PostgresAddress:

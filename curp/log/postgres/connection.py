@@ -78,13 +78,17 @@ class Connection:
        log for everyone, until an operator accepts the loss; here for good.
     """
 
-    def __init__(self, address: PostgresAddress, group: str, *, new: NewLog | None) -> None:
+    def __init__(
+        self, address: PostgresAddress, group: str, *, new: NewLog | None, read_only: bool
+    ) -> None:
         self.closing = threading.Event()
         self.address = address
         self.schema = address.schema
         self.incarnation = ""
         # As the newest connection found it.
         self.durability = ""
+        # A tool looks at a log that has stopped, too.
+        self._read_only = read_only
         self._warn = address.durability is Durability.WARN
         self._stopped = ""
         self._seen = 0
@@ -102,7 +106,8 @@ class Connection:
                     self.incarnation = find(connection, address, group)
                 else:
                     self.incarnation = create(connection, address, group, new)
-                self._continue(connection)
+                if not read_only:
+                    self._continue(connection)
             names = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
             # From now on, every connection is looked at before it is used.
             pools.greeting = Greeting(
@@ -160,7 +165,7 @@ class Connection:
         """Judge the log's row as it was read (invariant 1)."""
         if incarnation is None:
             raise CorruptLog(f"{self.address} has lost the log, or has another one in its place")
-        if stopped:
+        if stopped and not self._read_only:
             raise CorruptLog(self._told(stopped))
         if tail < self._seen:
             raise CorruptLog(f"the log went back: it ends at {tail}, and {self._seen} was seen")

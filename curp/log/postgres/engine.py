@@ -32,9 +32,10 @@ class PostgresEngine:
 
     The schema that the address names may hold several groups. ``new`` creates the group's
     log, and the schema where there is none (``LogExists``); without it the log must be
-    there (``NoSuchLog``). ``durability`` says what the server's settings promise; with the
-    address's ``durability=require`` (the default), a server that may forget what it
-    acknowledged is refused (``NotDurable``).
+    there (``NoSuchLog``). ``read_only``: for tools, which look at a log that has
+    stopped, too, and need no right to write. ``durability`` says what the server's
+    settings promise; with the address's ``durability=require`` (the default), a server
+    that may forget what it acknowledged is refused (``NotDurable``).
 
     Every write is one statement that locks the log's row and judges then. Leases end by
     the server's clock (see ``ServerLease``); ``clock`` is this machine's. A failover or a
@@ -50,9 +51,10 @@ class PostgresEngine:
         group: str,
         *,
         new: NewLog | None = None,
+        read_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._connection = Connection(address, group, new=new)
+        self._connection = Connection(address, group, new=new, read_only=read_only)
         self._lease = ServerLease(clock)
         self._snapshots = Snapshots(self._connection, _require_configuration)
         self._channel = f"curp_log_{self._connection.incarnation}"

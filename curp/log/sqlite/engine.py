@@ -50,7 +50,8 @@ class SqliteEngine:
 
     The file may hold several groups. ``new`` creates the group's log, and the file
     where there is none (``LogExists``); without it the log must be there
-    (``NoSuchLog``). Raises ``CorruptLog`` and ``EngineUnavailable``, too.
+    (``NoSuchLog``). ``read_only``: for tools, which look at a file that lacks commits, too.
+    Raises ``CorruptLog`` and ``EngineUnavailable``, too.
     ``timeout_s``: how long a write waits for other processes' writes. ``clock`` is what
     leases end by. Linux only, and no network file system: WAL needs memory that its
     processes share.
@@ -68,6 +69,7 @@ class SqliteEngine:
         group: str,
         *,
         new: NewLog | None = None,
+        read_only: bool = False,
         timeout_s: float = 5.0,
         clock: BootClock | None = None,
     ) -> None:
@@ -85,12 +87,8 @@ class SqliteEngine:
                     found = make_group(connection, path, group, new)
             if found is None:
                 raise NoSuchLog.of(str(path), group)
-            with self._file.reading() as connection:
-                counts = counts_commits(connection)
-            if not counts:
-                with self._file.writing() as connection:
-                    begin_to_count(connection)
-            self._file.guard(found, new=new is not None)
+            if not read_only:
+                self._guard(found, new=new is not None)
         except BaseException:
             self._file.close()
             raise
@@ -262,6 +260,14 @@ class SqliteEngine:
     def close(self) -> None:
         """See ``LogEngine``."""
         self._file.close()
+
+    def _guard(self, group_id: int, *, new: bool) -> None:
+        with self._file.reading() as connection:
+            counts = counts_commits(connection)
+        if not counts:
+            with self._file.writing() as connection:
+                begin_to_count(connection)
+        self._file.guard(group_id, new=new)
 
     def _row(self, connection: sqlite3.Connection) -> GroupRow:
         return group_row(connection, self._group_id)

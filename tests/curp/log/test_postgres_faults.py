@@ -22,6 +22,7 @@ from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.test_postgres import Place
 from tests.curp.logs import created
 from tests.helpers.waiting import until
+from tests.stores.postgres.pgbouncer import PgBouncer
 from tests.stores.postgres.servers import DroppingProxy
 from tests.stores.postgres.test_standby import Pair
 
@@ -232,6 +233,8 @@ def test_a_promoted_standby_that_may_lack_entries_stops_the_log(opened, capsys):
             _patiently(lambda: writer.append(b"b"))
         with pytest.raises(CorruptLog, match="accept-loss"):
             _patiently(lambda: open_engine(url))
+        # It can be looked at.
+        assert _patiently(lambda: main(["log", "verify", url])) == 0
         asked = ["log", "accept-loss", url, "--who", "ann", "--why", "the primary burnt"]
         assert main(asked) == 0
         assert "goes on" in capsys.readouterr().out
@@ -257,15 +260,46 @@ def test_a_synchronous_standby_that_is_promoted_goes_on(opened):
         name = append_id()
         writer.append(b"a", append_id=name)
         reader.read(0)
+        _cut_short(pair, writer)
         pair.fail_over()
         with pair.standby.connect(autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
             connection.execute("SELECT pg_reload_conf()")
-        assert _patiently(lambda: writer.append(b"b")) == 2
-        assert [entry.body for entry in _patiently(lambda: reader.read(0))] == [b"a", b"b"]
+        assert _patiently(lambda: writer.append(b"c")) == 3
+        assert [entry.body for entry in _patiently(lambda: reader.read(0))] == [b"a", b"b", b"c"]
         assert Writer(opened(url), "one").configuration == 2
     finally:
         pair.stop()
+
+
+def _cut_short(pair, writer):
+    """A commit whose wait for the standby somebody cancels is visible, and does not count."""
+    pair.standby.crash()
+    name, failures = append_id(), []
+
+    def append():
+        try:
+            writer.append(b"b", append_id=name)
+        except EngineUnavailable as error:
+            failures.append(str(error))
+
+    thread = threading.Thread(target=append)
+    thread.start()
+
+    def cancelled():
+        with pair.primary.connect(autocommit=True) as connection:
+            return connection.execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            ).fetchall()
+
+    until(cancelled, "the commit waits, and is cancelled", 30)
+    thread.join(30)
+    assert len(failures) == 1
+    assert "cut short" in failures[0]
+    pair.standby.start()
+    until(lambda: pair.follows() == "sync", "the standby follows", 60)
+    # Asked again it is found, and waited for.
+    assert _patiently(lambda: writer.append(b"b", append_id=name)) == 2
 
 
 def _log_of(pair):
@@ -446,6 +480,25 @@ def test_logs_created_at_once(own_postgres, group):
     for thread in threads:
         thread.join(60)
     assert (len(made), len(refused)) == (1, 5)
+
+
+def test_a_pooler_is_refused_unless_it_lends_whole_sessions(shared_postgres, group, opened):
+    """In transaction mode whatever the URL says; in session mode it has to be named (§6)."""
+    for mode, declared in (("transaction", {"pooler": "session"}), ("session", {})):
+        pooler = PgBouncer(shared_postgres, mode)
+        try:
+            with pytest.raises(InvalidRequest, match="pooler"):
+                create_log(pooler.url(group=group, **declared))
+        finally:
+            pooler.stop()
+    pooler = PgBouncer(shared_postgres, "session")
+    try:
+        url = created(pooler.url(group=group, pooler="session"))
+        writer, reader = Writer(opened(url)), opened(url)
+        writer.append(b"a")
+        assert reader.wait(0, timeout_s=30) == 1
+    finally:
+        pooler.stop()
 
 
 @pytest.mark.parametrize(
