@@ -13,7 +13,7 @@ from rifl.client.errors import CallError, call_error
 from rifl.core.outcome import Outcome
 from rifl.core.raised import MAY_HAVE_RUN_CODE
 from rifl.core.stream_attempts import KeptRequests
-from rifl.core.stream_end import end_marker
+from rifl.core.stream_end import end_marker, is_end_marker
 from rifl.v1 import rifl_pb2
 
 __all__ = ["RESEND_BYTES", "AioResending", "Resending", "resumed"]
@@ -46,6 +46,15 @@ class _Kept:
     def _add(self, message: Any) -> None:
         self._kept.add(message if self._serialise is None else self._serialise(message))
 
+    def _refuse_marker(self, message: bytes, at: int) -> None:
+        """Raise for a message that the server would take for the end of its stream."""
+        if is_end_marker(message, at):
+            self._failed = ValueError(
+                f"message {at} of the request stream has the bytes of the marker that ends "
+                "streams of deduplicated calls: the server would take the stream for a whole one"
+            )
+            raise self._failed
+
 
 class Resending(_Kept):
     """For threads: gRPC reads each attempt's stream on one of its own."""
@@ -75,6 +84,8 @@ class Resending(_Kept):
                         break
                     self._read()
                     continue
+            if marked:
+                self._refuse_marker(message, at)
             at += 1
             yield message
         if marked:
@@ -148,6 +159,8 @@ class AioResending(_Kept):
         while True:
             message = self._kept.take(at)
             if message is not None:
+                if marked:
+                    self._refuse_marker(message, at)
                 at += 1
                 yield message
                 self._sent_up_to(at)

@@ -317,6 +317,40 @@ def test_the_end_marker_is_sent_where_the_server_knows_it() -> None:
         assert watching.sent == [b"c"]
 
 
+@pytest.mark.parametrize("kind", ["sync", "aio", "written"])
+@pytest.mark.parametrize("first", [b"\0", b"\7"])
+def test_a_message_that_would_end_its_stream_is_never_sent(kind: str, first: bytes) -> None:
+    """The server would take what is before the application's own copy of the marker for the whole
+    stream: the call ends with an error that says so, and has no effect (DESIGN §4)."""
+    kinds = Kinds()
+    marker = first + b"rifl-end" + (1).to_bytes(8, "big")
+    sent = [b"a", marker, b"b"]
+
+    async def call_on_a_loop(address: str) -> None:
+        async with rifl.aio.connect(address) as channel:
+            if kind == "aio":
+                await channel.stream_unary(COLLECT)(iter(sent), timeout=10)
+                return
+            call = channel.stream_unary(COLLECT)(timeout=10)
+            for message in sent:
+                await call.write(message)
+
+    def call(channel: Any, address: str) -> None:
+        if kind == "sync":
+            channel.stream_unary(COLLECT)(iter(sent), timeout=10)
+        else:
+            asyncio.run(call_on_a_loop(address))
+
+    with serving("sync", kinds) as service, rifl.connect(service.address) as channel:
+        with pytest.raises(rifl.CallError, match=r"message 1 .* marker") as caught:
+            call(channel, service.address)
+        assert caught.value.outcome is rifl.Outcome.UNKNOWN
+        # Elsewhere it is a message like others, whichever attempt sends it.
+        elsewhere = iter([marker, b"b"])
+        assert channel.stream_unary(COLLECT)(elsewhere, timeout=10) == b"1"
+    assert kinds.effects == [marker + b"|b"]
+
+
 async def test_the_same_marker_on_aio() -> None:
     """Streams from iterators and by ``write`` end with it (DESIGN §4)."""
     kinds = Kinds()
