@@ -1210,7 +1210,7 @@ _SEEDS = {
     "witness not replayed": 1,
     "replay not filtered": 1,
     "deaths not counted": 15,
-    "suspects set aside": 25,
+    "suspects set aside": 8,
     "versions not logged": 5,
     "older version goes on": 35,
     "another leader's sync": 8,

@@ -15,7 +15,7 @@ __all__ = ["DeadlyBank"]
 class DeadlyBank(MemoryBank):
     """Dies of references that begin with "poison"; by SIGSEGV of "poison-signal".
 
-    Of "replay" only who follows dies.
+    Of "replay" only who follows dies; of the balance of "poison" who is asked for it.
     """
 
     def Deposit(self, request: Any, context: Any) -> bank_pb2.Receipt:  # noqa: N802 - the proto's
@@ -26,3 +26,8 @@ class DeadlyBank(MemoryBank):
         if request.reference == "replay" and context.peer() == "replay":
             os._exit(3)
         return super().Deposit(request, context)
+
+    def Balance(self, request: Any, context: Any) -> bank_pb2.BalanceReply:  # noqa: N802 - the proto's
+        if request.account == "poison":
+            os._exit(3)
+        return super().Balance(request, context)

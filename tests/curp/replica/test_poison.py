@@ -21,6 +21,7 @@ from tests.helpers.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _DEADLY = ("tests.curp.replica.deadly_bank:DeadlyBank",)
+_DEPOSIT = "/bank.v1.Bank/Deposit"
 _MOST_DEATHS = 12
 
 
@@ -115,7 +116,7 @@ def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
             # So that its registration is in the log, and it knows the witness.
             for reference in ("first", "second", "third"):
                 bank.Deposit(_request(reference), timeout=DEADLINE_S)
-            poison = bank.Deposit.future(_request("poison"), timeout=120.0)
+            poison = bank.Deposit.future(_request("poison-1"), timeout=120.0)
             until(lambda: "an operator" in _waiting(group), "it waits", DEADLINE_S)
             waiting = _waiting(group)
             assert "/bank.v1.Bank/Deposit" in waiting
@@ -138,7 +139,7 @@ def test_a_call_that_a_witness_holds_is_set_aside_by_an_operator_only(
             assert isinstance(error, rifl.CallError)
             assert error.outcome is rifl.Outcome.UNKNOWN
         group.deposit("b")
-        assert group.balances("poison", "first", "second", "third", "b") == [0, 1, 1, 1, 1]
+        assert group.balances("poison-1", "first", "second", "third", "b") == [0, 1, 1, 1, 1]
         assert supervisor.deaths == deaths
         (entry,) = _logged(url, capsys)
         assert entry["set_aside"] == {"deaths": 3, "who": "alice", "why": "it kills"}
@@ -163,6 +164,36 @@ def test_innocent_calls_that_were_sent_again_are_not_set_aside(tmp_path: Path) -
         assert [error is not None for error in told].count(True) == 2
         assert group.balances(*accounts) == [1] * 16
         assert supervisor.deaths <= 2 * _MOST_DEATHS
+
+
+def test_one_call_of_a_batch_kills_and_the_others_have_their_effect(tmp_path: Path) -> None:
+    """Suspects of a batch run one at a time: one is unknown, the others happen once (12)."""
+    names = ["a", "b", "poison-1", "c", "d"]
+    with (
+        _deadly(tmp_path, witnesses=0) as (group, supervisor),
+        rifl.connect(list(group.replicas.values())) as channel,
+    ):
+        items = [rifl.BatchItem(_request(name).SerializeToString()) for name in names]
+        results = channel.batch(_DEPOSIT, items, timeout=120)
+        assert [result.ok for result in results] == [name != "poison-1" for name in names]
+        assert results[2].outcome is rifl.Outcome.UNKNOWN
+        assert group.balances(*names) == [1, 1, 0, 1, 1]
+        assert supervisor.deaths <= _MOST_DEATHS
+
+
+def test_a_read_that_kills_is_refused_after_a_few_deaths(tmp_path: Path) -> None:
+    """It is in no log: who asks again is told unknown, and nobody else waits (12)."""
+    with (
+        _deadly(tmp_path, witnesses=0) as (group, supervisor),
+        rifl.connect(list(group.replicas.values())) as channel,
+    ):
+        bank = bank_pb2_grpc.BankStub(channel)
+        with pytest.raises(rifl.CallError) as told:
+            bank.Balance(bank_pb2.BalanceRequest(account="poison"), timeout=120)
+        assert told.value.outcome is rifl.Outcome.UNKNOWN
+        group.deposit("a")
+        assert group.balances("a") == [1]
+        assert supervisor.deaths <= _MOST_DEATHS
 
 
 def test_an_entry_whose_replay_kills_is_left_out_when_an_operator_says_so(
