@@ -22,7 +22,7 @@ _RETRY_S = 0.01
 # Those beside it are there as long as anybody has it open.
 _SUFFIXES = ("", "-wal", "-shm")
 _COMMITS = "SELECT commits FROM curp_group WHERE group_id=?"
-_RAISE = "UPDATE curp_group SET commits=commits+1 WHERE group_id=? RETURNING commits"
+_RAISE = "UPDATE curp_group SET commits=commits+1 WHERE group_id=?"
 
 
 class LogFile:
@@ -201,7 +201,9 @@ class LogFile:
     def _count(self) -> int:
         if self._group_id is None:
             return 0
-        return int(self._writer.execute(_RAISE, (self._group_id,)).fetchone()[0])
+        # In two: RETURNING is younger than the oldest SQLite that Python comes with.
+        self._writer.execute(_RAISE, (self._group_id,))
+        return int(self._writer.execute(_COMMITS, (self._group_id,)).fetchone()[0])
 
     def _check_files(self) -> None:
         """Stop unless the names are of the files that are open here (invariant 1)."""
