@@ -10,7 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 from curp.log.errors import InvalidRequest
 
-__all__ = ["EtcdAddress"]
+__all__ = ["DEFAULT_REQUEST_BYTES", "EtcdAddress"]
+
+# etcd's own.
+DEFAULT_REQUEST_BYTES = 1536 << 10
 
 _PORT = 2379
 _PREFIX = "curp"
@@ -50,7 +53,7 @@ class EtcdAddress:
     key: str = ""
     timeout_s: float = 5.0
     try_s: float = 1.0
-    max_request_bytes: int = 1536 << 10
+    max_request_bytes: int = DEFAULT_REQUEST_BYTES
     quota_bytes: int = 2 << 30
     compact: bool = True
 

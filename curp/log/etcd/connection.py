@@ -18,7 +18,7 @@ from curp.log.errors import (
     LogExists,
     NoSuchLog,
 )
-from curp.log.etcd.address import EtcdAddress
+from curp.log.etcd.address import DEFAULT_REQUEST_BYTES, EtcdAddress
 from curp.log.etcd.calls import (
     STATUS,
     TXN,
@@ -87,6 +87,8 @@ class Connection:
         self.client = Client(address)
         try:
             self._log_id = self._open(group, new, read_only=read_only)
+            if address.max_request_bytes != DEFAULT_REQUEST_BYTES and not read_only:
+                self._try_size()
             self.durability = self._ask_version()
         except BaseException:
             self.client.close()
@@ -251,6 +253,18 @@ class Connection:
                 "it (curp log accept-loss has it go on all the same)"
             )
         return value
+
+    def _try_size(self) -> None:
+        """Send as much as an append may be, to be refused by its condition alone.
+
+        A server that takes less would stop every leader in turn.
+        """
+        padding = bytes(self.address.max_request_bytes - _FRAME_BYTES)
+        request = pb.TxnRequest(
+            compare=[equal(self.keys.log_id, b"no log's")],
+            success=[put(self.keys.log_id, padding)],
+        )
+        self._send(request, again=True)
 
     def _ask_version(self) -> str:
         try:

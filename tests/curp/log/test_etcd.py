@@ -233,6 +233,18 @@ def test_the_largest_append_there_is(place):
     assert writer.engine.read(entries - 1) == [Entry(entries, b"x" * share, tuple(tags))]
 
 
+def test_a_server_that_takes_less_than_the_url_says(place, shared_etcd, group):
+    """It is told when the log is opened, not by the first large append (DESIGN §9)."""
+    place.open()
+    with pytest.raises(InvalidRequest, match=r"too large|larger than max"):
+        open_engine(shared_etcd.url(group=group, max_request_bytes=3 << 20))
+    url = shared_etcd.url(group=group, max_request_bytes=1 << 20)
+    with contextlib.closing(open_engine(url)) as engine:
+        writer = Writer(engine)
+        writer.append(b"x" * engine.limits.append_bytes)
+        assert engine.read(0)[0].body == b"x" * (512 << 10)
+
+
 def test_a_wait_ends_with_an_append(place, monkeypatch):
     """A watch wakes it, not a timer (DESIGN §7)."""
     monkeypatch.setattr("curp.log.etcd.engine._LOOK_S", 300.0)
