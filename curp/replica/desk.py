@@ -115,8 +115,11 @@ class ReplicaDesk:
     def status(self) -> pb.GroupStatusReply:
         """Tell what the replica does, from memory; the leader asks its witnesses, too.
 
-        Waits for these a second at most, and for the log engine not at all.
+        Waits for these a second at most, and for the log engine only to begin, no longer.
         """
+        if self.runner is not None:
+            # One that was just started has nothing to tell from yet.
+            self._picture.begun.wait(_MOST_STATUS_S)
         settings, leader, leading = self._settings, self._store.leader, self.leading
         clients, _, _ = self._store.statistics()
         applied = self._store.state.applied

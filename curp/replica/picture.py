@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -28,6 +29,8 @@ class Picture:
         self.listed: WitnessList | None = None
         self.store_id = 0
         self.tail = 0
+        # Set once anything was seen at all.
+        self.begun = threading.Event()
 
     def look(self) -> Leadership | None:
         """Ask the engine who leads; its answer, which is kept. Raises ``LogError``."""
@@ -40,6 +43,16 @@ class Picture:
             self.listed = read_witness_list(self._engine)
             self.store_id = self.store_id or log_id(self._engine)
         return leadership
+
+    def begin(self) -> None:
+        """See who leads, and where the log ends, before any of it is read. Raises ``LogError``."""
+        self.look()
+        self.look_at_tail()
+        self.begun.set()
+
+    def look_at_tail(self) -> None:
+        """Ask the engine where the log ends. Raises ``LogError``."""
+        self.tail = self._engine.tail()
 
     def leader(self) -> str:
         """Return the leader's address, empty while nobody's lease runs that this one knows."""

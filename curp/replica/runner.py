@@ -142,6 +142,7 @@ class Runner:
         while not self._closing.is_set():
             try:
                 self.role = Role.STANDBY
+                self._picture.begin()
                 self._follower.rebuild()
                 while not self._closing.is_set():
                     self._follow()
@@ -187,7 +188,9 @@ class Runner:
         while not self._closing.is_set():
             try:
                 behind = self._follower.apply_more()
-                if not behind:
+                if behind:
+                    self._picture.look_at_tail()
+                else:
                     behind = self._wait_for_more()
                 # Late is safe: counted from when the entry was read here.
                 self._store.expire_keys()

@@ -257,9 +257,14 @@ def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
     filler.append(entries, configuration=number, expected_tail=0, append_id=b"i" * 16)
     filler.end_leadership(number)
     applied: list[int] = []
+    lags: list[int] = []
     made = threading.Event()
 
     def note(operation: str, moment: Moment) -> None:
+        if operation == "read" and moment is Moment.BEFORE and not lags:
+            made.wait(_DEADLINE_S)
+            report = running.replica.report()
+            lags.append((report.tail or 0) - report.applied)
         if operation == "take_leadership" and moment is Moment.BEFORE:
             made.wait(_DEADLINE_S)
             applied.append(running.replica._store.state.applied)
@@ -268,6 +273,8 @@ def test_a_replica_takes_over_when_it_has_the_log_s_end() -> None:
         made.set()
         running.until_leading()
         assert applied[0] == 5000
+        # While it read on, it said how far behind it was.
+        assert lags == [5000]
 
 
 def test_a_resolved_call_stays_not_executed_for_a_later_leader(witness: str) -> None:
