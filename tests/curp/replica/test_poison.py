@@ -72,7 +72,9 @@ def _logged(url: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, obje
     return [entry for entry in entries if "set_aside" in entry]
 
 
-@pytest.mark.parametrize("reference", ["poison", "poison-signal"])
+@pytest.mark.parametrize(
+    "reference", ["poison", pytest.param("poison-signal", marks=pytest.mark.long)]
+)
 def test_a_call_that_kills_every_leader_is_set_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], reference: str
 ) -> None:
@@ -181,6 +183,7 @@ def test_one_call_of_a_batch_kills_and_the_others_have_their_effect(tmp_path: Pa
         assert supervisor.deaths <= _MOST_DEATHS
 
 
+@pytest.mark.long
 def test_a_read_that_kills_is_refused_after_a_few_deaths(tmp_path: Path) -> None:
     """It is in no log: who asks again is told unknown, and nobody else waits (12)."""
     with (
