@@ -30,9 +30,10 @@ import grpc
 from rich.console import Console
 
 import rifl
-from benchmarks.callers import Load, run_sync
-from benchmarks.keyed import PUT, PUT_SYNCED
+from benchmarks.callers import run_sync
+from benchmarks.keyed import PUT
 from benchmarks.recovery import recovery
+from benchmarks.ways import FLAVORS, WAYS, Measured, side_by_side
 from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import GroupProcesses
 from chaos.redis_server import RedisServer
@@ -107,7 +108,7 @@ def _group(log: str, delay_ms: float) -> Iterator[tuple[str, Server, Server]]:
 
 
 @contextlib.contextmanager
-def _channel(targets: str | Sequence[str]) -> Iterator[rifl.Channel]:
+def _channel(targets: str | Sequence[str], group_path: str = "adaptive") -> Iterator[rifl.Channel]:
     several = not isinstance(targets, str)
     with rifl.connect(targets, follow_leaders=several) as channel:
         # The first answer comes when somebody leads; the next one knows the way.
@@ -147,28 +148,32 @@ def _zipf(skew: float, seed: int) -> Callable[[], int]:
     return draw
 
 
-def latency(directory: Path, seconds: float, delay_ms: float, redis: str) -> dict[str, float]:
-    """Median milliseconds of one caller: plain gRPC, rifl alone, one round trip, append first.
+def latency(
+    flavor: str, seconds: float, pairs: int, delay_ms: float, redis: str
+) -> dict[str, Measured]:
+    """One caller: plain gRPC, rifl alone, and the ways to a group over a Redis as far away.
 
-    The plain call goes the same way to the same server: it is what one round trip takes.
+    The plain call goes the same way to a server alike: it is what one round trip takes.
     """
-    found = {}
+    log = f"redis://{{store}}/0?group=bench-{flavor}-{delay_ms}"
     with (
         _process("benchmarks.keyed", "--listen", "127.0.0.1:0") as alone,
-        _behind(alone[0], delay_ms) as target,
-        grpc.insecure_channel(target) as plain,
-        _channel(target) as channel,
-    ):
-        for name, way in (("plain", plain), ("alone", channel)):
-            found[name] = run_sync(_keyed(_stub(way, PUT), _zipf(0, 1)), 1, seconds)
-    with (
+        _behind(alone[0], delay_ms) as single,
         _behind(redis, delay_ms) as store,
-        _group(f"redis://{store}/0?group=bench{delay_ms}", delay_ms) as (target, _, _),
-        _channel(target) as channel,
+        _group(log.format(store=store), delay_ms) as (target, _, _),
     ):
-        found["fast"] = run_sync(_keyed(_stub(channel, PUT), _zipf(0, 2)), 1, seconds)
-        found["synced"] = run_sync(_keyed(_stub(channel, PUT_SYNCED), _zipf(0, 3)), 1, seconds)
-    return {name: load.median_ms for name, load in found.items()}
+        ways = {"alone": single, **dict.fromkeys(WAYS, target), "plain": single}
+        draw = _zipf(0, 2)
+        return side_by_side(
+            flavor,
+            ways,
+            PUT,
+            lambda: _request(draw()),
+            (),
+            callers=1,
+            seconds=seconds / pairs,
+            pairs=pairs,
+        )
 
 
 @contextlib.contextmanager
@@ -181,27 +186,27 @@ def _logs(kind: str, directory: Path) -> Iterator[_Logs]:
         yield lambda name: cluster.url(group=name)
 
 
-def throughput(logs: _Logs, seconds: float, callers: int) -> dict[str, dict[str, float]]:
+def throughput(
+    flavor: str, logs: _Logs, seconds: float, pairs: int, callers: int
+) -> dict[str, Measured]:
     """Calls a second and processor time a call, over a file that is synced, or etcd."""
-    found = {}
-    with _group(logs(f"log{callers}"), 0) as (target, leader, witness), _channel(target) as channel:
-        for name, method in (("fast", PUT), ("synced", PUT_SYNCED)):
-            before = leader.cpu_s(), witness.cpu_s()
-            load: Load = run_sync(_keyed(_stub(channel, method), _zipf(0, 4)), callers, seconds)
-            calls = load.calls_per_s * seconds
-            found[name] = {
-                "calls_per_s": load.calls_per_s,
-                "median_ms": load.median_ms,
-                "client_cpu_us": load.cpu_us,
-                "leader_cpu_us": (leader.cpu_s() - before[0]) / calls * 1e6,
-                "witness_cpu_us": (witness.cpu_s() - before[1]) / calls * 1e6,
-            }
-    return found
+    with _group(logs(f"log-{flavor}-{callers}"), 0) as (target, leader, witness):
+        draw = _zipf(0, 4)
+        return side_by_side(
+            flavor,
+            dict.fromkeys(WAYS, target),
+            PUT,
+            lambda: _request(draw()),
+            (leader, witness),
+            callers=callers,
+            seconds=seconds / pairs,
+            pairs=pairs,
+        )
 
 
 def fast_share(logs: _Logs, seconds: float, skew: float) -> float:
     """The share of answers that took one round trip, of sixteen callers."""
-    with _group(logs(f"log-zipf-{skew}"), 0) as (target, _, _), _channel(target) as channel:
+    with _group(logs(f"log-zipf-{skew}"), 0) as (target, _, _), _channel(target, "fast") as channel:
         before = statistics(channel)
         run_sync(_keyed(_stub(channel, PUT), _zipf(skew, 5)), 16, seconds)
         after = statistics(channel)
@@ -234,7 +239,8 @@ def failover(directory: Path, logs: _Logs, kills: int) -> list[float]:
 def main() -> int:
     """Measure; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.groups", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--pairs", type=int, default=5, help="of runs that take turns in that time")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--only", choices=_PARTS)
     parser.add_argument(
@@ -259,21 +265,21 @@ def main() -> int:
                 redis = RedisServer(directory)
                 stack.callback(redis.stop)
                 at = f"127.0.0.1:{redis.port}"
-                for delay_ms in _DELAYS_MS:
-                    found = latency(directory, options.seconds, delay_ms, at)
-                    result[f"latency_ms_{delay_ms}"] = found
+                for flavor, delay_ms in itertools.product(FLAVORS, _DELAYS_MS):
+                    found = latency(flavor, options.seconds, options.pairs, delay_ms, at)
+                    result[f"latency_{flavor}_{delay_ms}"] = _json(found)
+                    trip_ms = found["plain"].median_ms
                     trips = ", ".join(
-                        f"{name} {found[name] / found['plain']:.2f}"
-                        for name in ("alone", "fast", "synced")
+                        f"{name} {each.median_ms:.2f} ms = {each.median_ms / trip_ms:.2f}"
+                        for name, each in found.items()
                     )
-                    console.print(f"delay {delay_ms} ms each way: {_ms(found)}", soft_wrap=True)
-                    console.print(f"  in plain calls: {trips}")
+                    console.print(f"{flavor}, {delay_ms} ms each way, in plain calls: {trips}")
         logs = running.enter_context(_logs(options.log, directory))
-        for callers in _CALLERS if wanted("throughput") else ():
-            figures = throughput(logs, options.seconds, callers)
-            result[f"throughput_{callers}"] = figures
-            for name, figure in figures.items():
-                console.print(f"{callers} callers, {name}: {_figures(figure)}")
+        for flavor, callers in itertools.product(FLAVORS, _CALLERS if wanted("throughput") else ()):
+            found = throughput(flavor, logs, options.seconds, options.pairs, callers)
+            result[f"throughput_{flavor}_{callers}"] = _json(found)
+            for name, each in found.items():
+                console.print(f"{flavor}, {callers} callers, {name}: {_figures(each)}")
         for skew in _SKEWS if wanted("share") else ():
             share = fast_share(logs, options.seconds, skew)
             result[f"fast_share_{skew}"] = share
@@ -304,12 +310,19 @@ def main() -> int:
     return 0
 
 
-def _ms(figures: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.2f} ms" for name, value in figures.items())
+def _json(found: dict[str, Measured]) -> dict[str, Any]:
+    return {
+        name: {**each._asdict(), "to_last": each.to_last._asdict()} for name, each in found.items()
+    }
 
 
-def _figures(figures: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
+def _figures(each: Measured) -> str:
+    leader_us, witness_us = each.servers_cpu_us
+    return (
+        f"{each.to_last.median:.2f} ({each.to_last.low:.2f}-{each.to_last.high:.2f}) of synced, "
+        f"{each.calls_per_s:,.0f} a second, {each.median_ms:.1f} ms, client "
+        f"{each.client_cpu_us:.0f} us, leader {leader_us:.0f} us, witness {witness_us:.0f} us"
+    )
 
 
 if __name__ == "__main__":
