@@ -18,7 +18,7 @@ def find_session_secret(given: str | bytes | None = None) -> bytes:
 
     ``given``, else what RIFL_SESSION_SECRET holds, or the file that RIFL_SESSION_SECRET_FILE
     names, without white space around it. Raises ``ValueError`` if both are set, if the file
-    cannot be read, and for a secret that has not 16 to 1024 bytes; no message holds it.
+    cannot be read, and for a secret that has not 16 to 1024 bytes; no error holds it.
     """
     secret, where = given, "secret"
     if secret is None:
@@ -37,7 +37,19 @@ def find_session_secret(given: str | bytes | None = None) -> bytes:
                 raise ValueError(f"{FILE_VARIABLE}: {path} is empty")
             return b""
         secret = secret.strip()
-    found = secret.encode() if isinstance(secret, str) else bytes(secret)
+    found = _as_bytes(secret, where)
     if not _MIN_BYTES <= len(found) <= _MAX_BYTES:
         raise ValueError(f"{where}: a session's secret has {_MIN_BYTES} to {_MAX_BYTES} bytes")
     return found
+
+
+def _as_bytes(secret: str | bytes, where: str) -> bytes:
+    if not isinstance(secret, str):
+        # bytes(32) were 32 zeros, which everybody knows.
+        return bytes(memoryview(secret))
+    try:
+        # Bytes in the environment that are no UTF-8 come as escapes: they stand for themselves.
+        return secret.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        # That error holds the secret.
+        raise ValueError(f"{where}: a session's secret is text in UTF-8, or bytes") from None

@@ -61,8 +61,14 @@ class Settings:
             raise ValueError("hedge_after must be positive, or None")
         if self.session_name is not None and not 1 <= len(self.session_name) <= 256:
             raise ValueError("the name of a session has 1 to 256 characters")
-        if self.session_name is not None and "\0" in self.session_name:
-            raise ValueError("the name of a session has no NUL")
+        if self.session_name is not None:
+            if "\0" in self.session_name:
+                raise ValueError("the name of a session has no NUL")
+            # No message of the protocol could carry it.
+            try:
+                self.session_name.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"the name of a session is text in UTF-8: {error}") from error
         if self.session_retention_s is not None and (
             self.session_name is None or not _SHORTEST_S <= self.session_retention_s <= _LONGEST_S
         ):

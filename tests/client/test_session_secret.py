@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -105,6 +106,8 @@ def test_a_secret_that_cannot_be_is_refused_at_once(
         rifl.connect("127.0.0.1:1", secret=MINE)
     with pytest.raises(ValueError, match="no NUL"):
         rifl.connect("127.0.0.1:1", session="a\0b")
+    with pytest.raises(TypeError):
+        rifl.connect("127.0.0.1:1", session="s", secret=32)  # type: ignore[arg-type]
     monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "none"))
     with pytest.raises(ValueError, match="only one"):
         rifl.connect("127.0.0.1:1", session="s")
@@ -120,3 +123,22 @@ def test_settings_do_not_show_the_secret() -> None:
     """What is logged of a channel gives nothing away (§9)."""
     with rifl.connect("127.0.0.1:1", session="s", secret=MINE) as channel:
         assert MINE not in repr(channel._client.settings)
+
+
+def test_a_secret_that_is_no_text_stands_for_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of the environment may hold any bytes; no error holds what it holds (§5)."""
+    drawn = bytes(range(128, 160))
+    monkeypatch.setenv(VARIABLE, os.fsdecode(drawn))
+    assert find_session_secret() == drawn
+    with pytest.raises(ValueError, match="text in UTF-8, or bytes") as error:
+        find_session_secret("only mine " + "\ud800" * 16)
+    assert "only mine" not in repr(error.value)
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__
+
+
+@pytest.mark.parametrize("connect", [rifl.connect, rifl.aio.connect])
+def test_a_name_that_no_message_carries_is_refused_at_once(connect: Callable[..., object]) -> None:
+    """On a loop its calls waited for their deadlines; elsewhere the channel passed for closed."""
+    with pytest.raises(ValueError, match="text in UTF-8"):
+        connect("127.0.0.1:1", session="part of a file name: \udce4", secret=MINE)
