@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import grpc
@@ -33,6 +33,10 @@ _STOPPED_S = 5.0
 _FLUSH_S = 2.0
 # Of a process that was ended with calls running.
 _CALLS_LEFT = 1
+# What signals are to do in a forked child, by number: what they did before this process served.
+_in_children: dict[signal.Signals, Any] = {}
+# Who on a loop is told of a signal: a loop has room for one.
+_told: dict[tuple[asyncio.AbstractEventLoop, signal.Signals], list[Callable[[], None]]] = {}
 
 
 def serve_until_signal(
@@ -70,6 +74,7 @@ def serve_until_signal(
         (hurry if stop.is_set() else stop).set()
 
     before = {number: signal.signal(number, handle) for number in signals}
+    _in_children.update(before)
     try:
         # In steps: a signal that comes just before the wait does not end it, and its
         # handler runs only when this thread is awake.
@@ -92,6 +97,7 @@ def serve_until_signal(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+            _in_children.pop(number, None)
 
 
 async def serve_until_signal_async(
@@ -104,7 +110,8 @@ async def serve_until_signal_async(
 ) -> int:
     """Do what ``rifl.serve_until_signal`` does, on an event loop: ``rifl.aio.serve_until_signal``.
 
-    The loop runs in the main thread; a handler that blocks it blocks this, too. Cancelled, it
+    The loop runs in the main thread; a handler that blocks it blocks this, too. Several servers
+    of one loop may be served at the same time: a signal is for all of them. Cancelled, it
     drains and stops all the same, and never ends the process.
     """
     loop = asyncio.get_running_loop()
@@ -115,7 +122,7 @@ async def serve_until_signal_async(
 
     numbers = tuple(signals)
     for number in numbers:
-        loop.add_signal_handler(number, handle)
+        _tell(loop, number, handle)
     try:
         try:
             await stop.wait()
@@ -139,7 +146,78 @@ async def serve_until_signal_async(
         return left
     finally:
         for number in numbers:
-            loop.remove_signal_handler(number)
+            _tell_no_more(loop, number, handle)
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, number: signal.Signals, handle: Callable[[], None]
+) -> None:
+    """Have a function called at a signal, beside those that already are."""
+    before = signal.getsignal(number)
+    told = _told.setdefault((loop, number), [])
+
+    def tell() -> None:
+        for each in tuple(told):
+            each()
+
+    loop.add_signal_handler(number, tell)
+    if not told:
+        # As the loop has it, when it is told of the signal no more.
+        by_default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        _in_children[number] = signal.SIG_IGN if before == signal.SIG_IGN else by_default
+    told.append(handle)
+
+
+def _tell_no_more(
+    loop: asyncio.AbstractEventLoop, number: signal.Signals, handle: Callable[[], None]
+) -> None:
+    told = _told.get((loop, number), [])
+    if handle in told:
+        told.remove(handle)
+    if not told:
+        _told.pop((loop, number), None)
+        loop.remove_signal_handler(number)
+        _in_children.pop(number, None)
+
+
+class _Forking(threading.local):
+    """A thread that forks: the signals that it had blocked before."""
+
+    mask: Any = None
+
+
+_forking = _Forking()
+
+
+def _forks() -> None:
+    """Keep a signal back that comes for the child before it is told what to do with it."""
+    if _in_children:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _in_children)
+
+
+def _has_forked() -> None:
+    if _forking.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+        _forking.mask = None
+
+
+def _forked() -> None:
+    """In a forked child: have signals do what they did before its parent served.
+
+    The child has no server to stop. It would ignore being terminated; and the handlers of
+    an event loop write to a socket that it shares with its parent, who would stop.
+    """
+    if _told:
+        signal.set_wakeup_fd(-1)
+        _told.clear()
+    for number, handler in _in_children.items():
+        # None: it was not set from Python, and cannot be.
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    _in_children.clear()
+    _has_forked()
+
+
+os.register_at_fork(before=_forks, after_in_parent=_has_forked, after_in_child=_forked)
 
 
 def _end(left: int) -> NoReturn:

@@ -321,6 +321,87 @@ async def test_an_aio_server_drains_too(tmp_path: Path) -> None:
         assert await serving == 0
 
 
+_FORKING = """
+import asyncio, os, signal, sys, threading
+import rifl
+from rifl.server import operations
+from tests.helpers.waiting import until
+
+class Server:
+    def stop(self, grace):
+        stopped = threading.Event()
+        stopped.set()
+        return stopped
+
+class AioServer:
+    async def stop(self, grace):
+        pass
+
+dedup = rifl.Deduplicator("memory:")
+stopping = threading.Event()
+drain = dedup.drain
+dedup.drain = lambda: (print("draining", stopping.is_set(), flush=True), drain())
+
+def forks(loop):
+    until(lambda: signal.SIGINT in operations._in_children, "it serves")
+    child = os.fork()
+    if child == 0:
+        threading.Event().wait(60)
+        os._exit(0)
+    # At once: it may not have begun to run.
+    os.kill(child, signal.SIGTERM)
+    print("ended by", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    for _ in range(5 if loop else 0):
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+    stopping.set()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+async def serve_aio():
+    threading.Thread(target=forks, args=(asyncio.get_running_loop(),), daemon=True).start()
+    return await rifl.aio.serve_until_signal(AioServer(), dedup)
+
+if sys.argv[1] == "aio":
+    sys.exit(asyncio.run(serve_aio()))
+threading.Thread(target=forks, args=(None,), daemon=True).start()
+sys.exit(rifl.serve_until_signal(Server(), dedup))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_a_forked_child_has_no_server_to_stop(kind: str) -> None:
+    """A signal ends the child of a process that serves, and never stops its parent: a child that
+    ignored it were waited for without end, and the loop's socket is its parent's (DESIGN §4)."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _FORKING, kind],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.returncode == 0
+    assert list(dict.fromkeys(ran.stdout.splitlines())) == ["ended by -15", "draining True"]
+
+
+async def test_a_signal_stops_all_servers_of_a_loop() -> None:
+    """A loop has room for one function a signal: the last server had it alone (DESIGN §4)."""
+
+    async def serve() -> None:
+        dedup = rifl.Deduplicator("memory:")
+        server, _ = make_aio_server(dedup, lambda request, _: request)
+        await server.start()
+        serving.append(asyncio.ensure_future(rifl.aio.serve_until_signal(server, dedup, 20)))
+
+    before = signal.getsignal(signal.SIGTERM)
+    serving: list[asyncio.Future[int]] = []
+    await serve()
+    await serve()
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(asyncio.gather(*serving), 20) == [0, 0]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_tokens_outlive_a_rotation_by_a_term() -> None:
     """An old token is valid for a term after a rotation; renewals hand out new ones (§5)."""
     now = [1000.0]
