@@ -101,7 +101,7 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
     """
     cancelled = isinstance(error, asyncio.CancelledError)
     if cancelled:
-        context.rifl_serving.store.cancelled += 1
+        context.rifl_serving.store.was_cancelled(context.rifl_attempt)
     code = _UNKNOWN if context.noted_code is None else _number(context.noted_code, aio=aio)
     details = context.noted_details
     if not context.aborted and (aio or details is None):

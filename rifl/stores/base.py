@@ -121,6 +121,9 @@ class Store(Records, Protocol):
     ) -> AbstractAsyncContextManager[Any]:
         """The same for a coroutine."""
 
+    def was_cancelled(self, attempt: Attempt) -> None:
+        """Count a handler's coroutine that was cancelled, before its attempt is ended."""
+
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""
 

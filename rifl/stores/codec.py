@@ -8,6 +8,7 @@ from lease_server.log import get_logger
 from rifl.core.call import Call
 from rifl.core.client_table import match_seed
 from rifl.core.errors import OutcomeUnknown
+from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.wire import record_and_seed, record_to_bytes, seed_field
@@ -96,6 +97,18 @@ class RecordCodec:
             except Exception as error:
                 raise OutcomeUnknown(f"the call's record cannot be unsealed: {error!r}") from error
         return _read(data, call)
+
+    @staticmethod
+    def is_unknown(data: bytes) -> bool:
+        """Whether a stored record says that the call's outcome is not known.
+
+        An answer that is sealed, or damaged, does not: it ran, and says so to those who can
+        read it.
+        """
+        try:
+            return RecordCodec().from_bytes(data).outcome is Outcome.UNKNOWN
+        except (OutcomeUnknown, ValueError):
+            return False
 
     @staticmethod
     def completed_at(head: bytes) -> float | None:

@@ -135,6 +135,10 @@ class EmbeddedStore(OwnTransactions):
         self._settle(attempt, None)
         return None
 
+    def was_cancelled(self, attempt: Attempt) -> None:
+        """Count a coroutine that was cancelled: a thread that it began may go on."""
+        self.cancelled += 1
+
     def fetch(self, call: Call) -> CompletionRecord | None:
         """Records are in memory: what is not there is gone."""
         return None

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from rifl.core.errors import AnswerLost, OutcomeUnknown
+from rifl.core.errors import AnswerLost
 from rifl.core.identity import RpcId
-from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
@@ -135,7 +134,7 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
         store.remember(rpc_id, note)
         return Settled.GONE
     seen = store.stored(rpc_id)
-    if seen is not None and not _is_unknown(seen):
+    if seen is not None and not RecordCodec.is_unknown(seen):
         return Settled.ANSWERED
     if (seen is None or not settlement.executed) and (holder := store.holder(rpc_id)):
         raise StoreLocked(
@@ -181,16 +180,8 @@ def _state(store: Inspection, call: CallRow, before_unix_s: float) -> State | No
     if call.record_bytes > _LONGEST_VERDICT:
         return None
     seen = store.stored(call.rpc_id)
-    return State.UNKNOWN if seen is not None and _is_unknown(seen) else None
+    return State.UNKNOWN if seen is not None and RecordCodec.is_unknown(seen) else None
 
 
 def _owner(store: Inspection, call: CallRow) -> str | None:
     return store.holder(call.rpc_id) if call.record_bytes is None else None
-
-
-def _is_unknown(stored: bytes) -> bool:
-    try:
-        return RecordCodec().from_bytes(stored).outcome is Outcome.UNKNOWN
-    except (OutcomeUnknown, ValueError):
-        # An answer that is sealed, or damaged: it ran, and says so to those who can read it.
-        return False

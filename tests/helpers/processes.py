@@ -65,6 +65,11 @@ class Process:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
 
+    def close_input(self) -> None:
+        """Have it read the end of its input."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         if self._child.poll() is None:
@@ -98,9 +103,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def started(module: str, *arguments: str, log: Path) -> Iterator[Process]:
+def started(module: str, *arguments: str, log: Path, with_input: bool = False) -> Iterator[Process]:
     """Start a process and make sure it is gone afterwards."""
-    process = Process(module, *arguments, log=log)
+    process = Process(module, *arguments, log=log, with_input=with_input)
     try:
         yield process
     finally:

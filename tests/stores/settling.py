@@ -29,9 +29,10 @@ from rifl.stores import (
 )
 from rifl.stores.inspection import open_inspection
 from rifl.stores.settling import settle
+from rifl.stores.shared.store import SharedStore
 from tests.compat.make_store import ANSWER, make
 
-__all__ = ["SettlesUnknown"]
+__all__ = ["SettlesUnknown", "end_client", "make_lost"]
 
 BEGUN = RpcId(1, 4)
 KEY = RpcId(1025, None, b"lost")
@@ -58,6 +59,15 @@ def _serving(url: str) -> Iterator[Any]:
         store.close()
 
 
+def end_client(store: Any, client_id: int) -> None:
+    """Have a client's lease end, and its records go."""
+    if not isinstance(store, SharedStore):
+        store.drop([client_id])
+        return
+    store.leases.release(client_id)
+    store.leases.sweep(60.0, 60.0, time.time())
+
+
 def _call(rpc_id: RpcId, payload: bytes | None = None) -> Call:
     call = Call(rpc_id.client_id, b"", rpc_id.seq, rpc_id.key, 4 if rpc_id.seq else 1)
     call.method = "/bank.Bank/Deposit"
@@ -79,17 +89,22 @@ def _arrive(url: str, rpc_id: RpcId, payload: bytes | None = None) -> Completion
         return record
 
 
+def make_lost(url: str) -> str:
+    """Fill a store with a call of a client, and one by a key, whose server died."""
+    make(url)
+    with _serving(url) as store:
+        attempt = _result(store.claim(_call(KEY, b"p"), PLAIN)).attempt
+        _result(store.start(attempt))
+    return url
+
+
 class SettlesUnknown:
     """``url`` is the fixture of a store of its own."""
 
     @pytest.fixture
     def made(self, url: str) -> str:
         """A store with a call of a client, and one by a key, whose server died."""
-        make(url)
-        with _serving(url) as store:
-            attempt = _result(store.claim(_call(KEY, b"p"), PLAIN)).attempt
-            _result(store.start(attempt))
-        return url
+        return make_lost(url)
 
     @pytest.mark.parametrize("rpc_id", [BEGUN, KEY], ids=str)
     @pytest.mark.parametrize("told", [False, True])
@@ -166,6 +181,50 @@ class SettlesUnknown:
             assert not store.replace(KEY, b"something else", b"data", "{}")
             assert not store.replace(KEY, None, b"data", "{}")
             assert settle(store, RpcId(77, 1), LOST) is Settled.GONE
+
+    @pytest.mark.parametrize("told", [False, True])
+    def test_a_verdict_outlives_its_client(self, made: str, told: bool) -> None:
+        """It shows when its client is over, and can be settled for the record (DESIGN §4)."""
+        if told:
+            _arrive(made, BEGUN)
+        with _serving(made) as store:
+            end_client(store, 1)
+        with closing(open_inspection(made)) as inspection:
+            assert inspection.call(BEGUN) is None
+        (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == BEGUN]
+        assert (verdict.state, verdict.method) == (State.OVER, "/bank.Bank/Deposit")
+        assert verdict.since_unix_s
+        assert settle_unknown(made, [BEGUN], LOST) == {BEGUN: Settled.GONE}
+        (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == BEGUN]
+        assert (verdict.state, verdict.method) == (State.SETTLED, "/bank.Bank/Deposit")
+        assert verdict.note is not None
+        assert verdict.note["who"] == "ops"
+
+    @pytest.mark.parametrize("told", [False, True])
+    def test_a_verdict_outlives_its_acknowledgement(self, made: str, told: bool) -> None:
+        """A client that was told unknown, or gave up, goes on, and the operator sees it (§4)."""
+        if told:
+            _arrive(made, BEGUN)
+        later = Call(1, b"", 99, None, 99)
+        later.method = "/bank.Bank/Deposit"
+        with _serving(made) as store:
+            attempt = _result(store.claim(later, PLAIN)).attempt
+            _result(store.start(attempt))
+            _result(store.finish(attempt, ANSWER))
+        with closing(open_inspection(made)) as inspection:
+            assert inspection.call(BEGUN) is None
+        assert [call.state for call in unknown_calls(made) if call.rpc_id == BEGUN] == [State.OVER]
+
+    def test_an_answer_is_no_verdict(self, made: str) -> None:
+        """What was answered is not remembered when its client is over (DESIGN §4)."""
+        settle_unknown(made, [BEGUN, KEY], NOT_RUN)
+        with _serving(made) as store:
+            for rpc_id in (BEGUN, KEY):
+                attempt = _result(store.claim(_call(rpc_id, b"p"), PLAIN)).attempt
+                _result(store.start(attempt))
+                _result(store.finish(attempt, ANSWER))
+            end_client(store, 1)
+        assert {call.state for call in unknown_calls(made)} == {State.SETTLED}
 
     def test_many_are_settled_with_one_call(self, made: str) -> None:
         """A program settles what it found out; done again, what stands is left (DESIGN §4)."""

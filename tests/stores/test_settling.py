@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rifl.core.identity import RpcId
-from rifl.stores import Settled, State, settle_unknown, unknown_calls
+from rifl.stores import Settled, settle_unknown, unknown_calls
 from rifl.stores.inspection import VERDICTS_KEPT_S
 from tests.stores.settling import KEY, LOST, SettlesUnknown, _arrive, _call, _serving
 
@@ -22,17 +21,6 @@ def url(tmp_path: Path) -> str:
 
 class TestSqlite(SettlesUnknown):
     """See there."""
-
-    def test_a_verdict_outlives_its_client(self, made: str) -> None:
-        """Kept for a week, also where its client acknowledged it and went (DESIGN §4)."""
-        with _serving(made) as store:
-            store.drop([1])
-        (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == RpcId(1, 4)]
-        assert (verdict.state, verdict.method) == (State.OVER, "/bank.Bank/Deposit")
-        assert settle_unknown(made, [RpcId(1, 4)], LOST) == {RpcId(1, 4): Settled.GONE}
-        (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == RpcId(1, 4)]
-        assert verdict.state is State.SETTLED
-        assert verdict.note is not None
 
     def test_verdicts_are_forgotten_after_a_week(self, made: str) -> None:
         """What is remembered is bounded in time and number (DESIGN §9)."""

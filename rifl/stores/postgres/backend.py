@@ -280,7 +280,8 @@ class PostgresBackend:
             record = request.record if isinstance(request, Finish) else None
             arguments = (*identity_of(request.call), request.token.decode(), record)
             fingerprint = request.call.fingerprint or b""
-            return self._finish, (self.store_id, *arguments, _ENDS[type(request)], fingerprint)
+            how = request.how if isinstance(request, Finish) else _ENDS[type(request)]
+            return self._finish, (self.store_id, *arguments, how, fingerprint)
         if isinstance(request, TakeBack):
             taken = (*identity_of(request.call), request.token.decode(), None, "abandon", b"")
             return self._take_back, (self.store_id, *taken)
@@ -463,7 +464,7 @@ _CLAIM_TYPES = (
 _CLAIM_RESULTS = "text text text text bytea bool"
 _FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
 _BEAT_TYPES = "text text int8 bool text[] int8[] float8"
-_ENDS = {Finish: "finish", Abandon: "abandon", Look: "look"}
+_ENDS = {Abandon: "abandon", Look: "look"}
 
 
 def _claim_arguments(request: Claim) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
-from rifl.stores.inspection import NOTES_KEPT, CallRow, ClientRow, SessionInfo, Summary
+from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
 from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.backend import PostgresBackend
 from rifl.stores.postgres.connections import Pools
@@ -36,13 +36,6 @@ SELECT client_id, seq, key, method, fingerprint, length(record),
     extract(epoch FROM coalesce(recorded_at, claimed_at))::bigint,
     CASE WHEN record IS NULL THEN owner END
 FROM @.calls
-"""
-_SETTLED = """
-CREATE TABLE IF NOT EXISTS @.settled (
-    client_id bigint NOT NULL, seq bigint NOT NULL, key bytea NOT NULL, method text NOT NULL,
-    since_unix_s bigint, note text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (client_id, seq, key)
-)
 """
 _WHERE = "WHERE client_id = %s AND seq = %s AND key = %s"
 _CLIENTS = """
@@ -195,6 +188,8 @@ class PostgresInspection:
     def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
         """See ``Inspection``."""
         key = _key(rpc_id)
+        with self._errors():
+            migrate(self._connection, self._address)
         try:
             with self._errors(), self._connection.transaction():
                 if seen is None:
@@ -217,23 +212,34 @@ class PostgresInspection:
 
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""
-        with self._errors(), self._connection.transaction():
-            self._remember(rpc_id, note)
+        with self._errors():
+            # An older release's has no place for it yet.
+            migrate(self._connection, self._address)
+            with self._connection.transaction():
+                self._remember(rpc_id, note)
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        if self._rows("SELECT to_regclass('@.settled') IS NULL")[0][0]:
+        if self._rows("SELECT to_regclass('@.unknown') IS NULL")[0][0]:
+            # An older release's.
             return
         for client_id, seq, key, method, since, note in self._rows(
-            "SELECT client_id, seq, key, method, since_unix_s, note FROM @.settled ORDER BY at"
+            "SELECT client_id, seq, key, method, extract(epoch FROM since)::bigint, note "
+            "FROM @.unknown ORDER BY lived"
         ):
             rpc_id = RpcId(client_id, seq) if seq else RpcId(client_id, None, key)
             yield rpc_id, method, since, note
 
     def holder(self, rpc_id: RpcId) -> str | None:
         """See ``Inspection``."""
-        call = self.call(rpc_id)
-        return None if call is None else self._holder(call)
+        rows = self._rows(f"SELECT owner, record FROM @.calls {_WHERE}", *_key(rpc_id))
+        if not rows:
+            return None
+        owner, record = rows[0]
+        # What is recorded has ended, but for what was taken for lost.
+        if record is not None and not RecordCodec.is_unknown(record):
+            return None
+        return f"replica {owner}" if owner and self._living.holds(owner) else None
 
     def release(self, rpc_id: RpcId) -> bool:
         """See ``Inspection``."""
@@ -242,7 +248,7 @@ class PostgresInspection:
         tokens = self._rows(f"SELECT token FROM @.calls {_WHERE}", *key)
         if call is None or not tokens:
             return False
-        if holder := self._holder(call):
+        if holder := self.holder(rpc_id):
             raise StoreLocked(f"{rpc_id} is run by {holder}, which lives")
         try:
             with self._errors(), self._connection.transaction():
@@ -266,22 +272,13 @@ class PostgresInspection:
         self._pools.close()
 
     def _remember(self, rpc_id: RpcId, note: str) -> None:
-        # Made when it is needed: servers do not know it.
-        self._connection.execute(_SETTLED.replace("@.", f"{self._address.schema}.").encode())
         call = self.call(rpc_id)
         self._rows(
-            "INSERT INTO @.settled VALUES (%s, %s, %s, %s, %s, %s) "
-            "ON CONFLICT (client_id, seq, key) DO UPDATE SET note = excluded.note, "
-            "at = excluded.at RETURNING 1",
+            "SELECT @.remember_1(%s, %s, %s, %s, to_timestamp(%s), %s)",
             *_key(rpc_id),
             "" if call is None else call.method,
             None if call is None else call.changed_at_unix_s,
             note,
-        )
-        self._rows(
-            "DELETE FROM @.settled WHERE at < (SELECT min(at) FROM "
-            "(SELECT at FROM @.settled ORDER BY at DESC LIMIT %s) AS newest) RETURNING 1",
-            NOTES_KEPT,
         )
 
     def _finish(self, rpc_id: RpcId, token: str, data: bytes) -> bool:
@@ -316,9 +313,6 @@ class PostgresInspection:
             self._rows("SELECT @.wake_1(%s::text, %s::text[])", token, waiters)
             self._rows("SELECT @.end_1(%s::int8)", rpc_id.client_id)
         return True
-
-    def _holder(self, call: CallRow) -> str | None:
-        return f"replica {call.owner}" if call.owner and self._living.has(call.owner) else None
 
     def _beats(self) -> dict[str, int]:
         return dict(self._rows("SELECT owner, beats FROM @.replicas"))

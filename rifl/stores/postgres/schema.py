@@ -14,6 +14,7 @@ from rifl.stores.errors import (
     UnsupportedStore,
     WrongDatabase,
 )
+from rifl.stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl.stores.postgres.address import PostgresAddress
 from rifl.stores.postgres.history import continue_history, stop, stopped
 
@@ -54,7 +55,11 @@ def functions(schema: str) -> str:
     """Return the statements that bring the functions of a schema up to date."""
     parts = [_read(part) for part in ("claim", "finish", "leases", "history")]
     text = "\n".join([*parts, _NOTE])
-    return text.replace("@schema@", schema).replace("@functions@", str(FUNCTIONS))
+    given = {"schema": schema, "functions": FUNCTIONS}
+    given |= {"kept_s": VERDICTS_KEPT_S, "most_kept": NOTES_KEPT}
+    for name, value in given.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
 
 
 def _read(part: str) -> str:

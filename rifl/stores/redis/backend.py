@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 import weakref
@@ -40,6 +41,7 @@ _TOGETHER = (Claim, Finish)
 # See the scripts' prelude.
 _NOT_KEPT = -1
 _NOT_COMPARED = -2
+_GLOB = re.compile(r"[*?\[\\]")
 
 
 class _OfLoop(NamedTuple):
@@ -318,6 +320,11 @@ class RedisBackend:
     def base(self, client_id: int) -> str:
         """Return how the keys of a client begin; they share a hash tag."""
         return f"{self._namespace}:{{{client_id}}}:"
+
+    def pattern(self, name: str) -> str:
+        """Return what matches one key of every client."""
+        namespace = _GLOB.sub(r"[\g<0>]", self._namespace)
+        return f"{namespace}:{{*}}:{name}"
 
     def key(self, name: str) -> str:
         """Return a key of the whole store's."""

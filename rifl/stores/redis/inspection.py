@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,11 +16,11 @@ from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
 from rifl.stores.codec import RecordCodec
 from rifl.stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
-from rifl.stores.inspection import NOTES_KEPT, CallRow, ClientRow, SessionInfo, Summary
+from rifl.stores.inspection import CallRow, ClientRow, SessionInfo, Summary
 from rifl.stores.redis.address import RedisAddress
 from rifl.stores.redis.lease_storage import RedisLeaseStorage, read_session
 from rifl.stores.redis.opening import find_backend, fresh_id
-from rifl.stores.redis.scripts import ACCEPT, LOOK, RELEASE, SETTLE, Script
+from rifl.stores.redis.scripts import ACCEPT, ENDS, LOOK, RELEASE, SETTLE, Script
 from rifl.stores.shared.backend import BackendError, WentBackwards
 from rifl.stores.shared.living import Living
 
@@ -37,6 +36,8 @@ class _Found(NamedTuple):
 
     row: CallRow
     token: bytes
+    # Who runs it, or may run it still though it was taken for lost.
+    owner: str | None
 
 
 class _Client(NamedTuple):
@@ -151,34 +152,46 @@ class RedisInspection:
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""
         found = self._find(rpc_id)
-        method = "" if found is None else found.row.method
-        since = None if found is None else found.row.changed_at_unix_s
-        name = self._backend.key("settled")
-        entry = json.dumps([*_named(rpc_id), method, since, note])
-        self._read("rpush", name, entry)
-        self._read("ltrim", name, -NOTES_KEPT, -1)
+        method, since = "", None
+        if found is not None:
+            method, since = found.row.method, found.row.changed_at_unix_s
+        else:
+            for known, *what, _ in self.remembered():
+                if known == rpc_id:
+                    method, since = what
+        field = b"%d|%s" % (rpc_id.client_id, _member(rpc_id))
+        entry = b"%d\n%s\n%s" % (1000 * (since or 0), method.encode(), note.encode())
+        self._run(ENDS, None, ["remember", field, entry])
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        latest: dict[RpcId, tuple[str, int | None, str]] = {}
-        for entry in self._read("lrange", self._backend.key("settled"), 0, -1):
-            client_id, seq, key, method, since, note = json.loads(entry)
-            rpc_id = RpcId(client_id, seq, None if key is None else bytes.fromhex(key))
-            latest[rpc_id] = method, since, note
-        for rpc_id, (method, since, note) in latest.items():
-            yield rpc_id, method, since, note
+        found = self._hash("unknown")
+        if self._backend.clustered:
+            # Beside the clients, until somebody says what became of them.
+            found = {**self._beside_clients(), **found}
+        for field, entry in found.items():
+            client_id, _, member = field.partition(b"|")
+            since_ms, method, note = entry.split(b"\n", 2)
+            yield (
+                _rpc_id(int(client_id), member),
+                method.decode(errors="replace"),
+                int(since_ms) // 1000 or None,
+                note.decode() or None,
+            )
 
     def holder(self, rpc_id: RpcId) -> str | None:
         """See ``Inspection``."""
         found = self._find(rpc_id)
-        return None if found is None else self._holder(found.row)
+        if found is None or found.owner is None:
+            return None
+        return f"replica {found.owner}" if self._living.holds(found.owner) else None
 
     def release(self, rpc_id: RpcId) -> bool:
         """See ``Inspection``."""
         found = self._find(rpc_id)
         if found is None:
             return False
-        if holder := self._holder(found.row):
+        if holder := self.holder(rpc_id):
             raise StoreLocked(f"{rpc_id} is run by {holder}, which lives")
         reply = self._run(RELEASE, rpc_id.client_id, [_member(rpc_id), found.token])
         if reply[0] == b"changed":
@@ -221,8 +234,24 @@ class RedisInspection:
         """See ``Inspection``."""
         self._backend.close()
 
-    def _holder(self, call: CallRow) -> str | None:
-        return f"replica {call.owner}" if call.owner and self._living.has(call.owner) else None
+    def _beside_clients(self) -> dict[bytes, bytes]:
+        """Return what a cluster remembers: of clients that may be gone, so by all its keys."""
+        pattern = self._backend.pattern("unknown")
+        found: dict[bytes, bytes] = {}
+        try:
+            names = list(self._backend.clients.blocking.scan_iter(pattern, count=_IDS_PAGE))
+        except (redis.RedisError, OSError) as error:
+            raise StoreUnreachable(f"{self._address} cannot be read: {error}") from error
+        for name in names:
+            tag = name.rpartition(b"{")[2].partition(b"}")[0]
+            if tag == b"store":
+                # What somebody settled.
+                continue
+            client_id = int(tag)
+            flat = self._look(client_id, "unknown")[1]
+            for member, entry in zip(flat[::2], flat[1::2], strict=True):
+                found[b"%d|%s" % (client_id, member)] = entry
+        return found
 
     # -- reading --------------------------------------------------------------------------
 
@@ -307,24 +336,23 @@ def _member(rpc_id: RpcId) -> bytes:
     return b"s%016x" % (rpc_id.seq or 0) if rpc_id.key is None else b"k" + rpc_id.key
 
 
-def _named(rpc_id: RpcId) -> tuple[int, int | None, str | None]:
-    return rpc_id.client_id, rpc_id.seq, None if rpc_id.key is None else rpc_id.key.hex()
+def _rpc_id(client_id: int, member: bytes) -> RpcId:
+    is_key = member[:1] == b"k"
+    return RpcId(client_id, None, member[1:]) if is_key else RpcId(client_id, int(member[1:], 16))
 
 
 def _found(client_id: int, entry: list[bytes]) -> _Found:
     member, runs, fingerprint, method, at_ms, token, owner, size = entry
-    is_key = member[:1] == b"k"
-    rpc_id = RpcId(client_id, None, member[1:]) if is_key else RpcId(client_id, int(member[1:], 16))
     running = runs == b"1"
     row = CallRow(
-        rpc_id,
+        _rpc_id(client_id, member),
         method.decode(errors="replace"),
         fingerprint or None,
         None if running else int(size),
         int(at_ms) // 1000 or None,
         owner.decode() if running else None,
     )
-    return _Found(row, token)
+    return _Found(row, token, owner.decode() or None)
 
 
 def _client_row(client: _Client, sessions: dict[bytes, bytes]) -> ClientRow:

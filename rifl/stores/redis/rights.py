@@ -40,6 +40,7 @@ INCRBY @text 1
 EXISTS @text
 ZADD @sorted 0 one
 ZSCORE @sorted one
+PEXPIRE @sorted 60000
 ZCARD @sorted
 ZRANGE @sorted 0 0
 ZRANGEBYSCORE @sorted -inf 0

@@ -67,7 +67,7 @@ def finish_arguments(request: Finish | Abandon | Look) -> list[Any]:
     if isinstance(request, Finish):
         fingerprint = request.call.fingerprint or b""
         namespace = int(is_namespace(request.call.client_id))
-        return [member, request.token, request.record, "finish", fingerprint, namespace]
+        return [member, request.token, request.record, request.how, fingerprint, namespace]
     what = "abandon" if isinstance(request, Abandon) else "look"
     return [member, request.token, b"", what, b"", 0]
 

@@ -26,10 +26,11 @@ class SharedAttempt(Attempt):
 
     ``claimed``: the store has said that it is the one to run. ``passed``: another
     arrival of the call has been that while this one asked. ``owed``: its handler is done,
-    and the record is not in the store yet.
+    and the record is not in the store yet. ``left``: its coroutine was cancelled, and a
+    thread that it began may go on, nobody knows for how long.
     """
 
-    __slots__ = ("awaited", "claimed", "given_up", "owed", "owner", "passed", "token")
+    __slots__ = ("awaited", "claimed", "given_up", "left", "owed", "owner", "passed", "token")
 
     def __init__(
         self, call: Call, policy: MethodPolicy, number: int, token: bytes, owner: str
@@ -40,6 +41,7 @@ class SharedAttempt(Attempt):
         self.awaited = False
         self.claimed = False
         self.given_up = False
+        self.left = False
         self.owed = False
         self.passed = False
 
@@ -134,7 +136,9 @@ class Attempts:
             attempt.given_up = True
             self._note_idle()
             arrivals = self._arrivals.get((call.client_id, call.identity), ())
-            return attempt.passed or any(each.awaited or not each.given_up for each in arrivals)
+            return attempt.passed or any(
+                each.awaited or each.left or not each.given_up for each in arrivals
+            )
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until none runs; False if that took longer."""
@@ -149,6 +153,15 @@ class Attempts:
         """Note that a handler is done, and only its record is owed."""
         with self._lock:
             attempt.owed = True
+            self._note_idle()
+
+    def leave_behind(self, attempt: SharedAttempt) -> None:
+        """Keep one whose handler may go on for as long as this process lives; none waits for it.
+
+        Arrivals here find it running, and others' replicas do so until this one is gone.
+        """
+        with self._lock:
+            attempt.given_up = True
             self._note_idle()
 
     def lose(self) -> None:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from rifl.stores.shared.presence import is_here
+
 __all__ = ["Living"]
 
 
@@ -23,6 +25,10 @@ class Living:
         self._read = read
         self._pause_s = beat_s / 4
         self._dead_after_s = dead_after_s
+
+    def holds(self, owner: str) -> bool:
+        """Whether this replica lives, or is a process of this machine, suspended or not."""
+        return is_here(owner) or self.has(owner)
 
     def has(self, owner: str) -> bool:
         """Whether this replica lives."""

@@ -61,6 +61,11 @@ class Refusing:
         self._say()
 
     @property
+    def draining(self) -> bool:
+        """Whether the server is about to stop."""
+        return self._draining
+
+    @property
     def refuses(self) -> bool:
         """Whether a claim is to say so to a store that answers."""
         return self._draining or bool(self._weak)

@@ -114,11 +114,24 @@ class Finish(NamedTuple):
     """Record a call's answer if the attempt is current, and wake who waits for it.
 
     With it the call's fingerprint is kept, which a request stream has only now.
+
+    ``unknown``: the record says that the outcome is not known, which is remembered
+    whatever becomes of the client. ``left``: so it says, and what the handler began may go
+    on for as long as the replica lives, to which the record is tied as that of a call which
+    was taken for lost. One that is not, and comes after such a record of the same attempt,
+    says that the attempt has ended.
     """
 
     call: Call
     token: bytes
     record: bytes
+    unknown: bool = False
+    left: bool = False
+
+    @property
+    def how(self) -> str:
+        """What scripts and statements call it."""
+        return "left" if self.left else "unknown" if self.unknown else "finish"
 
 
 class Ending(enum.Enum):

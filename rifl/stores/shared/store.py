@@ -30,6 +30,7 @@ from rifl.core.groups import Replies
 from rifl.core.invariant import invariant
 from rifl.core.later import Later
 from rifl.core.observer import Observer
+from rifl.core.outcome import Outcome
 from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
 from rifl.core.serving import refusal_record
@@ -48,6 +49,8 @@ from rifl.stores.shared.backend import (
     Undurable,
     WentBackwards,
 )
+from rifl.stores.shared.loop_end import loop_ends
+from rifl.stores.shared.presence import Presence
 from rifl.stores.shared.pulse import Pulse
 from rifl.stores.shared.refusing import Refusing
 from rifl.stores.shared.requests import (
@@ -107,8 +110,9 @@ class SharedStore(OwnTransactions):
     Invariants:
 
     1. Every attempt that the store says this incarnation runs is in ``_attempts``,
-       from before it was claimed until the store has settled it; another such entry
-       was claimed by a request whose reply was lost, and never ran.
+       from before it was claimed until the store has settled it, or for good where a
+       cancelled handler may go on; another such entry was claimed by a request whose
+       reply was lost, and never ran.
     2. A call whose owner is dead is taken over only by a request conditional on
        the attempt token that was seen.
     3. What a handler did is recorded, or retried in the background, until the
@@ -164,6 +168,7 @@ class SharedStore(OwnTransactions):
             told=self._reached,
         )
         self.held = HeldAnswers(clock=clock, idle_s=_IDLE_S)
+        self._presence: Presence | None = None
         belongs_here(self, "store")
 
     def bind(
@@ -193,6 +198,7 @@ class SharedStore(OwnTransactions):
         self._begin()
 
     def _begin(self) -> None:
+        self._presence = Presence(self.owner)
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
         self._pulse.start()
 
@@ -244,15 +250,25 @@ class SharedStore(OwnTransactions):
         self._settle(attempt)
         return None
 
-    def abandon(self, attempt: Attempt) -> Later:
+    def abandon(self, attempt: Attempt) -> Later | None:
         """Make the call new again, and wake its waiters on every replica.
 
         One that may have run is left as a replica that is gone leaves it: who asks next
-        takes it over.
+        takes it over. One that an event loop's end cancelled stays this replica's until it is
+        gone: then others take it over.
         """
+        mine = _shared(attempt)
+        if mine.left and (self._refusing.draining or loop_ends()):
+            self._attempts.leave_behind(mine)
+            return None
         if attempt.ran:
             return self._steps(self._forsake(attempt, self._left(attempt)))
         return self._steps(self._abandon(attempt))
+
+    def was_cancelled(self, attempt: Attempt) -> None:
+        """Note that a handler's coroutine was cancelled: a thread that it began may go on."""
+        self.cancelled += 1
+        _shared(attempt).left = True
 
     # -- Store ---------------------------------------------------------------------------
 
@@ -308,6 +324,8 @@ class SharedStore(OwnTransactions):
         """Say that this replica is gone, and let the connections go."""
         self._pulse.stop()
         self._pulse.leave()
+        if self._presence is not None:
+            self._presence.close()
         self._backend.close()
 
     # -- the rules -----------------------------------------------------------------------
@@ -429,7 +447,8 @@ class SharedStore(OwnTransactions):
     def _finish(self, attempt: Attempt, record: CompletionRecord) -> _Rule:
         token = _shared(attempt).token
         kept, stored = self._codec.of_a_run(record, attempt.call)
-        request = Finish(attempt.call, token, stored)
+        unknown = kept.outcome is Outcome.UNKNOWN
+        request = Finish(attempt.call, token, stored, unknown, _shared(attempt).left)
         began = self._clock()
         try:
             self._check_durable()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.waiting import until
 from tests.stores.redis import test_processes as shared
+from tests.stores.suspended import check_settling
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +128,15 @@ def test_clients_hop_between_replicas_while_one_is_suspended(clusters, shared_se
     for request, answers in results:
         assert len(answers) == 1
         assert count(shared_server, request) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("fate", ["continued", "killed"])
+def test_not_executed_waits_for_the_end_of_the_process(clusters, shared_server, fate, told):
+    """A suspended process may have its effect yet: no second one comes before it (DESIGN §4)."""
+    cluster = clusters("sync")
+    hopper = shared.Hopper(cluster.processes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared, "SERVER", "tests.stores.postgres.server_process")
+        check_settling(cluster, hopper, fate, lambda name: count(shared_server, name), told)

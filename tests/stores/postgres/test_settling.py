@@ -2,8 +2,55 @@
 
 from __future__ import annotations
 
-from tests.stores.settling import SettlesUnknown
+from pathlib import Path
+
+import pytest
+
+from rifl.stores import unknown_calls
+from rifl.stores.inspection import VERDICTS_KEPT_S
+from tests.stores.left_thread import check_left_thread
+from tests.stores.settling import BEGUN, KEY, SettlesUnknown, _arrive, _serving, end_client
 
 
 class TestPostgres(SettlesUnknown):
     """See there."""
+
+    def test_verdicts_are_forgotten_after_a_week(self, made: str) -> None:
+        """By the time that was lived through, and the newest are kept (DESIGN §9)."""
+        for rpc_id in (BEGUN, KEY):
+            _arrive(made, rpc_id)
+        with _serving(made) as store:
+            end_client(store, 1)
+            schema = store._backend.schema
+            store.expire_keys()
+            assert {call.rpc_id for call in unknown_calls(made)} == {BEGUN, KEY}
+            store._backend.rows(
+                f"UPDATE {schema}.unknown SET lived = lived - make_interval(secs => %s) "
+                "WHERE client_id = 1 RETURNING 1".encode(),
+                (float(VERDICTS_KEPT_S + 1),),
+            )
+            store.expire_keys()
+            assert [call.rpc_id for call in unknown_calls(made)] == [KEY]
+
+    def test_no_more_are_remembered_than_that(self, made: str) -> None:
+        """The oldest go beyond ten thousand (DESIGN §9)."""
+        with _serving(made) as store:
+            unknown = f"{store._backend.schema}.unknown"
+            store._backend.rows(
+                f"INSERT INTO {unknown} SELECT 7, n, '', '/s/M', NULL, NULL, clock_timestamp() "
+                "+ make_interval(secs => n * 0.001) FROM generate_series(1, 10004) AS n "
+                "RETURNING 1".encode(),
+                (),
+            )
+            store.expire_keys()
+            (row,) = store._backend.rows(f"SELECT count(*), min(seq) FROM {unknown}".encode(), ())
+            assert tuple(row) == (10_000, 5)
+
+
+@pytest.mark.parametrize("how", ["closing", "ending"])
+@pytest.mark.parametrize("declared", ["plain", "idempotent"])
+def test_a_thread_that_was_left_behind_may_run_still(
+    url: str, tmp_path: Path, declared: str, how: str
+) -> None:
+    """An event loop's end cancels its handler, and not what that began (DESIGN §4, §6)."""
+    check_left_thread(url, tmp_path, declared, how)

@@ -85,6 +85,8 @@ class Replica:
 
     def fall_silent(self) -> None:
         """Stop beating, as a process that is suspended does; it may still write."""
+        # As those see it that are on another machine.
+        self.store._presence.close()
         self.store._pulse.stop()
 
     def close(self) -> None:

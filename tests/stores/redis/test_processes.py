@@ -18,6 +18,7 @@ from lease_server.status import read_error_info
 from lease_server.v1 import lease_server_pb2
 from rifl.v1 import rifl_pb2
 from tests.stores.redis.servers import until
+from tests.stores.suspended import check_settling
 
 ROOT = Path(__file__).parents[3]
 SERVER = "tests.stores.redis.server_process"
@@ -250,3 +251,17 @@ def test_clients_hop_between_replicas_while_one_is_suspended(clusters, shared_se
         for request, answers in results:
             assert len(answers) == 1
             assert client.get(b"effects:" + request) == b"1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("fate", ["continued", "killed"])
+def test_not_executed_waits_for_the_end_of_the_process(clusters, shared_server, fate, told):
+    """A suspended process may have its effect yet: no second one comes before it (DESIGN §4)."""
+    cluster = clusters("sync")
+
+    def effects(request):
+        with shared_server.client() as client:
+            return int(client.get(b"effects:" + request) or 0)
+
+    check_settling(cluster, Hopper(cluster.processes), fate, effects, told)

@@ -44,6 +44,39 @@ BEGIN
     RETURN (SELECT lived FROM @schema@.age) + interval '2 seconds' + p_retention;
 END $$;
 
+-- Calls whose outcome was unknown, whatever became of their clients, and what an operator
+-- said of them. Kept for a time that was lived through, and the newest ones only.
+CREATE TABLE IF NOT EXISTS @schema@.unknown (
+    client_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    key bytea NOT NULL,
+    method text NOT NULL,
+    since timestamptz,
+    note text,
+    lived timestamptz NOT NULL,
+    PRIMARY KEY (client_id, seq, key)
+);
+CREATE INDEX IF NOT EXISTS unknown_lived ON @schema@.unknown (lived);
+
+CREATE OR REPLACE FUNCTION @schema@.remember_1(
+    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_note text
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO @schema@.unknown AS known (client_id, seq, key, method, since, note, lived)
+    SELECT p_client, p_seq, p_key, p_method, p_since, p_note, lived FROM @schema@.age
+    ON CONFLICT (client_id, seq, key) DO UPDATE
+    SET method = coalesce(nullif(excluded.method, ''), known.method),
+        since = coalesce(excluded.since, known.since), note = excluded.note,
+        lived = excluded.lived
+$$;
+
+CREATE OR REPLACE FUNCTION @schema@.forget_unknown_1(p_kept interval, p_most bigint)
+RETURNS void LANGUAGE sql AS $$
+    DELETE FROM @schema@.unknown WHERE lived < greatest(
+        (SELECT lived FROM @schema@.age) - p_kept,
+        (SELECT min(lived) FROM
+            (SELECT lived FROM @schema@.unknown ORDER BY lived DESC LIMIT p_most) AS newest))
+$$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION @schema@.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -91,7 +124,11 @@ BEGIN
             SELECT ctid FROM @schema@.calls
             WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
             FOR UPDATE SKIP LOCKED
-        )) AND (waiters = '{}' OR @schema@.wake_1(token, waiters) IS NULL);
+        )) AND (waiters = '{}' OR @schema@.wake_1(token, waiters) IS NULL)
+        -- What a replica that is gone ran, and its caller gave up.
+        AND (record IS NOT NULL OR kind <> 'plain'
+             OR owner IN (SELECT owner FROM @schema@.replicas)
+             OR @schema@.remember_1(client_id, seq, key, method, claimed_at, NULL) IS NULL);
     END IF;
 END $$;
 
@@ -244,6 +281,8 @@ BEGIN
                     IF p_seq = 0 THEN
                         PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_lost));
                     END IF;
+                    PERFORM @schema@.remember_1(
+                        p_client, p_seq, p_key, known.method, known.claimed_at, NULL);
                     PERFORM @schema@.wake_1(known.token, known.waiters);
                     o_found := 'completed'; o_record := p_lost; RETURN;
                 END IF;

@@ -24,25 +24,29 @@ END $$;
 
 -- End an attempt: record the answer, or ('abandon') make the call new again, or ('look')
 -- only read what stands. Conditional on the attempt token. All three wait for a
--- transaction of the handler's that may still commit.
+-- transaction of the handler's that may still commit. 'unknown' records that the outcome is
+-- not known, 'left' the same where what the handler began may go on: then, as where a
+-- take-over has recorded so, the row keeps its owner, who may run it as long as it lives.
 CREATE OR REPLACE FUNCTION @schema@.finish_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
     p_what text, p_fingerprint bytea, OUT ending text, OUT standing bytea
 ) LANGUAGE plpgsql AS $$
 DECLARE
+    finishing boolean := p_what IN ('finish', 'unknown', 'left');
     known @schema@.calls;
     client @schema@.clients;
     noted text[];
     -- An expression costs a fraction of a PERFORM.
     ignored text;
 BEGIN
-    IF p_what = 'finish' THEN
+    IF finishing THEN
         ignored := @schema@.durable_1();
         UPDATE @schema@.calls
         SET record = p_record, recorded_at = clock_timestamp(),
             expires_at = CASE WHEN p_seq = 0 THEN @schema@.ends_1(retention) END,
             -- That of a request stream is known only now.
-            fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
+            fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END,
+            owner = CASE p_what WHEN 'unknown' THEN '' ELSE owner END
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
           AND record IS NULL
           AND EXISTS (SELECT FROM @schema@.meta WHERE name = 'store' AND value = p_store)
@@ -52,6 +56,11 @@ BEGIN
                 PERFORM @schema@.count_key_1(p_client, p_key, 0, length(p_record));
             END IF;
             IF noted <> '{}' THEN PERFORM @schema@.wake_1(p_token, noted); END IF;
+            IF p_what <> 'finish' THEN
+                PERFORM @schema@.remember_1(
+                    client_id, seq, key, method, claimed_at, NULL) FROM @schema@.calls
+                WHERE client_id = p_client AND seq = p_seq AND key = p_key;
+            END IF;
             ignored := @schema@.end_1(p_client);
             ending := 'done'; RETURN;
         END IF;
@@ -88,17 +97,22 @@ BEGIN
     IF FOUND THEN
         IF known.record IS NOT NULL THEN
             -- Mostly the same attempt's, by a request whose reply was lost.
-            IF p_what = 'finish' AND known.record = p_record THEN
+            IF finishing AND known.record = p_record THEN
                 ending := 'done';
             ELSE
                 ending := 'stands'; standing := known.record;
+                IF p_what IN ('finish', 'unknown') AND known.token = p_token THEN
+                    -- Taken for lost, it has ended after all.
+                    UPDATE @schema@.calls SET owner = ''
+                    WHERE client_id = p_client AND seq = p_seq AND key = p_key;
+                END IF;
             END IF;
         ELSIF known.token = p_token THEN ending := 'done';
         ELSE ending := 'fenced';
         END IF;
         RETURN;
     END IF;
-    IF p_what <> 'finish' THEN ending := 'done'; RETURN; END IF;
+    IF NOT finishing THEN ending := 'done'; RETURN; END IF;
     -- A namespace is alive, and its row goes with its last key.
     IF p_client < 0 THEN ending := 'fenced'; RETURN; END IF;
     SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client;

@@ -23,6 +23,9 @@ DECLARE
     woken bigint;
 BEGIN
     PERFORM FROM @schema@.clients WHERE client_id = p_client FOR UPDATE;
+    -- Whoever begun these is gone.
+    PERFORM @schema@.remember_1(client_id, seq, key, method, claimed_at, NULL)
+    FROM @schema@.calls WHERE client_id = p_client AND record IS NULL AND kind = 'plain';
     WITH gone AS (
         DELETE FROM @schema@.calls WHERE client_id = p_client RETURNING token, waiters
     )
@@ -313,6 +316,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('@schema@ expire', 0)) THEN
         RETURN 0;
     END IF;
+    PERFORM @schema@.forget_unknown_1(interval '@kept_s@ s', @most_kept@);
     FOR call IN
         DELETE FROM @schema@.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM @schema@.calls
@@ -336,6 +340,8 @@ BEGIN
                 expires_at = @schema@.ends_1(retention)
             WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;
             PERFORM @schema@.count_key_1(call.client_id, call.key, 0, length(p_lost));
+            PERFORM @schema@.remember_1(
+                call.client_id, call.seq, call.key, call.method, call.claimed_at, NULL);
         ELSE
             DELETE FROM @schema@.calls
             WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;

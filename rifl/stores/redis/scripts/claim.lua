@@ -25,7 +25,14 @@ if state == 'session' then retention = nil end
 local function forget(from, to)
   for _, known in ipairs(redis.call('ZRANGEBYLEX', SEQS, '[s' .. from, '(s' .. to)) do
     local attempt = running(known)
-    if attempt then ended(known, attempt) end
+    if attempt then
+      ended(known, attempt)
+      -- It was given up by its caller, and its replica is gone; on a cluster nobody knows.
+      if attempt.k == 'plain' and seen ~= -1
+        and redis.call('HEXISTS', global .. 'replicas', attempt.o) == 0 then
+        remember(known, attempt)
+      end
+    end
     redis.call('HDEL', DONE, known)
     redis.call('ZREM', SEQS, known)
   end
@@ -118,7 +125,7 @@ if attempt then
       return claim()
     end
     ended(member, attempt)
-    complete(member, attempt, attempt.f, lost)
+    complete(member, attempt, attempt.f, lost, true)
     return reply('completed', lost, attempt.f == '' and '0' or '1')
   end
   local noted = false

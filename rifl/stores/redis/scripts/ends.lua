@@ -1,6 +1,7 @@
 -- The index of clients and namespaces whose keys are to be looked at, by when.
 -- ARGV: 5 what to do, 6.. as it says
 local what, index = ARGV[5], global .. 'ends'
+local FORGOTTEN_AT_ONCE = 1000
 if went_backwards() then return {'backwards', '0'} end
 
 if what == 'file' then
@@ -14,12 +15,36 @@ if what == 'file' then
   return reply('ok', at)
 end
 
+if what == 'remember' then
+  -- 6 a call whose outcome was unknown, 7 what is to be remembered of it
+  redis.call('HSET', global .. 'unknown', ARGV[6], ARGV[7])
+  redis.call('ZADD', global .. 'unknown-at',
+    redis.call('HGET', global .. 'age', 'lived') or string.format('%.0f', now_ms()), ARGV[6])
+  return reply('ok')
+end
+
+-- Forget what is remembered for too long, by the time that was lived through, or too much.
+local function forget(lived)
+  local old = redis.call('ZRANGEBYSCORE', global .. 'unknown-at', '-inf',
+    string.format('%.0f', lived - REMEMBERED_MS), 'LIMIT', 0, FORGOTTEN_AT_ONCE)
+  if #old == 0 then
+    local over = redis.call('ZCARD', global .. 'unknown-at') - REMEMBERED
+    if over <= 0 then return end
+    old = redis.call('ZRANGE', global .. 'unknown-at', 0, math.min(over, FORGOTTEN_AT_ONCE) - 1)
+  end
+  for _, field in ipairs(old) do
+    redis.call('HDEL', global .. 'unknown', field)
+    redis.call('ZREM', global .. 'unknown-at', field)
+  end
+end
+
 if what == 'due' then
   -- 6 how many; the time that was lived through, the number of living replicas, these, then
   -- ids with their times
   local found = redis.call('HKEYS', global .. 'replicas')
   local living = #found
   local lived = redis.call('HGET', global .. 'age', 'lived') or '0'
+  forget(tonumber(lived))
   for _, part in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now_ms(), 'WITHSCORES',
     'LIMIT', 0, ARGV[6])) do table.insert(found, part) end
   return tell('ok', lived, tostring(living), unpack(found))

@@ -34,7 +34,7 @@ if namespace then
     if not living[attempt.o] and (attempt.c or 0) < now - LATE_MS then
       ended(member, attempt)
       if attempt.k == 'plain' then
-        complete(member, attempt, attempt.f, lost)
+        complete(member, attempt, attempt.f, lost, true)
       else
         count_key(-1, 1 - #member)
       end

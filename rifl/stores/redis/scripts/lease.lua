@@ -54,7 +54,11 @@ for at = 7, #ARGV do living[ARGV[at]] = true end
 for at = 2, #attempts, 2 do
   if living[cmsgpack.unpack(attempts[at]).o] then return reply('busy') end
 end
-for at = 1, #attempts, 2 do ended(attempts[at], cmsgpack.unpack(attempts[at + 1])) end
+for at = 1, #attempts, 2 do
+  local attempt = cmsgpack.unpack(attempts[at + 1])
+  ended(attempts[at], attempt)
+  if attempt.k == 'plain' then remember(attempts[at], attempt) end
+end
 redis.call('DEL', ROW, SEQS, RUN)
 redis.call('UNLINK', DONE, ENDS)
 if not session then return reply('dropped') end

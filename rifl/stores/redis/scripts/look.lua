@@ -14,7 +14,7 @@ if what == 'client' then
 end
 
 -- A call: member, whether it runs, fingerprint, method, since when in ms, the attempt's
--- token and replica, bytes of the record
+-- token and replica, bytes of the record. The replica of a recorded one: that may run it still
 local function call_of(running_as, kept)
   if running_as then
     local attempt = cmsgpack.unpack(running_as)
@@ -22,7 +22,8 @@ local function call_of(running_as, kept)
       '0'
   end
   local head, record = opened(kept)
-  return '0', head.f, head.m or '', string.format('%.0f', head.c or 0), '', '', tostring(#record)
+  return '0', head.f, head.m or '', string.format('%.0f', head.c or 0), '', head.o or '',
+    tostring(#record)
 end
 
 if what == 'page' then
@@ -35,6 +36,11 @@ if what == 'page' then
     table.insert(found, {kept[at], call_of(runs and value, value)})
   end
   return tell('ok', page[1], found)
+end
+
+if what == 'unknown' then
+  -- Members of calls whose outcome was unknown, with what is remembered: on a cluster
+  return tell('ok', redis.call('HGETALL', base .. 'unknown'))
 end
 
 -- call: 6 member, 7 whether its record is wanted, too

@@ -20,6 +20,8 @@ local MAX_RANGES = 1024
 local LATE_MS = 60000
 -- What a beat adds to the time that was lived through, at most.
 local MOST_LIVED_MS = 2000
+-- How long it is remembered that a call's outcome was unknown, and of how many calls.
+local REMEMBERED_MS, REMEMBERED = 7 * 86400000, 10000
 local position = 0
 
 -- A store that has lost what it acknowledged says so once and for all: another id
@@ -98,8 +100,12 @@ local function opened(kept)
   return cmsgpack.unpack(string.sub(kept, 4, ends)), string.sub(kept, ends + 1)
 end
 
-local function closed(attempt, fingerprint, at, record)
-  local head = cmsgpack.pack({f = fingerprint, m = attempt.m, c = at})
+-- Where the outcome is unknown since a replica is gone, with o its name and t the attempt's
+-- token, which may run still: see `settle`.
+local function closed(attempt, fingerprint, at, record, lost)
+  local head = {f = fingerprint, m = attempt.m, c = at}
+  if lost then head.o, head.t = attempt.o, attempt.t end
+  head = cmsgpack.pack(head)
   return string.char(255, math.floor(#head / 256), #head % 256) .. head .. record
 end
 
@@ -117,9 +123,28 @@ local function count_key(keys, bytes)
   redis.call('HINCRBY', ROW, 'bytes', bytes)
 end
 
-local function complete(member, attempt, fingerprint, record)
+-- That a call's outcome is not known is remembered whatever becomes of its client. On a
+-- cluster the store's own keys are out of reach: there it is beside the client's.
+local function remember(member, attempt)
+  local entry = string.format('%.0f', attempt.c or now_ms()) .. '\n' .. (attempt.m or '') .. '\n'
+  if seen == -1 then
+    if redis.call('HLEN', base .. 'unknown') < REMEMBERED then
+      redis.call('HSET', base .. 'unknown', member, entry)
+    end
+    redis.call('PEXPIRE', base .. 'unknown', REMEMBERED_MS)
+    return
+  end
+  local field = string.match(base, '{(%-?%d+)}:$') .. '|' .. member
+  redis.call('HSET', global .. 'unknown', field, entry)
+  redis.call('ZADD', global .. 'unknown-at',
+    redis.call('HGET', global .. 'age', 'lived') or string.format('%.0f', now_ms()), field)
+end
+
+-- lost: the replica that ran it is gone, as far as anybody knows.
+local function complete(member, attempt, fingerprint, record, lost)
   local now = now_ms()
-  redis.call('HSET', DONE, member, closed(attempt, fingerprint, now, record))
+  redis.call('HSET', DONE, member, closed(attempt, fingerprint, now, record, lost))
+  if lost then remember(member, attempt) end
   if not is_key(member) then return end
   redis.call('HINCRBY', ROW, 'bytes', #record)
   -- Its retention counts from here; on a cluster, where the counter is out of reach, from
