@@ -394,6 +394,7 @@ def _session_message(entry: SessionPut) -> pb.SessionPut:
         retention_s=entry.retention_s,
         ended_at=entry.changed_at_unix_s,
         secret=entry.secret,
+        source=entry.source,
     )
 
 
@@ -409,6 +410,7 @@ def _session(lsn: int, message: pb.SessionPut) -> SessionPut:
         message.retention_s,
         message.ended_at,
         message.secret,
+        message.source,
     )
 
 

@@ -278,16 +278,20 @@ class LeaseAuthority:
         secret: bytes = b"",
         *,
         adopting: bool = False,
+        source: str = "",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new.
 
         ``retention_s`` 0 asks for the default; an opener that asks for more than
         the session has extends it. ``secret`` is the verifier (see ``session_secret``) of
         what the caller shows, and has to be the session's; ``adopting``: one that has none
-        takes it. Whether a caller may do without is asked before. Raises BadRequest,
+        takes it. Whether a caller may do without is asked before. ``source``: where one is
+        whom nobody authenticated. Raises BadRequest,
         NotYours, SessionClosed, TooManySessions, StorageUnavailable.
         """
-        row, created = self._book.open(name, peer, retention_s, secret, adopting=adopting)
+        row, created = self._book.open(
+            name, peer, retention_s, secret, adopting=adopting, source=source
+        )
         token = self._signer.token(row.client_id, peer)
         term_s = min(self.term_s, row.retention_s)
         return OpenedSession(row.client_id, token, row.retention_s, created, term_s)

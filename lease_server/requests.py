@@ -119,8 +119,11 @@ class RequestDesk:
         self._authority.release(request.client_id, request.token, peer)
         return pb.ReleaseReply().SerializeToString()
 
-    def open_session(self, raw: bytes, peer: bytes) -> bytes:
-        """OpenSessionRequest to OpenSessionReply. Blocks on the storage."""
+    def open_session(self, raw: bytes, peer: bytes, source: str = "") -> bytes:
+        """OpenSessionRequest to OpenSessionReply. Blocks on the storage.
+
+        ``source``: the caller's address, which counts where it is nobody's.
+        """
         request = _parse(pb.OpenSessionRequest, raw)
         opened = self._authority.open_session(
             request.name,
@@ -128,6 +131,7 @@ class RequestDesk:
             request.retention_ms / 1000,
             self._shown(request.secret, request.name, peer),
             adopting=self._anyone,
+            source="" if peer else source,
         )
         return pb.OpenSessionReply(
             client_id=opened.client_id,

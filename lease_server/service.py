@@ -33,7 +33,8 @@ _STORAGE_THREADS = 4
 # Until it showed a good token, a stream is held for nobody in particular.
 _FIRST_RENEWAL_S = 10.0
 
-_Answer = Callable[[bytes, bytes], bytes]
+# Of a request, the peer, and for those that ask for it the address.
+_Answer = Callable[..., bytes]
 _AioContext = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -106,10 +107,11 @@ def _sync_handlers(
     storage = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
     renewals = ThreadPoolExecutor(_STORAGE_THREADS if desk.blocks else 1, "lease-renewals")
 
-    def handler(answer: _Answer, pool: Executor = storage) -> Any:
+    def handler(answer: _Answer, pool: Executor = storage, *, sourced: bool = False) -> Any:
         def behave(raw: bytes, context: grpc.ServicerContext) -> RawAnswer:
             try:
-                return RawAnswer(answer(raw, peer_of(context, peer_property)))
+                where = (source_of(context.peer()),) if sourced else ()
+                return RawAnswer(answer(raw, peer_of(context, peer_property), *where))
             except LeaseError as error:
                 context.abort_with_status(status_of(error))
 
@@ -121,7 +123,7 @@ def _sync_handlers(
         "Grant": handler(desk.grant),
         "Renew": handler(desk.renew, renewals),
         "Release": handler(desk.release, renewals),
-        "OpenSession": handler(desk.open_session),
+        "OpenSession": handler(desk.open_session, sourced=True),
         "CloseSession": handler(desk.close_session),
     }
 
@@ -165,18 +167,19 @@ class _AioShell:
             "Renew": self._unary(desk.renew, blocking=desk.blocks),
             "KeepAlive": grpc.stream_stream_rpc_method_handler(self._keep_alive),
             "Release": self._unary(desk.release, blocking=desk.blocks),
-            "OpenSession": self._unary(desk.open_session, blocking=True),
+            "OpenSession": self._unary(desk.open_session, blocking=True, sourced=True),
             "CloseSession": self._unary(desk.close_session, blocking=True),
         }
 
-    def _unary(self, answer: _Answer, *, blocking: bool = False) -> Any:
+    def _unary(self, answer: _Answer, *, blocking: bool = False, sourced: bool = False) -> Any:
         async def behave(raw: bytes, context: _AioContext) -> bytes:
             try:
                 peer = peer_of(context, self._peer_property)
+                where = (source_of(context.peer()),) if sourced else ()
                 if blocking:
                     loop = asyncio.get_running_loop()
-                    return await loop.run_in_executor(self._executor, answer, raw, peer)
-                return answer(raw, peer)
+                    return await loop.run_in_executor(self._executor, answer, raw, peer, *where)
+                return answer(raw, peer, *where)
             except LeaseError as error:
                 await _abort(context, error)
 

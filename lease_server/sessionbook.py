@@ -99,7 +99,14 @@ class SessionBook:
         self._table.extend(now)
 
     def open(
-        self, name: str, peer: bytes, retention_s: float, secret: bytes, *, adopting: bool
+        self,
+        name: str,
+        peer: bytes,
+        retention_s: float,
+        secret: bytes,
+        *,
+        adopting: bool,
+        source: str = "",
     ) -> tuple[SessionRow, bool]:
         """The open session of that name, and whether this call created it."""
         self._table.check_name(name)
@@ -109,7 +116,7 @@ class SessionBook:
                 self._table.require_owner(peer, name, secret, adopting=adopting)
                 row = self._table.find(peer, name, self._clock())
                 if row is None:
-                    self._table.require_room(peer)
+                    self._table.require_room(peer, source)
             fresh = row is None
             if row is None:
                 wanted = SessionRow(
@@ -120,6 +127,7 @@ class SessionBook:
                     granted_s,
                     self._wall_clock(),
                     secret,
+                    source,
                 )
             else:
                 wanted = replace(

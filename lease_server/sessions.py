@@ -25,6 +25,8 @@ __all__ = [
 MAX_NAME_CHARS = 256
 _DAY_S = 86_400.0
 _HEAP_SLACK = 1024
+# One address may use up so great a part of what all unauthenticated callers have.
+_SOURCES = 4
 
 
 class SessionState(enum.Enum):
@@ -53,6 +55,7 @@ class SessionRow:
     ``changed_at_unix_s`` is the wall-clock time of the last change of state,
     seconds since the Unix epoch. ``secret`` is what ``session_secret.verifier`` made of the
     secret that opens it, empty for one that has none: a peer's, or one opened by its name.
+    ``source`` is where its opener was (see ``source_of``), empty for an authenticated one.
     """
 
     client_id: int
@@ -62,6 +65,7 @@ class SessionRow:
     retention_s: float
     changed_at_unix_s: float
     secret: bytes = field(default=b"", repr=False)
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,8 @@ class SessionPolicy:
 
     Names are counted from opening until they are forgotten, so ``max_names``
     bounds what a peer can make the server remember. All unauthenticated callers
-    are one peer.
+    are one peer, of which each address has a part: ``max_open_per_source`` and
+    ``max_names_per_source``, None for a quarter of the peer's.
     """
 
     default_retention_s: float = _DAY_S
@@ -80,6 +85,8 @@ class SessionPolicy:
     max_open_per_peer: int = 20_000
     max_names: int = 1_000_000
     max_names_per_peer: int = 500_000
+    max_open_per_source: int | None = None
+    max_names_per_source: int | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError where the numbers contradict each other."""
@@ -91,6 +98,22 @@ class SessionPolicy:
             raise ValueError("need 0 < max_open_per_peer <= max_open <= max_names")
         if not self.max_open_per_peer <= self.max_names_per_peer <= self.max_names:
             raise ValueError("need max_open_per_peer <= max_names_per_peer <= max_names")
+        if self.open_from < 1 or self.names_from < 1:
+            raise ValueError("max_open_per_source and max_names_per_source must be positive")
+
+    @property
+    def open_from(self) -> int:
+        """How many open sessions one address may have, where there is no peer."""
+        if self.max_open_per_source is None:
+            return -(-self.max_open_per_peer // _SOURCES)
+        return self.max_open_per_source
+
+    @property
+    def names_from(self) -> int:
+        """And how many names."""
+        if self.max_names_per_source is None:
+            return -(-self.max_names_per_peer // _SOURCES)
+        return self.max_names_per_source
 
     def retention_s(self, asked_s: float) -> float:
         """What an opener gets: what it asked for up to the bound; for 0 the default."""
@@ -135,6 +158,8 @@ class SessionTable:
         self._heap: list[tuple[float, int]] = []
         self._open_of: Counter[bytes] = Counter()
         self._names_of: Counter[bytes] = Counter()
+        self._open_from: Counter[str] = Counter()
+        self._names_from: Counter[str] = Counter()
         self._series = SeriesBook()
 
     def __len__(self) -> int:
@@ -203,9 +228,14 @@ class SessionTable:
         rows = (self._rows[client_id] for client_id in self._series.below(peer, name))
         return [row for row in rows if row.state is SessionState.OPEN]
 
-    def require_room(self, peer: bytes) -> None:
-        """Raise TooManySessions if this peer, or anyone, may not open another name."""
+    def require_room(self, peer: bytes, source: str = "") -> None:
+        """Raise TooManySessions if this peer, its address, or anyone may not open another name."""
         policy = self._policy
+        if source and (
+            self._open_from[source] >= policy.open_from
+            or self._names_from[source] >= policy.names_from
+        ):
+            raise TooManySessions("too many named sessions of this address; close some")
         if (
             self._open_of[peer] >= policy.max_open_per_peer
             or self._open_of.total() >= policy.max_open
@@ -228,6 +258,7 @@ class SessionTable:
                 self._forget(self._rows[holder])
             self._ids[(row.peer, row.name)] = row.client_id
             self._names_of[row.peer] += 1
+            self._names_from[row.source] += 1
             self._series.put(row.client_id, row.peer, row.name, row.secret)
             if not used:
                 self._unused.add(row.client_id)
@@ -235,11 +266,13 @@ class SessionTable:
             return
         else:
             self._open_of[row.peer] -= 1
+            self._open_from[standing.source] -= 1
             # It may have taken a secret.
             self._series.put(row.client_id, row.peer, row.name, row.secret)
         self._rows[row.client_id] = row
         if row.state is SessionState.OPEN:
             self._open_of[row.peer] += 1
+            self._open_from[row.source] += 1
             deadline = now + self._length_s(row)
         else:
             self._unused.discard(row.client_id)
@@ -341,9 +374,14 @@ class SessionTable:
         del self._deadline[row.client_id]
         del self._ids[(row.peer, row.name)]
         self._names_of[row.peer] -= 1
+        self._names_from[row.source] -= 1
         if row.state is SessionState.OPEN:
             self._open_of[row.peer] -= 1
+            self._open_from[row.source] -= 1
         # Counters keep zeros: drop them, or every peer ever seen stays.
         for counter in (self._names_of, self._open_of):
             if counter[row.peer] == 0:
                 del counter[row.peer]
+        for addresses in (self._names_from, self._open_from):
+            if addresses[row.source] == 0:
+                del addresses[row.source]

@@ -222,6 +222,7 @@ class SharedAuthority:
         secret: bytes = b"",
         *,
         adopting: bool = False,
+        source: str = "",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new."""
         SessionTable.check_name(name)
@@ -233,6 +234,7 @@ class SharedAuthority:
             self._policy.retention_s(retention_s),
             self._wall_clock(),
             secret,
+            source,
         )
         row = self._storage.open_session(
             wanted, self._policy, adopting=adopting, unused_s=self.term_s

@@ -113,6 +113,7 @@ class SessionPut(NamedTuple):
     retention_s: float
     changed_at_unix_s: float
     secret: bytes = b""
+    source: str = ""
 
 
 class SessionForgotten(NamedTuple):

@@ -107,9 +107,12 @@ class GroupAuthority:
         secret: bytes = b"",
         *,
         adopting: bool = False,
+        source: str = "",
     ) -> OpenedSession:
         """See ``LeaseAuthority``."""
-        return self.current.open_session(name, peer, retention_s, secret, adopting=adopting)
+        return self.current.open_session(
+            name, peer, retention_s, secret, adopting=adopting, source=source
+        )
 
     def close_session(
         self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False

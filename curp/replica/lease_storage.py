@@ -88,6 +88,7 @@ class LogLeaseStorage:
                     row.retention_s,
                     row.changed_at_unix_s,
                     row.secret,
+                    row.source,
                 )
             )
             return row
@@ -128,4 +129,5 @@ def _row(entry: SessionPut) -> SessionRow:
         entry.retention_s,
         entry.changed_at_unix_s,
         entry.secret,
+        entry.source,
     )

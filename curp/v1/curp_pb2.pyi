@@ -101,7 +101,7 @@ class ClientRemoved(_message.Message):
     def __init__(self, client_id: _Optional[int] = ...) -> None: ...
 
 class SessionPut(_message.Message):
-    __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at", "secret")
+    __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at", "secret", "source")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class SessionPut(_message.Message):
     RETENTION_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     peer: bytes
     name: str
@@ -116,7 +117,8 @@ class SessionPut(_message.Message):
     retention_s: float
     ended_at: float
     secret: bytes
-    def __init__(self, client_id: _Optional[int] = ..., peer: _Optional[bytes] = ..., name: _Optional[str] = ..., state: _Optional[int] = ..., retention_s: _Optional[float] = ..., ended_at: _Optional[float] = ..., secret: _Optional[bytes] = ...) -> None: ...
+    source: str
+    def __init__(self, client_id: _Optional[int] = ..., peer: _Optional[bytes] = ..., name: _Optional[str] = ..., state: _Optional[int] = ..., retention_s: _Optional[float] = ..., ended_at: _Optional[float] = ..., secret: _Optional[bytes] = ..., source: _Optional[str] = ...) -> None: ...
 
 class SessionForgotten(_message.Message):
     __slots__ = ("client_id",)

@@ -20,7 +20,7 @@ __all__ = [
     "open_inspection",
 ]
 
-# What is remembered of calls whose outcome was unknown: so many, SQLite's for a week.
+# What is remembered of calls whose outcome was unknown: so many, and for a week.
 NOTES_KEPT = 10_000
 VERDICTS_KEPT_S = 7 * 86_400
 
@@ -132,8 +132,9 @@ class Inspection(Protocol):
         """Return which process must be gone before the call may be released; None for none.
 
         SQLite: the store's owner, which would not notice. Redis, PostgreSQL: the
-        replica that runs the call, if it lives. Blocks for as long as a replica may
-        be silent before it is taken for dead.
+        replica that began the call and has not ended it, though others may have recorded
+        that its outcome is unknown; if it lives, or is a process of this machine, suspended
+        or not. Blocks for as long as a replica may be silent before it is taken for dead.
         """
 
     def stored(self, rpc_id: RpcId) -> bytes | None:
@@ -153,7 +154,7 @@ class Inspection(Protocol):
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """Return what is remembered: the method, since when, and the note.
 
-        SQLite remembers verdicts by itself, for ``VERDICTS_KEPT_S``: then without a note.
+        A store remembers verdicts by itself, for ``VERDICTS_KEPT_S``: then without a note.
         """
 
     def release(self, rpc_id: RpcId) -> bool:

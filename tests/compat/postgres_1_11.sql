@@ -117,6 +117,39 @@ BEGIN
     RETURN (SELECT lived FROM rifl.age) + interval '2 seconds' + p_retention;
 END $$;
 
+-- Calls whose outcome was unknown, whatever became of their clients, and what an operator
+-- said of them. Kept for a time that was lived through, and the newest ones only.
+CREATE TABLE IF NOT EXISTS rifl.unknown (
+    client_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    key bytea NOT NULL,
+    method text NOT NULL,
+    since timestamptz,
+    note text,
+    lived timestamptz NOT NULL,
+    PRIMARY KEY (client_id, seq, key)
+);
+CREATE INDEX IF NOT EXISTS unknown_lived ON rifl.unknown (lived);
+
+CREATE OR REPLACE FUNCTION rifl.remember_1(
+    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_note text
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO rifl.unknown AS known (client_id, seq, key, method, since, note, lived)
+    SELECT p_client, p_seq, p_key, p_method, p_since, p_note, lived FROM rifl.age
+    ON CONFLICT (client_id, seq, key) DO UPDATE
+    SET method = coalesce(nullif(excluded.method, ''), known.method),
+        since = coalesce(excluded.since, known.since), note = excluded.note,
+        lived = excluded.lived
+$$;
+
+CREATE OR REPLACE FUNCTION rifl.forget_unknown_1(p_kept interval, p_most bigint)
+RETURNS void LANGUAGE sql AS $$
+    DELETE FROM rifl.unknown WHERE lived < greatest(
+        (SELECT lived FROM rifl.age) - p_kept,
+        (SELECT min(lived) FROM
+            (SELECT lived FROM rifl.unknown ORDER BY lived DESC LIMIT p_most) AS newest))
+$$;
+
 -- Tell the replicas that wait for an attempt that it ended; they hear it on commit.
 CREATE OR REPLACE FUNCTION rifl.wake_1(p_token text, p_waiters text[]) RETURNS void LANGUAGE sql AS $$
     SELECT pg_notify('rifl_' || waiter, p_token) FROM unnest(p_waiters) AS waiter
@@ -164,7 +197,11 @@ BEGIN
             SELECT ctid FROM rifl.calls
             WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
             FOR UPDATE SKIP LOCKED
-        )) AND (waiters = '{}' OR rifl.wake_1(token, waiters) IS NULL);
+        )) AND (waiters = '{}' OR rifl.wake_1(token, waiters) IS NULL)
+        -- What a replica that is gone ran, and its caller gave up.
+        AND (record IS NOT NULL OR kind <> 'plain'
+             OR owner IN (SELECT owner FROM rifl.replicas)
+             OR rifl.remember_1(client_id, seq, key, method, claimed_at, NULL) IS NULL);
     END IF;
 END $$;
 
@@ -317,6 +354,8 @@ BEGIN
                     IF p_seq = 0 THEN
                         PERFORM rifl.count_key_1(p_client, p_key, 0, length(p_lost));
                     END IF;
+                    PERFORM rifl.remember_1(
+                        p_client, p_seq, p_key, known.method, known.claimed_at, NULL);
                     PERFORM rifl.wake_1(known.token, known.waiters);
                     o_found := 'completed'; o_record := p_lost; RETURN;
                 END IF;
@@ -480,25 +519,29 @@ END $$;
 
 -- End an attempt: record the answer, or ('abandon') make the call new again, or ('look')
 -- only read what stands. Conditional on the attempt token. All three wait for a
--- transaction of the handler's that may still commit.
+-- transaction of the handler's that may still commit. 'unknown' records that the outcome is
+-- not known, 'left' the same where what the handler began may go on: then, as where a
+-- take-over has recorded so, the row keeps its owner, who may run it as long as it lives.
 CREATE OR REPLACE FUNCTION rifl.finish_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
     p_what text, p_fingerprint bytea, OUT ending text, OUT standing bytea
 ) LANGUAGE plpgsql AS $$
 DECLARE
+    finishing boolean := p_what IN ('finish', 'unknown', 'left');
     known rifl.calls;
     client rifl.clients;
     noted text[];
     -- An expression costs a fraction of a PERFORM.
     ignored text;
 BEGIN
-    IF p_what = 'finish' THEN
+    IF finishing THEN
         ignored := rifl.durable_1();
         UPDATE rifl.calls
         SET record = p_record, recorded_at = clock_timestamp(),
             expires_at = CASE WHEN p_seq = 0 THEN rifl.ends_1(retention) END,
             -- That of a request stream is known only now.
-            fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END
+            fingerprint = CASE p_fingerprint WHEN '' THEN fingerprint ELSE p_fingerprint END,
+            owner = CASE p_what WHEN 'unknown' THEN '' ELSE owner END
         WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token
           AND record IS NULL
           AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
@@ -508,6 +551,11 @@ BEGIN
                 PERFORM rifl.count_key_1(p_client, p_key, 0, length(p_record));
             END IF;
             IF noted <> '{}' THEN PERFORM rifl.wake_1(p_token, noted); END IF;
+            IF p_what <> 'finish' THEN
+                PERFORM rifl.remember_1(
+                    client_id, seq, key, method, claimed_at, NULL) FROM rifl.calls
+                WHERE client_id = p_client AND seq = p_seq AND key = p_key;
+            END IF;
             ignored := rifl.end_1(p_client);
             ending := 'done'; RETURN;
         END IF;
@@ -544,17 +592,22 @@ BEGIN
     IF FOUND THEN
         IF known.record IS NOT NULL THEN
             -- Mostly the same attempt's, by a request whose reply was lost.
-            IF p_what = 'finish' AND known.record = p_record THEN
+            IF finishing AND known.record = p_record THEN
                 ending := 'done';
             ELSE
                 ending := 'stands'; standing := known.record;
+                IF p_what IN ('finish', 'unknown') AND known.token = p_token THEN
+                    -- Taken for lost, it has ended after all.
+                    UPDATE rifl.calls SET owner = ''
+                    WHERE client_id = p_client AND seq = p_seq AND key = p_key;
+                END IF;
             END IF;
         ELSIF known.token = p_token THEN ending := 'done';
         ELSE ending := 'fenced';
         END IF;
         RETURN;
     END IF;
-    IF p_what <> 'finish' THEN ending := 'done'; RETURN; END IF;
+    IF NOT finishing THEN ending := 'done'; RETURN; END IF;
     -- A namespace is alive, and its row goes with its last key.
     IF p_client < 0 THEN ending := 'fenced'; RETURN; END IF;
     SELECT * INTO client FROM rifl.clients WHERE client_id = p_client;
@@ -687,6 +740,9 @@ DECLARE
     woken bigint;
 BEGIN
     PERFORM FROM rifl.clients WHERE client_id = p_client FOR UPDATE;
+    -- Whoever begun these is gone.
+    PERFORM rifl.remember_1(client_id, seq, key, method, claimed_at, NULL)
+    FROM rifl.calls WHERE client_id = p_client AND record IS NULL AND kind = 'plain';
     WITH gone AS (
         DELETE FROM rifl.calls WHERE client_id = p_client RETURNING token, waiters
     )
@@ -749,6 +805,8 @@ CREATE INDEX IF NOT EXISTS sessions_series ON rifl.sessions
 
 -- What is kept of the secret that opens a session, empty if it has none.
 ALTER TABLE rifl.sessions ADD COLUMN IF NOT EXISTS secret bytea NOT NULL DEFAULT '';
+-- Where its opener was, empty for an authenticated one.
+ALTER TABLE rifl.sessions ADD COLUMN IF NOT EXISTS source text NOT NULL DEFAULT '';
 
 -- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
 -- number closes others. p_adopting: what has none takes this one. A name that was never
@@ -835,7 +893,8 @@ CREATE OR REPLACE FUNCTION rifl.put_session_3(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
     p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea, p_adopting boolean,
-    p_unused_s double precision, OUT result text, OUT standing bigint
+    p_unused_s double precision, p_source text, p_max_open_from bigint,
+    p_max_names_from bigint, OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known rifl.sessions;
@@ -868,16 +927,21 @@ BEGIN
         IF p_opening THEN
             SELECT count(*) AS names, count(*) FILTER (WHERE state = 'open') AS open,
                 count(*) FILTER (WHERE peer = p_peer) AS peers_names,
-                count(*) FILTER (WHERE peer = p_peer AND state = 'open') AS peers_open
+                count(*) FILTER (WHERE peer = p_peer AND state = 'open') AS peers_open,
+                count(*) FILTER (WHERE source = p_source) AS names_from,
+                count(*) FILTER (WHERE source = p_source AND state = 'open') AS open_from
             INTO held FROM rifl.sessions;
             IF held.names >= p_max_names OR held.open >= p_max_open_of_all
-               OR held.peers_names >= p_max_names_of_peer OR held.peers_open >= p_max_open THEN
+               OR held.peers_names >= p_max_names_of_peer OR held.peers_open >= p_max_open
+               OR p_source <> '' AND (held.names_from >= p_max_names_from
+                                      OR held.open_from >= p_max_open_from) THEN
                 result := 'full'; RETURN;
             END IF;
         END IF;
         INSERT INTO rifl.sessions
-            (client_id, peer, name, state, retention_s, changed_at_unix_s, secret)
-        VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_secret);
+            (client_id, peer, name, state, retention_s, changed_at_unix_s, secret, source)
+        VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_secret,
+                p_source);
         IF p_opening THEN
             INSERT INTO rifl.clients (client_id, state, term, due, full_term)
             VALUES (p_client, 'session',
@@ -924,7 +988,8 @@ CREATE OR REPLACE FUNCTION rifl.put_session_2(
                                 WHERE peer = p_peer AND name = p_name), p_client)
     FROM rifl.put_session_3(
         p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s) AS put
+        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s, '', 0,
+        0) AS put
 $$;
 
 CREATE OR REPLACE FUNCTION rifl.put_session_1(
@@ -977,6 +1042,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('rifl expire', 0)) THEN
         RETURN 0;
     END IF;
+    PERFORM rifl.forget_unknown_1(interval '604800 s', 10000);
     FOR call IN
         DELETE FROM rifl.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM rifl.calls
@@ -1000,6 +1066,8 @@ BEGIN
                 expires_at = rifl.ends_1(retention)
             WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;
             PERFORM rifl.count_key_1(call.client_id, call.key, 0, length(p_lost));
+            PERFORM rifl.remember_1(
+                call.client_id, call.seq, call.key, call.method, call.claimed_at, NULL);
         ELSE
             DELETE FROM rifl.calls
             WHERE client_id = call.client_id AND seq = call.seq AND key = call.key;
@@ -1097,42 +1165,42 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'd4b979ef-3fe1-41bd-8b6e-f539f50ade05');
+VALUES ('store', '556d84b3-62f8-4ff5-b02a-a1432dbef636');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '11');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7710989338506287020/1');
+VALUES ('history', '7711042655961116905/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 13:38:08.212912+00', NULL);
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-22 17:05:01.508529+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 13:36:53.385244+00', NULL);
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-23 17:03:46.622857+00', NULL);
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '2254cdb812d80f888b3ee29baa711028', '943c6573808c30b7', '{}', NULL, '2026-11-22 13:36:53.322394+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '4b855a17f16ac440d3a91d32fffd93f0', '68e3d0c46e2b4d0d', '{}', NULL, '2026-11-22 17:03:46.584191+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '71098dee87d0f76998a4fae7eceb23ae', '943c6573808c30b7', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:36:53.336681+00', '2026-11-22 13:36:53.357854+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ac5e975c44bac767933674694381a84c', '68e3d0c46e2b4d0d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 17:03:46.592469+00', '2026-11-22 17:03:46.601768+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '6375d331f3ed8e66ff1b44a605c197b1', '943c6573808c30b7', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 13:36:53.371215+00', '2026-11-22 13:36:53.371694+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '59d662762fbf86396563bc37a9d3ee99', '68e3d0c46e2b4d0d', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-22 17:03:46.610548+00', '2026-11-22 17:03:46.614298+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'fd1d01bde5a61a7b62b3b58e95ccd6d3', '943c6573808c30b7', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:36:53.38591+00', '2026-11-22 13:36:53.403068+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '8da10ee75e6b89f4757a33e05db83af3', '68e3d0c46e2b4d0d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 17:03:46.623402+00', '2026-11-22 17:03:46.630851+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '79acdf26b87867246e87a4f606383add', '943c6573808c30b7', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 13:36:53.411319+00', '2026-11-22 13:36:53.417157+00', '876000:00:00', '2126-10-29 13:36:55.071326+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '9724893cd866de4de323b0678c96c6af', '68e3d0c46e2b4d0d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-22 17:03:46.646701+00', '2026-11-22 17:03:46.654801+00', '876000:00:00', '2126-10-29 17:03:48.390397+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', '13', '1', '54');
 DELETE FROM rifl.sessions;
-INSERT INTO rifl.sessions (client_id, peer, name, state, retention_s, changed_at_unix_s, secret) OVERRIDING SYSTEM VALUE
-VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x');
+INSERT INTO rifl.sessions (client_id, peer, name, state, retention_s, changed_at_unix_s, secret, source) OVERRIDING SYSTEM VALUE
+VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', '');
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x6e9751734c60c8a4131f9f4ee736c8a2ffa518e2e6007f4ed2480759dfc7a0a5');
+VALUES ('1', '0', E'\\x570edb1cbefb96faef80c7d3df11119fb292b422ee45408beee620466b7fa9b8');

@@ -42,7 +42,7 @@ class SqliteLeaseStorage:
                 "counter(id INTEGER PRIMARY KEY CHECK (id = 0), last INTEGER)",
                 "secret(key_id INTEGER, value BLOB, at INTEGER PRIMARY KEY AUTOINCREMENT)",
                 "session(client_id INTEGER PRIMARY KEY, name, peer, state, retention, changed,"
-                " secret, UNIQUE (peer, name))",
+                " secret, source, UNIQUE (peer, name))",
                 "client(client_id INTEGER PRIMARY KEY)",
             ):
                 db.execute("CREATE TABLE IF NOT EXISTS " + table)
@@ -94,7 +94,7 @@ class SqliteLeaseStorage:
     def put_session(self, row):
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?)"
+                "INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (client_id) DO UPDATE SET"
                 " state = excluded.state, retention = excluded.retention,"
                 " changed = excluded.changed, secret = excluded.secret WHERE state = 'open'"
@@ -107,6 +107,7 @@ class SqliteLeaseStorage:
                     row.retention_s,
                     row.changed_at_unix_s,
                     row.secret,
+                    row.source,
                 ),
             )
             return _row(
@@ -152,8 +153,8 @@ class _Transaction:
 
 
 def _row(found):
-    client_id, name, peer, state, retention, changed, secret = found
-    return SessionRow(client_id, name, peer, SessionState(state), retention, changed, secret)
+    client_id, name, peer, state, retention, changed, *rest = found
+    return SessionRow(client_id, name, peer, SessionState(state), retention, changed, *rest)
 
 
 @pytest.fixture

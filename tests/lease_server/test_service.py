@@ -10,7 +10,13 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lease_server import LeaseAuthority, MemoryLeaseStorage, add_lease_service, service
+from lease_server import (
+    LeaseAuthority,
+    MemoryLeaseStorage,
+    SessionPolicy,
+    add_lease_service,
+    service,
+)
 from lease_server.source import source_of
 from lease_server.status import read_error_info
 from lease_server.v1 import lease_server_pb2 as pb
@@ -92,6 +98,8 @@ class SyncServer:
 
     def __init__(self, authority, credentials=None, **options):
         self._server = grpc.server(ThreadPoolExecutor(4))
+        if (also := options.pop("also", None)) is not None:
+            self._server.add_insecure_port(also)
         add_lease_service(self._server, authority, deduplicated=["*"], **options)
         self.port = bind(self._server, credentials)
         self._server.start()
@@ -320,6 +328,22 @@ def test_streams_of_one_address_leave_room_for_others(authority, tmp_path):
         for send in sends:
             send.close()
     server.stop()
+
+
+def test_sessions_of_one_address_leave_room_for_others(serve, storage, clock, tmp_path):
+    """Who has no name is counted by address; another address opens its own (§5, §9)."""
+    policy = SessionPolicy(max_open_per_peer=4)
+    authority = LeaseAuthority(storage, clock=clock, wall_clock=clock, session_policy=policy)
+    there = f"unix:{tmp_path / 's'}"
+    targets = (serve(authority, also=there, sessions_from="anyone"), there)
+    with grpc.insecure_channel(targets[0]) as here, grpc.insecure_channel(targets[1]) as there:
+        assert call(here, "OpenSession", opening(name="a")).created
+        for request in (opening(name="b"), pb.OpenSessionRequest(name="c")):
+            with pytest.raises(grpc.RpcError) as error:
+                call(here, "OpenSession", request)
+            assert refusal(error)[1] == "TOO_MANY"
+        assert not call(here, "OpenSession", opening(name="a")).created
+        assert call(there, "OpenSession", opening(name="d")).created
 
 
 @pytest.mark.parametrize(

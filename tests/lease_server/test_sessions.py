@@ -102,6 +102,32 @@ def test_sessions_are_bounded():
     assert not table._open_of
 
 
+def test_an_address_has_a_part_of_what_is_nobodys():
+    """A quarter, or what is given; nothing is left of it when its names are forgotten (§9)."""
+    policy = SessionPolicy(
+        refuse_for_s=100.0, max_open_per_peer=8, max_names_per_peer=16, max_names_per_source=3
+    )
+    table = SessionTable(policy)
+    for client_id in (1, 2):
+        table.require_room(b"", "here")
+        table.put(replace(row(client_id, str(client_id)), source="here"), 0.0)
+    with pytest.raises(TooManySessions):
+        table.require_room(b"", "here")
+    table.require_room(b"", "there")
+    closed = replace(row(1, "1"), source="here", state=SessionState.CLOSED)
+    table.put(closed, 0.0)
+    table.require_room(b"", "here")
+    table.put(replace(row(3, "3"), source="here"), 0.0)
+    table.put(replace(row(2, "2"), source="here", state=SessionState.CLOSED), 0.0)
+    with pytest.raises(TooManySessions):
+        table.require_room(b"", "here")
+    table.expire(1000.0, 0.0)
+    table.expire(2000.0, 0.0)
+    assert len(table) == 0
+    assert not table._open_from
+    assert not table._names_from
+
+
 def test_a_name_passed_on_by_another_server_is_taken_over():
     """A row with a new id for a known name replaces the old one (§6: shared storage)."""
     table = SessionTable(POLICY)
@@ -126,6 +152,8 @@ def test_policy_is_cross_checked():
         {"default_retention_s": 0.0},
         {"default_retention_s": 9.0, "max_retention_s": 8.0},
         {"refuse_for_s": 0.0},
+        {"max_open_per_source": 0},
+        {"max_names_per_source": 0},
         {"max_open": 5},
         {"max_names": 10},
     ):

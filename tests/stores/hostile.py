@@ -114,7 +114,7 @@ class Hostile:
 
     def test_one_that_opens_sessions_without_end_is_bounded(self, served):
         """Refused beyond the bound; the others' clients are served, and closing makes room (§5)."""
-        served.dedup._authority._policy = SessionPolicy(max_open_per_peer=_SESSIONS)
+        served.dedup._authority._policy = SessionPolicy(max_open_per_peer=4 * _SESSIONS)
         with RawClient(served.address, grant=False) as greedy:
             for number in range(_SESSIONS):
                 greedy.open_session(f"s{number}")

@@ -33,7 +33,7 @@ _SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.
 _COUNTED = 10_000
-_SESSION = "client_id, name, peer, state, retention_s, changed_at_unix_s, secret"
+_SESSION = "client_id, name, peer, state, retention_s, changed_at_unix_s, secret, source"
 
 
 class PostgresLeaseStorage:
@@ -247,7 +247,7 @@ class PostgresLeaseStorage:
     ) -> SessionRow:
         result, standing = self._rows(
             "SELECT * FROM @.put_session_3(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
-            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s, %s)",
+            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s, %s, %s, %s::int8, %s::int8)",
             row.client_id,
             row.peer,
             row.name,
@@ -262,6 +262,9 @@ class PostgresLeaseStorage:
             row.secret,
             adopting,
             float(min(unused_s, row.retention_s)),
+            row.source,
+            policy.open_from if policy else 0,
+            policy.names_from if policy else 0,
         )[0]
         if result == "not-yours":
             raise not_yours()
@@ -292,7 +295,7 @@ class PostgresLeaseStorage:
 
 
 def _session(row: tuple[Any, ...]) -> SessionRow:
-    client_id, name, peer, state, retention_s, changed_at_unix_s, secret = row
+    client_id, name, peer, state, retention_s, changed_at_unix_s, secret, source = row
     return SessionRow(
         client_id,
         name,
@@ -301,4 +304,5 @@ def _session(row: tuple[Any, ...]) -> SessionRow:
         retention_s,
         changed_at_unix_s,
         bytes(secret),
+        source,
     )

@@ -156,9 +156,9 @@ class RedisInspection:
         if found is not None:
             method, since = found.row.method, found.row.changed_at_unix_s
         else:
-            for known, *what, _ in self.remembered():
+            for known, its_method, its_since, _ in self.remembered():
                 if known == rpc_id:
-                    method, since = what
+                    method, since = its_method, its_since
         field = b"%d|%s" % (rpc_id.client_id, _member(rpc_id))
         entry = b"%d\n%s\n%s" % (1000 * (since or 0), method.encode(), note.encode())
         self._run(ENDS, None, ["remember", field, entry])

@@ -268,8 +268,14 @@ class RedisLeaseStorage:
         """Every session row."""
         rows = self._command("hgetall", self._key("sessions"))
         owners = self._command("hgetall", self._key("owners"))
+        sources = self._command("hgetall", self._key("sources"))
         return [
-            read_session(field, value, owners.get(b"n" + field, b""))
+            read_session(
+                field,
+                value,
+                owners.get(b"n" + field, b""),
+                sources.get(value.partition(b"|")[0], b""),
+            )
             for field, value in rows.items()
         ]
 
@@ -299,6 +305,9 @@ class RedisLeaseStorage:
             policy.max_names_per_peer,
             row.secret.hex(),
             "" if adopting is None else int(adopting),
+            row.source,
+            policy.open_from,
+            policy.names_from,
         )
         if reply[0] == b"not-yours":
             raise not_yours()
@@ -315,7 +324,8 @@ class RedisLeaseStorage:
 
     def _read(self, field: bytes, value: bytes) -> SessionRow:
         owner = self._command("hget", self._key("owners"), b"n" + field)
-        return read_session(field, value, owner or b"")
+        source = self._command("hget", self._key("sources"), value.partition(b"|")[0])
+        return read_session(field, value, owner or b"", source or b"")
 
     # -- sweeping -------------------------------------------------------------------------
 
@@ -408,8 +418,8 @@ def _value(row: SessionRow) -> str:
     return f"{row.client_id}|{row.state.value}|{rest}"
 
 
-def read_session(field: bytes, value: bytes, owner: bytes = b"") -> SessionRow:
-    """Return a session as its field of the store's hash tells it, and who owns it."""
+def read_session(field: bytes, value: bytes, owner: bytes = b"", source: bytes = b"") -> SessionRow:
+    """Return a session as its field of the store's hash tells it, who owns it, and from where."""
     peer, _, name = field.decode().partition("|")
     client_id, state, rest = value.decode().split("|", 2)
     retention_s, changed_at_unix_s = json.loads(rest)
@@ -421,4 +431,5 @@ def read_session(field: bytes, value: bytes, owner: bytes = b"") -> SessionRow:
         retention_s,
         changed_at_unix_s,
         bytes.fromhex(owner.decode()),
+        source.decode(),
     )

@@ -24,7 +24,8 @@ _SECRET_BYTES = 32
 _SECRETS_KEPT = 2
 _BUSY_TIMEOUT_MS = 2000
 _SESSION = (
-    "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret FROM rifl_session"
+    "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
+    "source FROM rifl_session"
 )
 
 
@@ -101,7 +102,7 @@ class SqliteLeaseStorage:
                 if current.client_id != row.client_id or current.state is not SessionState.OPEN:
                     return current
             connection.execute(
-                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     row.client_id,
                     row.name,
@@ -110,6 +111,7 @@ class SqliteLeaseStorage:
                     row.retention_s,
                     row.changed_at_unix_s,
                     row.secret,
+                    row.source,
                 ),
             )
             return row
@@ -181,8 +183,8 @@ def _secrets(connection: sqlite3.Connection) -> list[Secret]:
     return [Secret(key_id, value) for key_id, value in rows]
 
 
-def _session(row: tuple[int, str, bytes, str, float, float, bytes]) -> SessionRow:
-    client_id, name, peer, state, retention_s, changed_at_unix_s, secret = row
+def _session(row: tuple[int, str, bytes, str, float, float, bytes, str]) -> SessionRow:
+    client_id, name, peer, state, retention_s, changed_at_unix_s, secret, source = row
     if not isinstance(secret, bytes):
         raise ValueError(f"the secret of session {client_id} is no bytes")
     if not isinstance(name, str) or not isinstance(peer, bytes):
@@ -195,4 +197,5 @@ def _session(row: tuple[int, str, bytes, str, float, float, bytes]) -> SessionRo
         retention_s=float(retention_s),
         changed_at_unix_s=float(changed_at_unix_s),
         secret=secret,
+        source=source,
     )

@@ -48,6 +48,7 @@ CREATE TABLE rifl_session (
     retention_s REAL NOT NULL,
     changed_at_unix_s REAL NOT NULL,
     secret BLOB NOT NULL DEFAULT x'',
+    source TEXT NOT NULL DEFAULT '',
     UNIQUE (peer, name)
 );
 CREATE TABLE rifl_client (
@@ -93,8 +94,8 @@ _IDS = (
     "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s, commit_number "
     "FROM rifl_call)",
     "SELECT min(client_id), max(client_id) FROM "
-    "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret "
-    "FROM rifl_session)",
+    "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
+    "source FROM rifl_session)",
     "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
 )
 # What brings a database from one version to the next; run in one transaction
@@ -111,6 +112,7 @@ _MIGRATIONS = {
         "PRIMARY KEY (client_id, identity)) WITHOUT ROWID",
         "INSERT INTO rifl_meta VALUES ('opening', 0), ('commits', 0), ('closed', 1)",
         "ALTER TABLE rifl_session ADD COLUMN secret BLOB NOT NULL DEFAULT x''",
+        "ALTER TABLE rifl_session ADD COLUMN source TEXT NOT NULL DEFAULT ''",
     ),
 }
 

@@ -23,7 +23,7 @@ DECLARE
     woken bigint;
 BEGIN
     PERFORM FROM @schema@.clients WHERE client_id = p_client FOR UPDATE;
-    -- Whoever begun these is gone.
+    -- Whoever began these is gone.
     PERFORM @schema@.remember_1(client_id, seq, key, method, claimed_at, NULL)
     FROM @schema@.calls WHERE client_id = p_client AND record IS NULL AND kind = 'plain';
     WITH gone AS (
@@ -88,6 +88,8 @@ CREATE INDEX IF NOT EXISTS sessions_series ON @schema@.sessions
 
 -- What is kept of the secret that opens a session, empty if it has none.
 ALTER TABLE @schema@.sessions ADD COLUMN IF NOT EXISTS secret bytea NOT NULL DEFAULT '';
+-- Where its opener was, empty for an authenticated one.
+ALTER TABLE @schema@.sessions ADD COLUMN IF NOT EXISTS source text NOT NULL DEFAULT '';
 
 -- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
 -- number closes others. p_adopting: what has none takes this one. A name that was never
@@ -174,7 +176,8 @@ CREATE OR REPLACE FUNCTION @schema@.put_session_3(
     p_client bigint, p_peer bytea, p_name text, p_state text, p_retention_s double precision,
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
     p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea, p_adopting boolean,
-    p_unused_s double precision, OUT result text, OUT standing bigint
+    p_unused_s double precision, p_source text, p_max_open_from bigint,
+    p_max_names_from bigint, OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known @schema@.sessions;
@@ -207,16 +210,21 @@ BEGIN
         IF p_opening THEN
             SELECT count(*) AS names, count(*) FILTER (WHERE state = 'open') AS open,
                 count(*) FILTER (WHERE peer = p_peer) AS peers_names,
-                count(*) FILTER (WHERE peer = p_peer AND state = 'open') AS peers_open
+                count(*) FILTER (WHERE peer = p_peer AND state = 'open') AS peers_open,
+                count(*) FILTER (WHERE source = p_source) AS names_from,
+                count(*) FILTER (WHERE source = p_source AND state = 'open') AS open_from
             INTO held FROM @schema@.sessions;
             IF held.names >= p_max_names OR held.open >= p_max_open_of_all
-               OR held.peers_names >= p_max_names_of_peer OR held.peers_open >= p_max_open THEN
+               OR held.peers_names >= p_max_names_of_peer OR held.peers_open >= p_max_open
+               OR p_source <> '' AND (held.names_from >= p_max_names_from
+                                      OR held.open_from >= p_max_open_from) THEN
                 result := 'full'; RETURN;
             END IF;
         END IF;
         INSERT INTO @schema@.sessions
-            (client_id, peer, name, state, retention_s, changed_at_unix_s, secret)
-        VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_secret);
+            (client_id, peer, name, state, retention_s, changed_at_unix_s, secret, source)
+        VALUES (p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_secret,
+                p_source);
         IF p_opening THEN
             INSERT INTO @schema@.clients (client_id, state, term, due, full_term)
             VALUES (p_client, 'session',
@@ -263,7 +271,8 @@ CREATE OR REPLACE FUNCTION @schema@.put_session_2(
                                 WHERE peer = p_peer AND name = p_name), p_client)
     FROM @schema@.put_session_3(
         p_client, p_peer, p_name, p_state, p_retention_s, p_changed, p_opening, p_max_names,
-        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s) AS put
+        p_max_open, p_max_open_of_all, p_max_names_of_peer, '', false, p_retention_s, '', 0,
+        0) AS put
 $$;
 
 CREATE OR REPLACE FUNCTION @schema@.put_session_1(
@@ -316,7 +325,6 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('@schema@ expire', 0)) THEN
         RETURN 0;
     END IF;
-    PERFORM @schema@.forget_unknown_1(interval '@kept_s@ s', @most_kept@);
     FOR call IN
         DELETE FROM @schema@.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM @schema@.calls
@@ -360,5 +368,6 @@ BEGIN
             PERFORM @schema@.drop_1(namespace);
         END IF;
     END LOOP;
+    PERFORM @schema@.forget_unknown_1(interval '@kept_s@ s', @most_kept@);
     RETURN expired;
 END $$;

@@ -87,6 +87,7 @@ if what == 'forget' then
       if redis.call('HINCRBY', of, peer, -1) <= 0 then redis.call('HDEL', of, peer) end
       if redis.call('INCRBY', global .. 'open', -1) <= 0 then redis.call('DEL', global .. 'open') end
       if series then redis.call('ZREM', open_numbers(series), number .. '|' .. ARGV[6]) end
+      count_from(ARGV[6], 0, -1)
     end
     if series then
       local _, id = closed_up_to(series)
@@ -105,6 +106,8 @@ if what == 'forget' then
       local peer = string.match(field, '^(%x*)|')
       local names = global .. 'names-of'
       if redis.call('HINCRBY', names, peer, -1) <= 0 then redis.call('HDEL', names, peer) end
+      count_from(ARGV[6], -1, 0)
+      redis.call('HDEL', global .. 'sources', ARGV[6])
     end
     redis.call('HDEL', global .. 'session-ids', ARGV[6])
   end

@@ -206,6 +206,17 @@ local function own(field, secret)
   if series then redis.call('HSET', global .. 'owners', 's' .. series, secret) end
 end
 
+-- Count names and open sessions of the address that a session was opened from, if any.
+local function count_from(id, names, open)
+  local source = redis.call('HGET', global .. 'sources', id)
+  if not source then return end
+  for key, more in pairs({['names-from'] = names, ['open-from'] = open}) do
+    if more ~= 0 and redis.call('HINCRBY', global .. key, source, more) <= 0 then
+      redis.call('HDEL', global .. key, source)
+    end
+  end
+end
+
 -- Whether a secret, or the lack of one, opens a name and its series. adopting: what has
 -- none takes this one. A name that was never seen is anybody's.
 local function is_owner(field, secret, adopting)

@@ -3,10 +3,12 @@
 -- peer, 10 the peer, 11 max open of all, 12 max names of the peer, 13 what is kept of the
 -- secret that opens it, empty if it has none, 14 what to do with one that has none yet: '1'
 -- gives it this one, '0' refuses, and empty asks for none. A new one of a number that its
--- series is closed up to: 'ended'. Where the secret opens neither it nor its series:
+-- series is closed up to: 'ended'. 15 where its opener is, empty for an authenticated one, 16 max open
+-- and 17 max names of that address. Where the secret opens neither it nor its series:
 -- 'not-yours'.
 if went_backwards() then return {'backwards', '0'} end
 local sessions, ids, open = global .. 'sessions', global .. 'session-ids', global .. 'open-of'
+local sources, source = global .. 'sources', ARGV[15]
 local names, all_open = global .. 'names-of', global .. 'open'
 local function counted(value) return tonumber(value or '0') end
 local field = ARGV[5]
@@ -29,13 +31,18 @@ else
     or counted(redis.call('HGET', open, ARGV[10])) >= tonumber(ARGV[9])
     or counted(redis.call('GET', all_open)) >= tonumber(ARGV[11])
     or counted(redis.call('HGET', names, ARGV[10])) >= tonumber(ARGV[12])
+    or source ~= '' and (
+      counted(redis.call('HGET', global .. 'open-from', source)) >= tonumber(ARGV[16])
+      or counted(redis.call('HGET', global .. 'names-from', source)) >= tonumber(ARGV[17]))
   then return reply('full') end
+  if source ~= '' then redis.call('HSET', sources, ARGV[6], source) end
 end
 if string.match(ARGV[7], '^%d+|open|') then peer_open = peer_open + 1 end
 if peer_open ~= 0 and redis.call('HINCRBY', open, ARGV[10], peer_open) <= 0 then
   redis.call('HDEL', open, ARGV[10])
 end
 if peer_open ~= 0 and redis.call('INCRBY', all_open, peer_open) < 0 then redis.call('DEL', all_open) end
+count_from(ARGV[6], standing and 0 or 1, peer_open)
 if not standing then redis.call('HINCRBY', names, ARGV[10], 1) end
 if series and string.match(ARGV[7], '^%d+|open|') then
   redis.call('ZADD', open_numbers(series), 0, number .. '|' .. ARGV[6])
