@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import queue
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -85,15 +86,17 @@ def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replic
             server.add_insecure_port(options.listen)
         else:
             server.add_secure_port(options.listen, options.credentials)
-        stop = threading.Event()
+        # A signal's function takes no lock that this thread may hold, such as an event's.
+        came: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, lambda number, _: came.put(number))
         server.start()
         replica.start()
         sys.stdout.write(f"{options.address}\n")
         sys.stdout.flush()
-        while not stop.wait(0.2) and replica.role != "stopped":
-            pass
+        while came.empty() and replica.role != "stopped":
+            with contextlib.suppress(queue.Empty):
+                came.put(came.get(timeout=0.2))
         failed = replica.waiting_for if replica.role == "stopped" else ""
     finally:
         replica.close()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -67,24 +68,26 @@ def serve_until_signal(
     Handlers of methods that are not deduplicated are not counted: as with bare gRPC the
     process ends after they have. In the main thread only; the signals' handlers are put back.
     """
-    stop, hurry = threading.Event(), threading.Event()
+    # Signals that came. Their function runs between any two steps of this thread, so it takes
+    # no lock that this thread may hold, such as an event's.
+    came: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def handle(number: int, frame: Any) -> None:
-        del number, frame
-        (hurry if stop.is_set() else stop).set()
+        del frame
+        came.put(number)
 
     before = {number: signal.signal(number, handle) for number in signals}
     _in_children.update(before)
     try:
         # In steps: a signal that comes just before the wait does not end it, and its
         # handler runs only when this thread is awake.
-        while not stop.wait(_LOOK_S):
+        while not _came(came, _LOOK_S):
             pass
         _log.info("draining", grace_s=grace)
         dedup.drain()
         deadline = time.monotonic() + grace
         left = dedup.drained(0)
-        while left and not hurry.is_set() and time.monotonic() < deadline:
+        while left and came.empty() and time.monotonic() < deadline:
             # In short steps, so that the second signal is seen.
             left = dedup.drained(min(_STEP_S, max(0.0, deadline - time.monotonic())))
         server.stop(_LAST_S).wait(_STOPPED_S)
@@ -98,6 +101,14 @@ def serve_until_signal(
         for number, handler in before.items():
             signal.signal(number, handler)
             _in_children.pop(number, None)
+
+
+def _came(signals: queue.SimpleQueue[int], timeout_s: float) -> bool:
+    try:
+        signals.get(timeout=timeout_s)
+    except queue.Empty:
+        return False
+    return True
 
 
 async def serve_until_signal_async(

@@ -367,6 +367,54 @@ sys.exit(rifl.serve_until_signal(Server(), dedup))
 """
 
 
+_AT_ANY_STEP = """
+import signal, sys, threading
+import rifl
+from rifl.server import operations
+
+class Server:
+    def stop(self, grace):
+        stopped = threading.Event()
+        stopped.set()
+        return stopped
+
+def at(step):
+    seen = 0
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if signal.SIGINT in operations._in_children and seen < step:
+            seen += event == "line"
+            if seen == step:
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    return trace
+
+operations._LOOK_S = 0.01
+for step in range(1, 40):
+    dedup = rifl.Deduplicator("memory:")
+    sys.settrace(at(step))
+    left = rifl.serve_until_signal(Server(), dedup)
+    sys.settrace(None)
+    print(step, left, flush=True)
+"""
+
+
+def test_a_signal_may_come_between_any_two_steps() -> None:
+    """Its function runs in the thread that waits for it, which held the lock of an event then, and
+    waited for itself without end (DESIGN §4)."""
+    ran = subprocess.run(
+        [sys.executable, "-c", _AT_ANY_STEP],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == [f"{step} 0" for step in range(1, 40)]
+
+
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_a_forked_child_has_no_server_to_stop(kind: str) -> None:
     """A signal ends the child of a process that serves, and never stops its parent: a child that
