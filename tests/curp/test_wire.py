@@ -59,7 +59,7 @@ _ENTRIES: list[Any] = [
     ),
     ClientRegistered(7),
     ClientRemoved(7),
-    SessionPut(9, "nightly", b"peer", "expired", 60.5, 1.25),
+    SessionPut(9, "nightly", b"", "expired", 60.5, 1.25, b"verifier", "10.0.0.7"),
     SessionForgotten(9),
     IdsReserved(1024),
     SecretsPut(((1, b"s" * 32), (0, b"t" * 32))),
