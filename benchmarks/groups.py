@@ -110,7 +110,7 @@ def _group(log: str, delay_ms: float) -> Iterator[tuple[str, Server, Server]]:
 @contextlib.contextmanager
 def _channel(targets: str | Sequence[str], group_path: str = "adaptive") -> Iterator[rifl.Channel]:
     several = not isinstance(targets, str)
-    with rifl.connect(targets, follow_leaders=several) as channel:
+    with rifl.connect(targets, follow_leaders=several, group_path=group_path) as channel:
         # The first answer comes when somebody leads; the next one knows the way.
         stub = _stub(channel, PUT)
         for _ in range(20):

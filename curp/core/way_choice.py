@@ -16,8 +16,10 @@ _NOT_WORTH_IT = 1.0
 _LEAST_TRIED = 16
 _LEAST_UNTOUCHED = 4
 _FIRST_RUN, _LONGEST_RUN = 8, 64
-# A stall of one call must not decide for hundreds.
-_MOST_TIMES = 8.0
+# Of a stretch, so much of the slowest does not count: a stall must not decide for hundreds.
+_LEFT_OUT = 1 / 8
+# A trial that speaks against the choice does so beside one of so many before it.
+_HEARD = 2
 
 
 class Way(enum.Enum):
@@ -44,13 +46,15 @@ class WayChoice:
     """Chooses the way of one method's calls by what was measured of both.
 
     1. Calls go in stretches, all of one way. A short one, the trial, goes the other way; what
-       its calls took on average is held against as many calls just before it. So what is
-       compared is a client that records with one that does not, under the load of that time:
-       a single call that goes another way than all others around it tells little.
-    2. RECORDED is chosen when it took less than 0.9 of what ALONE took, ALONE when it took
-       no less than that; in between nothing changes. The measure is smoothed over trials.
+       its calls took on average is held against as many calls just before it, without the
+       slowest eighth of each. So what is compared is a client that records with one that does
+       not, under the load of that time: a single call that goes another way than all others
+       around it tells little.
+    2. A trial speaks for RECORDED when that took less than 0.9 of what ALONE took, for ALONE
+       when it took no less than that, in between for what is chosen. The choice changes when two
+       of three trials speak against it: one may have met a moment when the machine was busy.
     3. While a choice stands its stretches grow, up to 64 trials' length: then trials are less
-       than 2% of all calls.
+       than 2% of all calls. After a trial that spoke against it the next one comes soon.
     4. Of a trial, calls that may have been begun beside those of the stretch before do not
        count; calls that failed never do.
 
@@ -59,13 +63,12 @@ class WayChoice:
     """
 
     __slots__ = (
+        "_against",
         "_failed",
         "_in_flight",
         "_measured",
         "_previous_s",
-        "_ratio",
         "_run",
-        "_seconds",
         "_stretch",
         "_target",
         "_trial",
@@ -76,8 +79,8 @@ class WayChoice:
     def __init__(self) -> None:
         self.chosen = Way.RECORDED
         self._trial = False
-        # Of the trials so far, what RECORDED takes in terms of ALONE; 0: none yet.
-        self._ratio = 0.0
+        # Whether the last trials, the latest last, spoke against what is chosen.
+        self._against: list[bool] = []
         self._run = _FIRST_RUN
         self._in_flight = 0
         self._stretch = 0
@@ -109,15 +112,13 @@ class WayChoice:
         self._in_flight -= 1
         if begun.stretch != self._stretch:
             return
-        if self._previous_s:
-            seconds = min(seconds, _MOST_TIMES * self._previous_s)
-        self._seconds += seconds
-        self._measured += 1
-        if self._measured >= self._target:
+        self._measured.append(seconds)
+        if len(self._measured) >= self._target:
             self._end_stretch()
 
     def _end_stretch(self) -> None:
-        mean_s = self._seconds / self._measured
+        kept = sorted(self._measured)[: -int(_LEFT_OUT * self._target)]
+        mean_s = sum(kept) / len(kept)
         if not self._trial:
             self._trial = True
             self._previous_s = mean_s
@@ -136,18 +137,22 @@ class WayChoice:
         if self.chosen is Way.RECORDED:
             recorded_s, alone_s = alone_s, recorded_s
         ratio = recorded_s / max(alone_s, 1e-9)
-        self._ratio = (self._ratio + ratio) / 2 if self._ratio else ratio
-        better = self.chosen
-        if self._ratio < _WORTH_IT:
-            better = Way.RECORDED
-        elif self._ratio >= _NOT_WORTH_IT:
-            better = Way.ALONE
-        self._run = _FIRST_RUN if better is not self.chosen else min(2 * self._run, _LONGEST_RUN)
-        self.chosen = better
+        speaks_for = self.chosen
+        if ratio < _WORTH_IT:
+            speaks_for = Way.RECORDED
+        elif ratio >= _NOT_WORTH_IT:
+            speaks_for = Way.ALONE
+        against = speaks_for is not self.chosen
+        if against and any(self._against):
+            self.chosen = speaks_for
+            self._against = []
+        else:
+            self._against = [*self._against, against][-_HEARD:]
+        self._run = _FIRST_RUN if against else min(2 * self._run, _LONGEST_RUN)
 
     def _begin_stretch(self, untouched: int) -> None:
         self._stretch += 1
         self._untouched = untouched
         self._target = max(_LEAST_TRIED, 2 * self._in_flight)
-        self._seconds = 0.0
-        self._measured = self._failed = 0
+        self._measured: list[float] = []
+        self._failed = 0
