@@ -144,7 +144,7 @@ def test_a_session_that_holds_the_log_delays_and_harms_nothing(shared_postgres, 
 
 
 def test_a_wait_ends_with_an_append(place, monkeypatch):
-    """A reader is woken by the append's NOTIFY, not by a timer (DESIGN §12, L5)."""
+    """A reader is woken by the append's NOTIFY, not by a timer (DESIGN §7)."""
     monkeypatch.setattr("curp.log.postgres.listener._LOOK_S", 300.0)
     writer, reader = Writer(place.open()), place.open()
     woken = []
@@ -157,7 +157,7 @@ def test_a_wait_ends_with_an_append(place, monkeypatch):
 
 
 def test_a_listener_whose_session_ends_is_made_anew(place):
-    """Meanwhile a waiter looks by itself: no append is missed (DESIGN §12, L5)."""
+    """Meanwhile a waiter looks by itself: no append is missed (DESIGN §7)."""
     writer, reader = Writer(place.open()), place.open()
     assert reader.wait(0, timeout_s=0) == 0
     until(lambda: reader._listener._listens, "it listens", 30)
