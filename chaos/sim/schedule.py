@@ -611,6 +611,8 @@ def _draw_calls(kind: str, random: Random, setting: Setting) -> tuple[PlannedCal
             account = f"t{random.randrange(2)}"
             if random.random() < 0.3:
                 behaviour = "later"
+            elif number % 2:
+                behaviour = "unsure"
         elif chance < 0.5 and atomic:
             method = "AddAtomic"
         deadline_s = random.choice((None, None, 0.05, 1.0, 5.0))

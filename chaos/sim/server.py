@@ -616,7 +616,8 @@ class Server:
             self.process.after(0.0001, go_on, HandlerResult(record))
         elif behaviour == "abort":
             go_on(HandlerResult(_ABORTED))
-        elif behaviour == "later":
+        elif behaviour == "later" or (behaviour == "unsure" and world.accounts.touched(operation)):
+            # That nothing happened says nothing of an earlier run, that a crash ended.
             go_on(HandlerResult(_UNRECORDED))
         elif behaviour == "forget":
             # Committed without the record; half of these handlers raise then.

@@ -68,12 +68,14 @@ class Accounts:
         self._history = history
         self._accounts: dict[str, tuple[int, int]] = {}
         self._once: set[int] = set()
+        self._touched: set[int] = set()
 
     def apply(self, operation: Operation, at: float) -> bytes:
         """Carry an operation out, for good; the answer."""
         version, total = self._accounts.get(operation.account, (0, 0))
         version, total = version + 1, total + operation.amount
         self._accounts[operation.account] = version, total
+        self._touched.add(operation.call)
         self._history.effect(at, operation.call, operation.account, version, operation.amount)
         return b"%d %d" % (version, total)
 
@@ -84,6 +86,10 @@ class Accounts:
         self._once.add(operation.call)
         self.apply(operation, at)
         return True
+
+    def touched(self, operation: Operation) -> bool:
+        """Whether an operation had an effect before."""
+        return operation.call in self._touched
 
     def preview(self, operation: Operation) -> bytes:
         """Return what ``apply`` would answer now."""

@@ -123,7 +123,8 @@ def _retried_at_once(
 
 
 def _as_stream(call: PlannedCall, method: str, random: Random) -> PlannedCall:
-    behaviour = call.behaviour
+    # Half a stream's effects would be none of these.
+    behaviour = "effect" if call.behaviour == "unsure" else call.behaviour
     if method in REQUEST_STREAMS:
         if behaviour == "effect" and "Atomic" not in method and random.random() < 0.4:
             # Before it has read all.

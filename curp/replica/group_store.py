@@ -505,6 +505,5 @@ def not_by_log(error: RiflError, call: Call) -> RiflError:
     A later leader may run it: only what is in the log says that it never will.
     """
     if call.configuration and error.outcome is Outcome.NOT_EXECUTED:
-        # Of this refusal, not of its class.
-        error.__dict__["outcome"] = Outcome.UNKNOWN
+        error.may_have_run()
     return error

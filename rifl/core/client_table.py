@@ -365,8 +365,11 @@ class ClientTable:
             self._retention.note(client_id, key, retention_s - age_s, now)
 
     def _leave_namespace(self, entry: ClientEntry) -> None:
-        # No lease of it ever ends: it goes with the last of its calls.
-        if is_namespace(entry.client_id) and not entry.keyed and not entry.running:
+        # No lease of it ever ends: it goes with the last of its calls. Those that ran and are
+        # new again are remembered, in a bounded number.
+        if not is_namespace(entry.client_id) or entry.keyed or entry.running:
+            return
+        if not entry.may_have_run_any():
             self._remove(entry.client_id)
 
     def _wake(self, client_id: int) -> ClientEntry | None:

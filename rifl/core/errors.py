@@ -64,6 +64,10 @@ class RiflError(Exception):
     # The store that refuses, where it is not the one that the call names; 0: it is.
     store = 0
 
+    def may_have_run(self) -> None:
+        """Say of this refusal, not of its class, that its call may have run, or may yet."""
+        self.__dict__["outcome"] = Outcome.UNKNOWN
+
 
 class BadHeader(RiflError):
     """The header breaks a rule of the wire format. No state was created."""

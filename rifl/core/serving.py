@@ -32,9 +32,11 @@ from rifl.core.errors import (
     RiflError,
     StaleRpc,
     StoreUnavailable,
+    WindowExceeded,
 )
 from rifl.core.held import LARGE_BYTES, Held
 from rifl.core.later import Later
+from rifl.core.namespace import is_namespace
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicy
 from rifl.core.record import CompletionRecord
@@ -256,9 +258,8 @@ def start(store: Records, attempt: Attempt) -> Attempt | Steps:
     Returns what ``begin`` does.
     """
     try:
-        # What may have run before needs its answer's room already.
-        if store.held.active and not store.may_have_run(attempt):
-            store.held.admit(attempt)
+        if store.held.active:
+            _admit_answer(store, attempt)
         pending = store.start(attempt)
     except Exception as error:  # noqa: BLE001 - raised again when the claim is undone
         return _or_elsewhere(store, attempt, _undo(store, attempt, error))
@@ -329,6 +330,21 @@ def _admit_and_execute(store: Records, admission: Admission) -> Steps:
     if isinstance(admitted, Answer):
         return admitted
     return (yield from execute(store, admitted))
+
+
+def _admit_answer(store: Records, attempt: Attempt) -> None:
+    """Refuse a new call whose answer would have no room; raises ``WindowExceeded``."""
+    ran = store.may_have_run(attempt)
+    # What may have run before needs its answer's room already. Of a namespace that may be
+    # every key, and anyone's.
+    if ran and not is_namespace(attempt.call.client_id):
+        return
+    try:
+        store.held.admit(attempt)
+    except WindowExceeded as refusal:
+        if ran:
+            refusal.may_have_run()
+        raise
 
 
 def _undo(store: Records, attempt: Attempt, error: Exception) -> Steps:
@@ -433,6 +449,9 @@ def _given_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran
     """
     ran = ran or attempt.ran or attempt.entry.may_have_run(attempt.call.identity)
     attempt.ran = ran
+    # One that a crash ended left no trace, if its method has no intent. Of an atomic one
+    # nothing stands without its record.
+    ran = ran or (attempt.policy.kind is Kind.IDEMPOTENT and store.may_have_run(attempt))
     if (pending := store.abandon(attempt)) is not None:
         yield pending
     return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)

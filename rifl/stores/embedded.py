@@ -8,8 +8,8 @@ from typing import Any
 
 from lease_server.log import get_logger
 from rifl.core.call import Call
-from rifl.core.client_table import Attempt, ClientTable, Decision, Leases
-from rifl.core.errors import Draining, RiflError, StoreUnavailable
+from rifl.core.client_table import Attempt, ClientEntry, ClientTable, Decision, Leases
+from rifl.core.errors import Draining, RiflError, StoreUnavailable, WindowExceeded
 from rifl.core.groups import Replies
 from rifl.core.invariant import InvariantViolated
 from rifl.core.later import Later
@@ -87,6 +87,9 @@ class EmbeddedStore(OwnTransactions):
         lock.acquire()
         try:
             return self._table.decide(call, policy, now)
+        except WindowExceeded as refusal:
+            self._of_the_key(refusal, call)
+            raise
         except InvariantViolated as violation:
             self._broken(violation)
             raise
@@ -103,6 +106,7 @@ class EmbeddedStore(OwnTransactions):
                 try:
                     replies.append(decide(call, policy, now))
                 except RiflError as refusal:
+                    self._of_the_key(refusal, call)
                     replies.append(refusal)
                 except InvariantViolated as violation:
                     self._broken(violation)
@@ -123,8 +127,20 @@ class EmbeddedStore(OwnTransactions):
         return None
 
     def may_have_run(self, attempt: Attempt) -> bool:
+        """Whether the call may have run before, and be new again."""
+        return self._may_have_run(attempt.entry, attempt.call.identity)
+
+    def _may_have_run(self, entry: ClientEntry, identity: int | bytes) -> bool:
         """Nothing outlives this process, and it knows what it ran."""
-        return attempt.entry.may_have_run(attempt.call.identity)
+        return entry.may_have_run(identity)
+
+    def _of_the_key(self, refusal: RiflError, call: Call) -> None:
+        """Have a refusal for lack of room say no more of a key than is known of it."""
+        if call.key is None or not isinstance(refusal, WindowExceeded):
+            return
+        entry = self._table.get(call.client_id)
+        if entry is not None and self._may_have_run(entry, call.key):
+            refusal.may_have_run()
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Keep a record that is durable already."""

@@ -409,6 +409,16 @@ def _key_not_executed_as_this_attempt_was_not() -> AbstractContextManager[Any]:
     return stack
 
 
+def _one_runs_word_for_all() -> AbstractContextManager[Any]:
+    def given_up(store: Any, call: Any, record: Any, *, ran: bool) -> Any:
+        ran = call.ran = ran or call.ran or call.entry.may_have_run(call.call.identity)
+        if (pending := store.abandon(call)) is not None:
+            yield pending
+        return serving.Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)
+
+    return unittest.mock.patch.object(serving, "_given_up", given_up)
+
+
 def _refused_means_will_not() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(attempt, "_MOMENTARY_REASONS", frozenset())
 
@@ -956,6 +966,7 @@ MUTATIONS = (
         "sqlite",
         _replaced(NotRecorded, "outcome", Outcome.NOT_EXECUTED),
     ),
+    Mutation("one run's word for all", "§3: only what is known", "spark", _one_runs_word_for_all),
     Mutation(
         "raising means rolled back",
         "§4: known to be rolled back",
@@ -1238,6 +1249,7 @@ _SEEDS = {
     "torn append recognised": 77,
     "broken stream run again as plain": 31,
     "forgotten record means not executed": 1,
+    "one run's word for all": 42,
     "raising means rolled back": 9,
     "half a stream believed": 3,
     "rest of a stream from the wrong place": 3,

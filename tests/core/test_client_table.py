@@ -467,3 +467,14 @@ def test_a_recovered_client_has_its_state() -> None:
     assert table.decide(sequenced(6), POLICY, NOW).verdict is Verdict.STALE
     assert table.decide(sequenced(7), POLICY, NOW).verdict is Verdict.NEW
     assert table.ids() == [RpcId(CLIENT, seq=7)]
+
+
+def test_a_namespace_remembers_what_ran_and_is_new_again(table: ClientTable) -> None:
+    """It goes with the last of its keys, but for those that may have had an effect (DESIGN §3)."""
+    for ran in (False, True):
+        attempt = claim(table, keyed(b"k", client_id=-1))
+        assert not attempt.entry.may_have_run(b"k")
+        attempt.ran = ran
+        table.settle(attempt, None, keep=True)
+        assert (table.get(-1) is None) is not ran
+    assert claim(table, keyed(b"k", client_id=-1)).entry.may_have_run(b"k")

@@ -177,6 +177,8 @@ class World:
         self.runs = 0
         self.answers: dict[int, CompletionRecord] = {}
         self.refused_for_good: set[int] = set()
+        # Of which this server knows that an earlier run may have had an effect.
+        self.doubtful: set[int] = set()
 
     # -- what can happen -----------------------------------------------------------
 
@@ -226,6 +228,7 @@ class World:
                 if not self.store.wanted(attempt):
                     # rifl.record refuses, and the transaction rolls back.
                     self.effects[arrival.seq] -= 1
+                    self.doubtful.add(arrival.seq)
                     self.advance(arrival, HandlerResult(CompletionRecord(2), raised=True))
                     return
                 # The effect and its record are one commit.
@@ -237,11 +240,14 @@ class World:
         result = CompletionRecord(2, f"raised {self.runs}") if raised else record
         # Of a transaction that is not ours nobody knows that it was rolled back.
         undone = raised and not committed and how < 0.3
+        if raised and not undone:
+            self.doubtful.add(arrival.seq)
         self.advance(arrival, HandlerResult(result, raised, undone=undone))
 
     def crash(self) -> None:
         """The server dies: only the disk is left."""
         self.arrivals.clear()
+        self.doubtful.clear()
         self.store = Store(self.disk)
 
     # -- the shell -----------------------------------------------------------------
@@ -294,7 +300,8 @@ class World:
             and not record.reason
         ):
             # Told to the one that ran: not recorded, and the next may run.
-            assert outcome is Outcome.NOT_EXECUTED or record.code != NOTHING_HAPPENED
+            told = outcome is Outcome.NOT_EXECUTED or arrival.seq in self.doubtful
+            assert told or record.code != NOTHING_HAPPENED
             return
         if outcome is Outcome.NOT_EXECUTED:
             self.refused_for_good.add(arrival.seq)

@@ -22,6 +22,7 @@ from rifl.core import (
     StaleRpc,
     StoreUnavailable,
     Verdict,
+    WindowExceeded,
 )
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt, ClientEntry, Decision
@@ -58,6 +59,20 @@ class Due(Later):
         raise NotImplementedError
 
 
+class Full(HeldAnswers):
+    """Has no room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active = True
+
+    def admit(self, attempt: Attempt) -> None:
+        raise WindowExceeded("full")
+
+    def note(self, attempt: Attempt, size: int) -> None:
+        pass
+
+
 @dataclass
 class Script:
     """A store that notes what it is asked and says what the test wrote down.
@@ -72,6 +87,8 @@ class Script:
     failing: dict[str, Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     kept: list[CompletionRecord] = field(default_factory=list)
+    forgetful: bool = False
+    room: bool = True
 
     def claim(self, call: Call, policy: MethodPolicy) -> Any:
         decision = self.decisions.pop(0)
@@ -89,10 +106,10 @@ class Script:
 
     @property
     def held(self) -> HeldAnswers:
-        return HeldAnswers()
+        return HeldAnswers() if self.room else Full()
 
     def may_have_run(self, attempt: Attempt) -> bool:
-        return False
+        return self.forgetful
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> Any:
         self.kept.append(record)
@@ -382,6 +399,42 @@ def test_that_nothing_happened_speaks_of_one_run(
     answer = drive(store, execute(store, attempt), result)
     assert (answer.record, answer.outcome) == (result.record, Outcome.UNKNOWN)
     assert attempt.ran
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "outcome"),
+    [
+        (Kind.IDEMPOTENT, BUSY, Outcome.UNKNOWN),
+        # Nothing of it stands without its record.
+        (Kind.ATOMIC, UNDONE, Outcome.NOT_EXECUTED),
+        # There would be an intent.
+        (Kind.PLAIN, BUSY, Outcome.NOT_EXECUTED),
+    ],
+)
+def test_nothing_happened_is_not_said_of_a_run_that_left_no_trace(
+    kind: Kind, result: HandlerResult, outcome: Outcome
+) -> None:
+    """Before a crash an idempotent call may have run; that is the store's to know (DESIGN §3)."""
+    attempt = attempt_of(policy_of(kind, UNAVAILABLE))
+    store = Script(forgetful=True)
+    assert drive(store, execute(store, attempt), result).outcome is outcome
+    # The store knows: it is nothing to remember of this call.
+    assert not attempt.ran
+
+
+@pytest.mark.parametrize(("client_id", "full"), [(7, False), (-7, True)])
+def test_a_key_without_room_may_have_run(client_id: int, full: bool) -> None:
+    """Of a namespace whatever may have run is bounded, too, and said to be unknown (§3, §9)."""
+    attempt = attempt_of(policy_of(Kind.IDEMPOTENT))
+    attempt.call.client_id = client_id
+    store = Script(forgetful=True, room=False)
+    if not full:
+        assert drive(store, execute(store, attempt), RETURNED).outcome is Outcome.EXECUTED
+        return
+    with pytest.raises(WindowExceeded) as refused:
+        drive(store, execute(store, attempt), RETURNED)
+    assert refused.value.outcome is Outcome.UNKNOWN
+    assert store.asked == ["abandon"]
 
 
 @pytest.mark.parametrize("pending", [frozenset(), frozenset(["committed"])])

@@ -51,6 +51,8 @@ METHODS = {
     "second": f"/{SERVICE}/Second",
     "third": f"/{SERVICE}/Third",
     "shared": f"/{SERVICE}/Shared",
+    "refusing": f"/{SERVICE}/Refusing",
+    "undoing": f"/{SERVICE}/Undoing",
 }
 URLS = {"second": "second.db", "third": "third.db", "shared": "shared.db"}
 _TERM_S = 60.0
@@ -62,7 +64,7 @@ class Points:
 
     def __init__(self, free: bool) -> None:
         self._output = threading.Lock()
-        self._free = free
+        self.free = free
 
     def say(self, line: str) -> None:
         """Print one line."""
@@ -73,7 +75,7 @@ class Points:
     def is_at(self, request: bytes, point: str) -> bool:
         """Whether this is where the call wants to be held; says so if it is."""
         what = request.decode()
-        if self._free or what.partition("@")[2].partition(":")[0] != point:
+        if self.free or what.partition("@")[2].partition(":")[0] != point:
             return False
         self.say(f"held {what}")
         return True
@@ -119,6 +121,17 @@ def handlers(points: Points, effects: Effects) -> dict[str, Any]:
         points.hold(request, "effect")
         return b"done " + request
 
+    def refuse(request: bytes, context: Any) -> bytes:
+        if not points.free and not request.startswith(b"fresh"):
+            return act(request, context)
+        context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
+        context.set_details("nothing happened")
+        return b""
+
+    def undo(request: bytes, context: Any) -> bytes:
+        points.hold(request, "uncommitted")
+        return refuse(b"fresh", context)
+
     def atomic(name: str) -> Any:
         def act_atomically(request: bytes, context: Any) -> bytes:
             points.hold(request, "before")
@@ -151,6 +164,8 @@ def handlers(points: Points, effects: Effects) -> dict[str, Any]:
         "Second": atomic("second.db"),
         "Third": atomic("third.db"),
         "Shared": act_in_company,
+        "Refusing": refuse,
+        "Undoing": undo,
     }
 
 
@@ -248,12 +263,20 @@ def main(options: argparse.Namespace) -> None:
         METHODS["atomic"]: "atomic",
         f"/{SERVICE}/Control": None,
     }
+    for name, declaration in (("refusing", "idempotent"), ("undoing", "atomic")):
+        declared[METHODS[name]] = rifl.MethodPolicy(
+            kind=declaration, unrecorded=["RESOURCE_EXHAUSTED"]
+        )
     for name, file in URLS.items():
         declared[METHODS[name]] = rifl.MethodPolicy(
             kind=rifl.Kind.ATOMIC, database=f"sqlite:///{folder / file}"
         )
     dedup = rifl.Deduplicator(
-        f"sqlite:///{folder / 'store.db'}", methods=declared, term_s=term_s, max_waiters=4
+        f"sqlite:///{folder / 'store.db'}",
+        methods=declared,
+        term_s=term_s,
+        max_waiters=4,
+        keys_from="anyone",
     )
     hold_after_records(dedup._store, points, requests)
     methods = {

@@ -19,8 +19,9 @@ from rifl.core.errors import (
     RiflError,
     StaleRpc,
     StoreUnavailable,
+    WindowExceeded,
 )
-from rifl.core.policy import MethodPolicies
+from rifl.core.policy import KeyBounds, MethodPolicies
 from rifl.core.record import CompletionRecord
 from rifl.core.verdict import Verdict
 from rifl.stores import StoreLocked, WrongDatabase, open_store
@@ -567,3 +568,40 @@ def test_an_acknowledgement_is_durable_before_the_late_answer_leaves(files, poli
     connection.close()
     assert first_incomplete == 3
     assert files.rows(files.main) == []
+
+
+@pytest.mark.parametrize("in_a_batch", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "client_id"), [("idempotent", -5), ("idempotent", 0), ("plain", -5)]
+)
+def test_a_key_without_room_may_have_run_before_a_restart(
+    tmp_path: Path, in_a_batch: bool, kind: str, client_id: int
+) -> None:
+    """No row tells of an idempotent call that a crash ended: of its key, asked for again,
+    WINDOW_EXCEEDED is not the store's word that it did not run (DESIGN §3)."""
+    client = client_id
+    for outcome in ("NOT_EXECUTED", "UNKNOWN"):
+        store = open_store(f"sqlite:///{tmp_path / 's.db'}")
+        authority = LeaseAuthority(store.leases, term_s=TERM_S, clock=lambda: 0.0)
+        policies = MethodPolicies({}, kind)
+        store.bind(
+            authority,
+            policies,
+            clock=lambda: 0.0,
+            window=16,
+            key_bounds=KeyBounds(max_keys=1),
+        )
+        policy = policies.find("/s/M")
+        client = client or authority.grant().client_id
+        decision = store.claim(keyed(client, b"first"), policy)
+        if decision.verdict is Verdict.NEW:
+            wait(store.start(decision.attempt))
+            wait(store.finish(decision.attempt, FIRST))
+        if in_a_batch:
+            [refusal] = store.claim_all([keyed(client, b"second")], policy)
+        else:
+            with pytest.raises(WindowExceeded) as raised:
+                store.claim(keyed(client, b"second"), policy)
+            refusal = raised.value
+        assert refusal.outcome.name == (outcome if kind == "idempotent" else "NOT_EXECUTED")
+        store.close()

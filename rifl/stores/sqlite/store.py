@@ -233,13 +233,14 @@ class SqliteStore(GroupCommits):
         )
         return database.journal.submit(entry, awaited=True)
 
-    def may_have_run(self, attempt: Attempt) -> bool:
+    def _may_have_run(self, entry: ClientEntry, identity: int | bytes) -> bool:
         """Whether a run of an earlier incarnation can have left no trace.
 
         An idempotent method's has no intent. Which method a call to be resolved
-        was of, nobody says.
+        was of, nobody says. A namespace is known without a row.
         """
-        return (attempt.entry.recovered and self._any_idempotent) or super().may_have_run(attempt)
+        known = entry.recovered or (self._main.incarnation > 1 and is_namespace(entry.client_id))
+        return (known and self._any_idempotent) or super()._may_have_run(entry, identity)
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Settle with the record of the handler's own transaction."""
