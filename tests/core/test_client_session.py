@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.client.header import encode_header
-from rifl.core import Outcome, RpcId, WindowExceeded
+from rifl.core import Outcome, RpcId, WindowExceeded, errors
 from rifl.core.attempt import Answer, IssuedCall, Step
 from rifl.core.call import MAX_RANGES
 from rifl.core.client_lease import Grant, MethodPatterns
@@ -148,6 +148,29 @@ class TestTable:
         made.next_attempt(call)
         resolved = Answer("ABORTED", Outcome.NOT_EXECUTED, "NOT_EXECUTED")
         assert made.answered(call, resolved, 1.0, 0.0).outcome is Outcome.NOT_EXECUTED
+
+    @pytest.mark.parametrize("key", [None, b"k"])
+    def test_no_refusal_makes_a_call_that_may_have_run_not_executed(
+        self, key: bytes | None
+    ) -> None:
+        """Whatever a later attempt is refused with, only a record says that none ran (§3)."""
+        refusals = [
+            error
+            for error in vars(errors).values()
+            if isinstance(error, type)
+            and issubclass(error, errors.RiflError)
+            and error.outcome is Outcome.NOT_EXECUTED
+            and error is not errors.NotExecuted
+        ]
+        assert {errors.NotYours, errors.RequestTooLarge, errors.ForkedProcess} < set(refusals)
+        for refusal in refusals:
+            made = session()
+            call = issue(made) if key is None else made.begin_keyed(key, 1, 2, 1.0)
+            assert call is not None
+            assert made.answered(call, Answer("UNAVAILABLE"), 1.0, 0.0).step is Step.RETRY
+            made.next_attempt(call)
+            answer = Answer(refusal.code, Outcome.NOT_EXECUTED, refusal.reason)
+            assert made.answered(call, answer, 1.0, 0.0).outcome is Outcome.UNKNOWN, refusal
 
     def test_what_a_witness_may_hold_is_unknown_for_good(self) -> None:
         """A group's leader that will not say that it never runs leaves it so (DESIGN §7.13)."""

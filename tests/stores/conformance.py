@@ -37,7 +37,7 @@ from rifl.core.later import Later
 from rifl.core.outcome import Outcome
 from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core.record import CompletionRecord
-from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, resolve, serve
+from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, admit, resolve, serve
 from rifl.core.verdict import Verdict
 from rifl.stores import Store, open_store
 from tests.helpers.waiting import DEADLINE_S, until
@@ -189,6 +189,16 @@ def drive(steps: Any, store: Store, run: Callable[[Attempt], HandlerResult]) -> 
     except StopIteration as stop:
         answer: Answer = stop.value
         return answer
+
+
+def go_on(steps: Any, store: Store, value: Any = None) -> Any:
+    """Carry out the steps of a call until it waits for another arrival: that, or its answer."""
+    try:
+        while not isinstance(step := steps.send(value), Wait):
+            value = store.fetch(step.call) if isinstance(step, Fetch) else wait(step)
+    except StopIteration as stop:
+        return stop.value
+    return step
 
 
 class Now(Later):
@@ -398,6 +408,25 @@ class StoreConformance:
             opened.claim(call(client, 1, b"q"))
         if not ended:
             wait(opened.store.finish(attempt, FIRST))
+
+    def test_a_payload_known_later_is_compared(self, opened):
+        """A caller that sends two streams as one call gets no answer to the other, also where
+        the first one's end came while its duplicates waited (DESIGN §4.2)."""
+        client = opened.client()
+        first, same, other = (call(client, 1, payload) for payload in (b"p", b"p", b"q"))
+        # A request stream's, which has not ended.
+        first.fingerprint, first.streamed = None, True
+        attempt = opened.begin(first)
+        waiting = [admit(opened.store, each, PLAIN) for each in (same, other)]
+        for steps in waiting:
+            assert isinstance(go_on(steps, opened.store), Wait)
+        first.fingerprint = same.fingerprint
+        wait(opened.store.finish(attempt, FIRST))
+        assert go_on(waiting[0], opened.store, True) == Answer(FIRST, Outcome.REPLAYED)
+        with pytest.raises(PayloadMismatch):
+            go_on(waiting[1], opened.store, True)
+        with pytest.raises(PayloadMismatch):
+            opened.claim(other)
 
     def test_an_abandoned_call_is_new_again(self, opened):
         """An attempt that ended without a record leaves the call new (DESIGN §4)."""
