@@ -13,7 +13,13 @@ from curp.core.recovery import AcceptedLoss, WitnessList
 from curp.log.engine import Leadership, LogEngine
 from curp.log.errors import Deposed
 from curp.log.opening import open_engine
-from curp.replica.metadata import LOSS_KEY, read_accepted_loss, read_witness_list
+from curp.replica.metadata import (
+    BACK_KEY,
+    LOSS_KEY,
+    read_accepted_loss,
+    read_went_back,
+    read_witness_list,
+)
 from curp.wire import accepted_loss_to_bytes
 
 __all__ = ["add_recover_command"]
@@ -58,7 +64,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _tell(engine: LogEngine) -> int:
     leadership, listed = engine.leadership(), read_witness_list(engine)
-    if leadership is None or listed is None:
+    went_back = read_went_back(engine)
+    if went_back:
+        sys.stdout.write(f"{went_back}\n")
+    elif leadership is None or listed is None:
         sys.stdout.write("nobody ever led this group\n")
     elif _leads(leadership, listed):
         sys.stdout.write(f"{leadership.replica} leads configuration {leadership.configuration}\n")
@@ -85,6 +94,8 @@ def _leads(leadership: Leadership, listed: WitnessList) -> bool:
 
 def _in_doubt(engine: LogEngine) -> WitnessList:
     leadership, listed = engine.leadership(), read_witness_list(engine)
+    if read_went_back(engine):
+        return listed or WitnessList(0, (), False, ())
     if leadership is None or listed is None:
         raise GroupError("nobody ever led this group: nothing can be lost")
     if _leads(leadership, listed):
@@ -95,6 +106,11 @@ def _in_doubt(engine: LogEngine) -> WitnessList:
 
 
 def _warning(engine: LogEngine, listed: WitnessList) -> str:
+    if read_went_back(engine):
+        return (
+            f"This log is an older copy, which ends at {engine.tail()}: all that was answered "
+            "since it was made is lost. If the newest one can be found, bring that back instead.\n"
+        )
     return (
         f"Calls that were answered under configuration {listed.configuration} and are not in the "
         f"log, which ends at {engine.tail()}, may be lost: those of the last moments before the "
@@ -120,7 +136,7 @@ def _accept(engine: LogEngine, accepted: AcceptedLoss) -> None:
         leadership = engine.leadership()
         number = 0 if leadership is None else leadership.configuration
         try:
-            engine.put_metadata({LOSS_KEY: data}, configuration=number)
+            engine.put_metadata({LOSS_KEY: data, BACK_KEY: None}, configuration=number)
         except Deposed:
             continue
         return

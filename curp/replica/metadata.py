@@ -11,12 +11,14 @@ from curp.log.engine import LogEngine, MetadataCondition
 from curp.wire import accepted_loss_from_bytes, witness_list_from_bytes
 
 __all__ = [
+    "BACK_KEY",
     "LIST_KEY",
     "LOSS_KEY",
     "TRANSFER_KEY",
     "read_accepted_loss",
     "read_asked_for",
     "read_store_id",
+    "read_went_back",
     "read_witness_list",
 ]
 
@@ -24,6 +26,8 @@ __all__ = [
 LIST_KEY = "curp-witnesses"
 TRANSFER_KEY = "curp-transfer"
 LOSS_KEY = "curp-accepted-loss"
+# Why the log is taken for an older copy, by the leader that found out.
+BACK_KEY = "curp-went-back"
 
 
 def read_witness_list(engine: LogEngine) -> WitnessList | None:
@@ -41,6 +45,15 @@ def read_accepted_loss(engine: LogEngine) -> AcceptedLoss | None:
     """Return what an operator accepted last; None if nobody ever did. Raises ``LogError``."""
     data = engine.metadata(LOSS_KEY)
     return None if data is None else accepted_loss_from_bytes(data)
+
+
+def read_went_back(engine: LogEngine) -> str:
+    """Return why a leader took the log for an older copy, empty if none. Raises ``LogError``.
+
+    It is kept, since each leader that finds out has taken a number: sooner or later one
+    is above what any witness served.
+    """
+    return (engine.metadata(BACK_KEY) or b"").decode()
 
 
 def read_store_id(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -31,10 +32,12 @@ from curp.replica.driving import drive
 from curp.replica.follower import Follower
 from curp.replica.group_store import GroupStore
 from curp.replica.metadata import (
+    BACK_KEY,
     LIST_KEY,
     TRANSFER_KEY,
     read_accepted_loss,
     read_store_id,
+    read_went_back,
     read_witness_list,
 )
 from curp.replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
@@ -90,6 +93,9 @@ class Recovering:
         settings = self._settings
         self._number = number
         check_state(self._engine)
+        went_back = read_went_back(self._engine)
+        if went_back:
+            raise CorruptLog(went_back)
         # Before any witness is asked: two groups of one name may share one.
         self._witnesses.of_log(read_store_id(self._engine, number))
         rule = recover(
@@ -169,19 +175,28 @@ class Recovering:
         return ledger
 
     def _check_numbers(self) -> None:
-        """Raise ``CorruptLog`` where a witness served a number of this log that it never gave."""
+        """Raise ``CorruptLog`` where a witness served a number of this log that it never gave.
+
+        Ours counts, too: each was seen before we started it.
+        """
         address, seen = self._witnesses.ahead
-        if seen <= self._number:
+        if seen < self._number:
             return
         # Asked for after the witness: a number is in the log before any witness hears of it.
         leadership = self._engine.leadership()
         given = 0 if leadership is None else leadership.configuration
-        if seen > given:
-            raise CorruptLog(
-                f"the log went back: witness {address} served its configuration {seen}, and it is "
-                f"at {given}. This is an older copy: bring the newest one back. If that is lost, "
-                "start the witnesses on new data directories, and accept the loss: curp recover"
-            )
+        if self._number < seen <= given:
+            return
+        why = (
+            f"the log went back: witness {address} served its configuration {seen}, and it had "
+            f"given {self._number - 1}. This is an older copy: bring the newest one back. If that "
+            "is lost, start the witnesses on new data directories, and accept the loss: curp "
+            "recover"
+        )
+        # The next one takes a higher number, and may see nothing amiss.
+        with contextlib.suppress(LogError):
+            self._engine.put_metadata({BACK_KEY: why.encode()}, configuration=self._number)
+        raise CorruptLog(why)
 
     def _append(self, step: Append) -> int:
         entries = [NewEntry(entry_to_bytes(entry)) for entry in step.entries]

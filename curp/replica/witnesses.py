@@ -45,7 +45,8 @@ class Witnesses:
         self._lock = threading.Lock()
         self._clients: dict[str, WitnessClient] = {}
         self._noted: set[tuple[str, str]] = set()
-        # The highest number of this log that a witness was found under when it refused.
+        # The highest number of this log that a witness was found under when it refused, or
+        # was not started, since it serves that number, or a higher one.
         self.ahead = ("", 0)
 
     def of_log(self, store_id: int) -> None:
@@ -143,11 +144,27 @@ class Witnesses:
         if verdict is not WitnessVerdict.OTHER_CONFIGURATION:
             return
         found = self._status(address, self._timeout_s)
-        if found is not None and found.group == self._group:
+        if found is not None:
+            self._saw(address, found)
+
+    def _saw(self, address: str, found: pb.WitnessStatusReply) -> None:
+        if found.group == self._group:
             with self._lock:
                 self.ahead = max(
                     self.ahead, (address, found.configuration), key=lambda seen: seen[1]
                 )
+
+    def _serves_already(self, address: str, configuration: int) -> bool:
+        """Whether another leader started it under that number: in a log that went back since.
+
+        The witness takes such a start for ours, asked again, and keeps what it holds.
+        """
+        found = self._client(address).status(timeout_s=self._timeout_s)
+        if found.group != self._group or found.configuration < configuration:
+            return False
+        _log.warning("witness_not_started", witness=address, verdict="OTHER_CONFIGURATION")
+        self._saw(address, found)
+        return True
 
     def read(self, messages: Sequence[pb.WitnessedCall]) -> list[WitnessedCall]:
         """Read requests that a witness held; see ``read_held``."""
@@ -164,6 +181,8 @@ class Witnesses:
         self, address: str, configuration: int, secrets: pb.SecretsPut, *, refresh: bool
     ) -> bool:
         try:
+            if not refresh and self._serves_already(address, configuration):
+                return False
             verdict = self._client(address).start(
                 self._group,
                 configuration,

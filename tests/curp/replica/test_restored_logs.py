@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from curp.cli.command import main
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import Running, replica
@@ -26,8 +27,14 @@ def _until_listed(running: Running, witness: str) -> None:
     until(listed, "the witness is listed", _DEADLINE_S)
 
 
-def test_a_witness_tells_that_the_log_is_an_older_copy(tmp_path: Path) -> None:
-    """It served numbers that the log never gave: nobody leads on it, and it is said why (2, 5)."""
+@pytest.mark.parametrize("since", [("r2",), ("r2", "r3")], ids=["one", "two"])
+def test_a_witness_tells_that_the_log_is_an_older_copy(
+    tmp_path: Path, since: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It served numbers that the log never gave: nobody leads on it, and it is said why (2, 5).
+
+    However many try, and take a number each, until an operator accepts what is lost.
+    """
     log = tmp_path / "bank.log"
     url = created(f"sqlite:///{log}?group=bank")
     with started("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w") as process:
@@ -36,14 +43,24 @@ def test_a_witness_tells_that_the_log_is_an_older_copy(tmp_path: Path) -> None:
             _until_listed(running, witness)
             assert ByHand(running.address).deposit("one", "alice", 1).ok
         older = shutil.copy(log, tmp_path / "older")
-        for name in ("r2", "r3"):
+        for name in since:
             with replica(url, name, witnesses=[witness]) as running:
                 _until_listed(running, witness)
                 assert ByHand(running.address).deposit(name, "alice", 1).ok
         # With what is noted beside it, as a whole volume comes back.
         log.with_name("bank.log.curp").unlink()
         shutil.copy(older, log)
-        with replica(url, "r4", witnesses=[witness]) as running:
-            until(lambda: running.replica.role == "stopped", "it stops", _DEADLINE_S)
-            assert "the log went back" in running.replica.waiting_for
-            assert witness in running.replica.waiting_for
+        for name in ("r4", "r5", "r6"):
+            with replica(url, name, witnesses=[witness]) as running:
+                until(lambda: running.replica.role == "stopped", "it stops", _DEADLINE_S)
+                assert "the log went back" in running.replica.waiting_for
+                assert witness in running.replica.waiting_for
+    assert main(["recover", url]) == 0
+    assert f"the log went back: witness {witness}" in capsys.readouterr().out
+    assert main(["recover", url, "--accept-loss", "--why", "burnt", "--yes"]) == 0
+    assert "This log is an older copy" in capsys.readouterr().out
+    with started("curp.witness", "--listen", witness, log=tmp_path / "w2") as process:
+        process.line()
+        with replica(url, "r7", witnesses=[witness]) as running:
+            _until_listed(running, witness)
+            assert ByHand(running.address).deposit("two", "alice", 1).ok
