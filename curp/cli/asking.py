@@ -139,7 +139,8 @@ class Group:
         if replica and replica not in found:
             silent = f"; no answer from {', '.join(self.silent)}" if self.silent else ""
             raise GroupError(
-                f"no replica is called {replica!r}: there are {', '.join(sorted(found))}{silent}"
+                f"no replica is called {replica!r}: there are {', '.join(sorted(found))}{silent}; "
+                "name the addresses of the others, too, where these do not know them"
             )
         if replica and found[replica].role == "stopped":
             raise GroupError(f"{replica} has stopped: {found[replica].waiting_for}")

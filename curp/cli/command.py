@@ -149,7 +149,12 @@ def _parser() -> argparse.ArgumentParser:
     replace.set_defaults(run=_change, change="replace", parser=replace)
 
     transfer = commands.add_parser("transfer", help="have another replica lead")
-    transfer.add_argument("target", metavar="HOST:PORT", help="any replica")
+    transfer.add_argument(
+        "target",
+        nargs="+",
+        metavar="HOST:PORT",
+        help="a replica; those that were started with --replica name the others",
+    )
     transfer.add_argument("--to", default="", metavar="NAME", help="the one that should")
     add_client_options(transfer)
     transfer.set_defaults(run=_transfer, parser=transfer)
@@ -266,6 +271,6 @@ def _upgrade(arguments: argparse.Namespace) -> int:
 
 
 def _transfer(arguments: argparse.Namespace) -> int:
-    led, leads = open_group(arguments, [arguments.target]).transfer(arguments.to)
+    led, leads = open_group(arguments, arguments.target).transfer(arguments.to)
     sys.stdout.write(f"{led} hands over; {leads.replica} leads\n")
     return 0

@@ -27,6 +27,9 @@ def add_upgrade_command(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="finalize though this replica does not answer, or is older; may be given again",
     )
+    parser.add_argument(
+        "--alone", action="store_true", help="finalize though no replica but the leader is known"
+    )
     parser.add_argument("--who", default="", help="who says so (default: the user's name)")
 
 
@@ -45,6 +48,11 @@ def upgrade(group: Group, arguments: argparse.Namespace) -> int:
         raise GroupError(
             f"nothing to finalize: the leader is of version {version}, and {leader.active_version} "
             "is active"
+        )
+    if len(statuses) < 2 and not arguments.alone:
+        raise GroupError(
+            "no replica but the leader is known: name the addresses of all of them, or say "
+            "--alone if there is no other"
         )
     behind = [
         address

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from curp.cli.asking import Group, GroupError
+from curp.cli.command import main
 from curp.log.memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand
@@ -96,3 +97,30 @@ def test_a_version_is_a_number() -> None:
         replica(MemoryLog().engine(), application_version=-1),
     ):
         pass
+
+
+def test_commands_find_replicas_that_do_not_know_each_other_by_their_addresses(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A leader that was told of no other is not taken for the whole group (DESIGN §7)."""
+    log = MemoryLog()
+    with replica(log.engine()) as running:
+        running.until_leading()
+    with (
+        replica(log.engine(), application_version=1) as first,
+        replica(log.engine(), "r2") as second,
+    ):
+        until(
+            lambda: {first.replica.role, second.replica.role} > {"leader"}, "one leads", _DEADLINE_S
+        )
+        both = [first.address, second.address]
+        if second.replica.role == "leader":
+            assert main(["transfer", *both, "--to", "r1"]) == 0
+        first.until_leading()
+        assert main(["transfer", first.address, "--to", "r2"]) == 1
+        assert "name the addresses of the others" in capsys.readouterr().err
+        assert main(["upgrade", first.address, "--finalize"]) == 1
+        assert "no replica but the leader is known" in capsys.readouterr().err
+        assert main(["upgrade", *both, "--finalize"]) == 1
+        assert f"not of version 1, or silent: {second.address}" in capsys.readouterr().err
+        assert main(["transfer", *both, "--to", "r2"]) == 0
