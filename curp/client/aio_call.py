@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from curp.client.alone import aio_error
 from curp.client.attempt import GroupAttempt
 from curp.client.errors import AttemptError
 from curp.client.record import Record, give_up
@@ -117,13 +118,7 @@ class AioCall:
                 self.cancel()
                 raise
         if self._error is not None:
-            error = self._error
-            raise grpc.aio.AioRpcError(
-                error.code(),
-                grpc.aio.Metadata(),
-                grpc.aio.Metadata(*error.trailing_metadata()),
-                error.details(),
-            )
+            raise aio_error(self._error)
         return (yield from self._leader.__await__())
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:

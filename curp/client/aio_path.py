@@ -13,10 +13,12 @@ import grpc.aio
 
 from curp.client.aio_call import AioCall
 from curp.client.aio_records import AioRecords
+from curp.client.alone import AioAlone
 from curp.client.attempt import Alone, begin
 from curp.client.group import GROUP_RETRY, GroupKnowledge, Statistics
 from curp.client.keys import CallerKeys
 from curp.client.record import Record
+from curp.client.requests import split_header
 from curp.client.searching import AioSearch
 from curp.client.stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.v1 import curp_pb2
@@ -49,7 +51,7 @@ class AioPath:
         # Kept, since a loop does not keep its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
         self._search = AioSearch(channel, self._told, self.start)
-        self._under_way: weakref.WeakSet[AioCall] = weakref.WeakSet()
+        self._under_way: weakref.WeakSet[AioCall | AioAlone] = weakref.WeakSet()
         self.refresh()
 
     def unary_unary(self, method: str, inner: Any) -> Any:
@@ -57,14 +59,18 @@ class AioPath:
 
         def send(body: bytes, *, metadata: Any, timeout: float | None, **rest: Any) -> Any:
             begun = begin(self, method, body, metadata, timeout)
-            if begun is None:
-                return inner(body, metadata=metadata, timeout=timeout, **rest)
-            if isinstance(begun, Alone):
-                alone, call = begun, inner(body, metadata=metadata, timeout=timeout, **rest)
-                call.add_done_callback(lambda done: alone.end(answered=_is_ok(done)))
-                return call
-            attempt, given = begun
             target = self._search.target()
+            if begun is None or isinstance(begun, Alone):
+                leader = inner(body, metadata=metadata, timeout=timeout, **rest)
+                if begun is not None:
+                    leader.add_done_callback(lambda done: begun.end(answered=_is_ok(done)))
+                if split_header(metadata) is None:
+                    # It has no identity to be sent elsewhere with.
+                    return leader
+                alone = AioAlone(leader, target, self.knowledge.number)
+                self._under_way.add(alone)
+                return alone
+            attempt, given = begun
             leader = inner(body, metadata=(*given, attempt.entry), timeout=timeout, **rest)
             call = AioCall(self, attempt, leader, target)
             self._under_way.add(call)

@@ -139,6 +139,12 @@ class GroupKnowledge:
             self._suspects = Suspects()
         _log.info("configuration", number=reply.configuration, witnesses=witnesses)
 
+    @property
+    def number(self) -> int:
+        """The newest configuration's, 0 while none is known."""
+        view = self.view
+        return 0 if view is None else view.number
+
     def view_for(self, method: str) -> GroupView | None:
         """Return the view to record a call under; None: send it to the leader alone."""
         view = self.view

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from curp.client.alone import SyncAlone
 from curp.client.group import GROUP_RETRY, GroupKnowledge, Statistics
 from curp.client.keys import CallerKeys
 from curp.client.record import Record
@@ -50,7 +51,7 @@ class SyncPath:
         self.sync: Any = sync_stub(channel)
         self._search = SyncSearch(channel, self._told)
         # Attempts in the background, which can be left.
-        self._under_way: weakref.WeakSet[SyncFuture] = weakref.WeakSet()
+        self._under_way: weakref.WeakSet[SyncFuture | SyncAlone] = weakref.WeakSet()
         self.refresh()
 
     def unary_unary(self, method: str, inner: Any) -> Any:
@@ -65,7 +66,7 @@ class SyncPath:
         """Return where calls go now, by its place among the targets."""
         return self._search.target()
 
-    def begun(self, attempt: SyncFuture) -> None:
+    def begun(self, attempt: SyncFuture | SyncAlone) -> None:
         """Take note of an attempt in the background."""
         with self._lock:
             self._under_way.add(attempt)

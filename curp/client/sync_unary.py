@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 import grpc
 
+from curp.client.alone import SyncAlone
 from curp.client.attempt import Alone, GroupAttempt, Path, begin
 from curp.client.record import Record, give_up
+from curp.client.requests import split_header
 from curp.client.sync_future import SyncFuture, is_ok
 from curp.core.group_call import Step
 
@@ -26,7 +28,7 @@ class SendingPath(Path, Protocol):
     def target(self) -> int:
         """Return where calls go now, by its place among the targets."""
 
-    def begun(self, attempt: SyncFuture) -> None:
+    def begun(self, attempt: SyncFuture | SyncAlone) -> None:
         """Take note of an attempt in the background."""
 
 
@@ -75,15 +77,19 @@ class SyncUnary:
     def future(self, body: bytes, timeout: float | None, metadata: Any, *rest: Any) -> Any:
         """Send it in the background."""
         begun = begin(self._path, self._method, body, metadata, timeout)
-        if begun is None:
-            return self._inner.future(body, timeout, metadata, *rest)
-        if isinstance(begun, Alone):
-            alone, future = begun, self._inner.future(body, timeout, metadata, *rest)
-            future.add_done_callback(lambda done: alone.end(answered=is_ok(done)))
-            return future
+        target = self._path.target()
+        if begun is None or isinstance(begun, Alone):
+            leader = self._inner.future(body, timeout, metadata, *rest)
+            if begun is not None:
+                leader.add_done_callback(lambda done: begun.end(answered=is_ok(done)))
+            if split_header(metadata) is None:
+                # It has no identity to be sent elsewhere with.
+                return leader
+            alone = SyncAlone(leader, target, self._path.knowledge.number)
+            self._path.begun(alone)
+            return alone
         attempt, given = begun
         records = self._record(attempt)
-        target = self._path.target()
         leader = self._inner.future(body, timeout, (*given, attempt.entry), *rest)
         future = SyncFuture(attempt, records, leader, self._path.sync, target)
         self._path.begun(future)

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-__all__ = ["HoldingProxy"]
+__all__ = ["HangingProxy", "HoldingProxy"]
 
 
 class HoldingProxy:
@@ -71,6 +71,18 @@ class HoldingProxy:
                     # An answer to what was late: it has been carried out.
                     self.delivered += 1
                     break
+                sink.sendall(data)
+        _shut(source, sink)
+
+
+class HangingProxy(HoldingProxy):
+    """As that, and nothing comes back meanwhile, either: a server that hangs from that word on."""
+
+    def _back(self, source: socket.socket, sink: socket.socket, late: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if late.is_set():
+                    self._go.wait()
                 sink.sendall(data)
         _shut(source, sink)
 

@@ -100,12 +100,14 @@ class ScriptedGroup:
     """One deduplicating server that says it leads a group, and two witnesses.
 
     ``behave``: called with the request before the handler answers, to break things at
-    that point. ``marks``: whether answers say that they are in the log. ``streams``: whether
+    that point. ``marks``: whether answers say that they are in the log. ``serves``: whether it
+    says that it takes calls, which ends a client's search. ``streams``: whether
     witnesses take records on streams.
     """
 
     def __init__(self, witnesses: int = 2, *, streams: bool = True) -> None:
         self.marks = False
+        self.serves = False
         self.behave: Callable[[bytes, Any], None] = lambda request, context: None
         self.executed: list[bytes] = []
         self.sync_verdict = pb.SyncReply.SYNCED
@@ -190,6 +192,7 @@ class ScriptedGroup:
             witnesses=self.addresses,
             methods=self.methods,
             group="g",
+            serves=self.serves,
         ).SerializeToString()
 
     def _sync(self, request: bytes, context: Any) -> bytes:
@@ -238,14 +241,16 @@ class Caller:
 async def calling(kind: str, group: ScriptedGroup, **settings: Any) -> AsyncIterator[Caller]:
     """Open a client that has made its first call and knows the group.
 
-    It records whatever it measures, unless ``settings`` say otherwise.
+    It records whatever it measures, unless ``settings`` say otherwise. ``targets``: the
+    ways to the group, one and the same server.
     """
     settings.setdefault("group_path", "fast")
-    retry = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
+    settings.setdefault("retry", RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05))
+    targets = settings.pop("targets", group.target)
     if kind == "aio":
-        channel: Any = rifl.aio.connect(group.target, retry=retry, **settings)
+        channel: Any = rifl.aio.connect(targets, **settings)
     else:
-        channel = rifl.connect(group.target, retry=retry, **settings)
+        channel = rifl.connect(targets, **settings)
     caller = Caller(kind, channel)
     try:
         assert await caller(field(b"first")) == field(b"first")
