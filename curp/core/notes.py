@@ -116,8 +116,9 @@ class Notes:
         return [token for token, _ in granted]
 
     def again(self) -> None:
-        """Take that it may not have been put down."""
-        self._writing, self._stale = None, True
+        """Take that what was being put down, if anything, may not have been."""
+        if self._writing is not None:
+            self._writing, self._stale = None, True
 
     def waiting(self) -> list[Any]:
         """Return the tokens of who was not told to begin."""

@@ -65,10 +65,14 @@ class LettingGo:
             atexit.register(self._at_exit)
             self._thread.start()
         else:
-            try:
-                self._let_go()
-            finally:
-                self._done.set()
+            self.at_once()
+
+    def at_once(self) -> None:
+        """Let go whatever runs, in the place of ``begin``: as the process's death does."""
+        try:
+            self._let_go()
+        finally:
+            self._done.set()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the store is let go; False if that took longer."""

@@ -114,7 +114,9 @@ class Service(_Base):
 
     def _restart(self) -> None:
         self._up.clear()
-        self._stop()
+        self._server.stop(None).wait()
+        self.dedup._die()
+        self._pool.shutdown(wait=False)
         self.restarts += 1
         self._start()
 
@@ -161,7 +163,8 @@ class AioService(_Base):
         self._restarting = asyncio.get_running_loop().create_task(self._restart())
 
     async def _restart(self) -> None:
-        await self.stop()
+        await self._server.stop(None)
+        self.dedup._die()
         self.restarts += 1
         await self.start()
 

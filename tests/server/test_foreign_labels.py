@@ -14,7 +14,7 @@ import rifl
 from lease_server.status import DETAILS_KEY, details_bin
 from rifl.core.outcome import Outcome
 from rifl.core.record import CompletionRecord
-from rifl.envelope import MARK, encode_batch, parse_reply
+from rifl.envelope import REPLY_MARK, encode_batch, parse_reply
 from rifl.wire import record_from_bytes, record_to_bytes
 from tests.calls.services import whole
 from tests.helpers.raw import RawClient, read
@@ -176,7 +176,7 @@ def test_a_batch_s_items_forward_nothing_of_ours(forwarding):
     body = encode_batch([b"a", b"b"], [], [201, 202])
     metadata = (("rifl-bin", header), ("rifl-batch", "1"))
     raw = client.channel.unary_unary("/test.Forward/UnaryTrailing")(body, DEADLINE_S, metadata)
-    assert raw[:1] == MARK
+    assert raw[:1] == REPLY_MARK
     for item in parse_reply(raw, 2).items():
         assert item.outcome is Outcome.EXECUTED
         assert item.record.trailing_metadata == (("upstream", "kept"),)
