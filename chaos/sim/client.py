@@ -281,7 +281,9 @@ class _Exchange(Exchange):
             return
         path = client.group
         view = None if path is None or header is None else path.view_for(self._method)
-        if path is not None and view is not None and header is not None:
+        if path is not None and view is not None and header is not None and self.planned.unrecorded:
+            header = path.unrecorded(header)
+        elif path is not None and view is not None and header is not None:
             self._rpcs[number] = GroupAttempt(
                 path,
                 view,

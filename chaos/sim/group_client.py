@@ -80,6 +80,10 @@ class GroupPath:
             self.refresh()
         return view
 
+    def unrecorded(self, header: tuple[str, bytes]) -> tuple[str, bytes]:
+        """Return the header of a call that goes to the leader alone: it has no number."""
+        return header
+
 
 class GroupAttempt:
     """One attempt: at the leader, and on all witnesses at once."""

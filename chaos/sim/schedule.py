@@ -206,6 +206,8 @@ REQUIRED: dict[str, frozenset[tuple[str, str]]] = {
 
 # One schedule of a group in so many has replicas of two versions, and a call that kills.
 _UPGRADED = 10
+# One in so many has clients that skip their records, of such a share of their calls.
+_SKIPPING, _SKIPPED = 13, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,8 @@ class PlannedCall:
     plain: bool = False
     messages: int = 0
     pace_s: float = 0.0
+    # Sent to a group's leader alone, by a client that knows its witnesses.
+    unrecorded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +364,9 @@ def draw(kind: str, seed: int) -> Schedule:
     if kind == "curp" and seed % _UPGRADED == _UPGRADED // 2:
         setting = replace(setting, upgrades=True)
         calls = _poison(calls, Random(f"{kind} {seed} poison"))  # noqa: S311 - repeatable
+    if kind == "curp" and not seed % _SKIPPING:
+        dice = Random(f"{kind} {seed} skipped")  # noqa: S311 - repeatable, not secret
+        calls = tuple(replace(call, unrecorded=dice.random() < _SKIPPED) for call in calls)
     schedule = Schedule(kind, seed, setting, calls, faults, closings)
     return add_coincidences(schedule, _ACTIVE_S)
 

@@ -20,10 +20,12 @@ if __name__ == "__main__":
 
 from chaos.sim import shared_data
 from chaos.sim.group import compacting, leadership, relisting
+from chaos.sim.group_client import GroupPath
 from chaos.sim.loop import Process
 from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
+from curp.client.requests import with_number
 from curp.core import compaction, handover, recovery, witness_change
 from curp.core.group_call import GroupCall, Step
 from curp.core.leader import Leader, Speed
@@ -614,6 +616,14 @@ def _speed_without(*ignored: Speed) -> Callable[[], AbstractContextManager[Any]]
     return _replaced(Leader, "_speed", speed)
 
 
+def _skipped_under_a_number() -> AbstractContextManager[Any]:
+    def unrecorded(self: GroupPath, header: tuple[str, bytes]) -> tuple[str, bytes]:
+        view = self.knowledge.view
+        return header if view is None else (header[0], with_number(header[1], view.number_field))
+
+    return unittest.mock.patch.object(GroupPath, "unrecorded", unrecorded)
+
+
 def _nothing_replayed() -> AbstractContextManager[Any]:
     original = recovery._freeze_one
 
@@ -1102,6 +1112,12 @@ MUTATIONS = (
     Mutation("read of what is not logged", "§7.10: synced", "curp", _unlogged_read),
     Mutation("configuration unchecked", "§7.11: number", "curp", _speed_without(Speed.NO_NUMBER)),
     Mutation(
+        "a call that skipped its records is answered before its append",
+        "§7.1: no number",
+        "curp",
+        _skipped_under_a_number,
+    ),
+    Mutation(
         "witness drops what is not synced",
         "§7.12: collection",
         "curp",
@@ -1231,6 +1247,7 @@ _SEEDS = {
     "lease ended before its reads stop": 16,
     "read of what is not logged": 8,
     "configuration unchecked": 2,
+    "a call that skipped its records is answered before its append": 26,
     "witness drops what is not synced": 1,
     "refusal not logged": 29,
     "a call refused by a group may come late": 1,
