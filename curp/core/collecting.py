@@ -67,12 +67,14 @@ class Collecting:
         self._being_told = set()
         self._forgot = False
 
-    def synced(self, collectable: Iterable[Collectable], now: float) -> None:
-        """Take requests that are in the log."""
+    def synced(self, collectable: Iterable[Collectable], now: float) -> bool:
+        """Take requests that are in the log; whether someone is due now who was not before."""
         for each in collectable:
             self._collection.synced(each)
+        planned = len(self._due)
         for witness in self._collection.witnesses:
             self._plan(witness, now + _GATHER_S)
+        return len(self._due) > planned
 
     def next(self, now: float) -> Tell | Relist | Rest:
         """Decide what is to be done now."""

@@ -85,8 +85,9 @@ class Collector:
     def synced(self, collectable: list[Collectable]) -> None:
         """Take requests that are in the log; any thread."""
         with self._condition:
-            self._collecting.synced(collectable, self._store.now())
-            self._condition.notify()
+            if self._collecting.synced(collectable, self._store.now()):
+                # Who waits until something else is due takes this then, too.
+                self._condition.notify()
 
     def _begin_threads(self) -> None:
         while (

@@ -44,17 +44,30 @@ def test_nothing_is_told_that_nothing_is_to_be_said_of() -> None:
 def test_what_is_synced_soon_after_one_another_is_told_at_once() -> None:
     """Every witness is told, one time, of all that came together (invariant 12)."""
     collecting = _begin("a", "b")
-    collecting.synced([_request(1)], 0.0)
+    assert collecting.synced([_request(1)], 0.0)
     rest = collecting.next(0.0)
     assert isinstance(rest, Rest)
     assert rest.seconds is not None
-    collecting.synced([_request(2)], rest.seconds / 2)
+    # Nobody has to be woken for that.
+    assert not collecting.synced([_request(2)], rest.seconds / 2)
     told = _told(collecting, rest.seconds)
     assert {tell.witness for tell in told} == {"a", "b"}
     assert {tuple(each.seq for each in tell.requests) for tell in told} == {(1, 2)}
     for tell in told:
         collecting.told(tell, ACCEPTED, 1.0)
     assert collecting.next(1.0) == Rest(None)
+
+
+def test_what_is_synced_while_a_witness_is_told_is_due_next() -> None:
+    """Whoever waits has to look again then: nothing else would wake it (invariant 12)."""
+    collecting = _begin("a")
+    assert collecting.synced([_request(1)], 0.0)
+    (tell,) = _told(collecting, 1.0)
+    assert collecting.synced([_request(2)], 1.0)
+    assert not collecting.synced([_request(3)], 1.0)
+    collecting.told(tell, ACCEPTED, 1.1)
+    (again,) = _told(collecting, 2.0)
+    assert [each.seq for each in again.requests] == [2, 3]
 
 
 def test_a_witness_that_does_not_answer_is_told_the_same_again_and_holds_up_nobody() -> None:
