@@ -41,7 +41,7 @@ from rifl.core.client_table import Attempt
 from rifl.core.later import Later
 from tests.faults import syscalls
 
-__all__ = ["METHODS", "URLS", "main"]
+__all__ = ["METHODS", "UNRECORDED", "URLS", "main"]
 
 SERVICE = "faults.Service"
 METHODS = {
@@ -51,6 +51,9 @@ METHODS = {
     "second": f"/{SERVICE}/Second",
     "third": f"/{SERVICE}/Third",
     "shared": f"/{SERVICE}/Shared",
+}
+# Whose handlers say that nothing happened, which is not recorded.
+UNRECORDED = {
     "refusing": f"/{SERVICE}/Refusing",
     "undoing": f"/{SERVICE}/Undoing",
 }
@@ -264,7 +267,7 @@ def main(options: argparse.Namespace) -> None:
         f"/{SERVICE}/Control": None,
     }
     for name, declaration in (("refusing", "idempotent"), ("undoing", "atomic")):
-        declared[METHODS[name]] = rifl.MethodPolicy(
+        declared[UNRECORDED[name]] = rifl.MethodPolicy(
             kind=declaration, unrecorded=["RESOURCE_EXHAUSTED"]
         )
     for name, file in URLS.items():

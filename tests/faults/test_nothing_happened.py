@@ -8,14 +8,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.faults.server import METHODS
+from tests.faults.server import UNRECORDED
 from tests.faults.test_kill_points import effects_in
 from tests.helpers.processes import started
 from tests.helpers.raw import RawClient, read
 
 pytestmark = pytest.mark.slow
 
-_REFUSING, _UNDOING = METHODS["refusing"], METHODS["undoing"]
+_REFUSING, _UNDOING = UNRECORDED["refusing"], UNRECORDED["undoing"]
 _REPEATED = (("grpc-previous-rpc-attempts", "1"),)
 
 

@@ -46,6 +46,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # Ignored where whoever started the tests has put them into the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if _MODE == "interrupt":
         asyncio.new_event_loop().run_until_complete(main())
     else:
