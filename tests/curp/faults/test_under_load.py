@@ -147,13 +147,16 @@ def test_witnesses_stopped_cut_off_and_restarted(tmp_path: Path) -> None:
             exact(load)
 
 
-def test_a_leader_cut_off_from_the_log(tmp_path: Path, redis_server: RedisServer) -> None:
+def test_a_leader_cut_off_from_the_log(tmp_path: Path, log_server: Any) -> None:
     """It cannot append, so another one leads; when the path is back it follows (1, 4)."""
+    url = log_server.url(group="bank", timeout_s=2)
+    place = f"127.0.0.1:{log_server.port}"
+    assert place in url
     with contextlib.ExitStack() as stack:
         paths = [stack.enter_context(FaultyPath()) for _ in range(2)]
         for path in paths:
-            path.lead_to(redis_server.port)
-        logs = [f"redis://127.0.0.1:{path.port}/0?group=bank&timeout_s=2" for path in paths]
+            path.lead_to(log_server.port)
+        logs = [url.replace(place, f"127.0.0.1:{path.port}") for path in paths]
         group = stack.enter_context(GroupProcesses(tmp_path, MODULE, logs, replicas=2))
         load = stack.enter_context(Load(group.replicas, callers=4, accounts=32))
         load.await_answers(SOME, WAIT_S)
@@ -163,7 +166,7 @@ def test_a_leader_cut_off_from_the_log(tmp_path: Path, redis_server: RedisServer
         path.reset()
         group.leader(not_=leader, timeout_s=WAIT_S)
         load.await_answers(SOME, WAIT_S)
-        path.lead_to(redis_server.port)
+        path.lead_to(log_server.port)
 
         def follows() -> bool:
             found = group.status(leader)
