@@ -16,7 +16,7 @@ from curp.cli.init import add_init_command
 from curp.cli.poison import add_poison_commands
 from curp.cli.recover import add_recover_command
 from curp.cli.serving import ServeOptions, serve
-from curp.cli.status import add_status_command
+from curp.cli.status import add_status_command, told_left_out
 from curp.cli.tuning import add_tuning_options, tuning_of
 from curp.cli.upgrade import add_upgrade_command, upgrade
 from curp.log.commands import add_log_commands
@@ -258,11 +258,16 @@ def _change(arguments: argparse.Namespace) -> int:
         wanted[:] = changed(present)
         return wanted
 
-    found = open_group(arguments, [arguments.target]).change_witnesses(noted)
+    group = open_group(arguments, [arguments.target])
+    found = group.change_witnesses(noted)
     listed = ", ".join(found.witnesses) or "none"
     sys.stdout.write(f"configuration {found.configuration}: witnesses {listed}\n")
-    for absent in (one for one in wanted if one not in found.witnesses):
-        sys.stdout.write(f"  {absent} could not be started, and is listed when it answers\n")
+    absent = [one for one in wanted if one not in found.witnesses]
+    if absent:
+        status = group.leading()
+        for one in absent:
+            told = told_left_out(status, one)
+            sys.stdout.write(f"  {one} {told}; it is listed when it can be\n")
     return 0
 
 

@@ -14,7 +14,7 @@ from curp.security import add_client_options
 from curp.v1 import curp_pb2 as pb
 from curp.wire import case_from_message
 
-__all__ = ["DEGRADED", "NO_SERVICE", "WELL", "add_status_command"]
+__all__ = ["DEGRADED", "NO_SERVICE", "WELL", "add_status_command", "told_left_out"]
 
 # Exit codes: somebody takes calls, and nothing is wrong; nobody takes calls; somebody does,
 # and something is wrong, of which the next loss may take the group's service.
@@ -65,10 +65,20 @@ def _status(arguments: argparse.Namespace) -> int:
 def _well(status: pb.GroupStatusReply | None) -> bool:
     if status is None or status.role not in ("leader", "standby"):
         return False
-    listed = status.configuration.witnesses
-    missing = any(wanted not in listed for wanted in status.wanted_witnesses)
+    missing = bool(_left_out(status))
     silent = any(witness.mode != "normal" for witness in status.witnesses)
     return not (missing or silent or status.waiting_for or status.engine)
+
+
+def told_left_out(status: pb.GroupStatusReply, witness: str) -> str:
+    """Say that a wanted witness is not listed, and why, as the leader has it."""
+    why = next((each.why for each in status.left_out if each.witness == witness), "")
+    return f"could not be started{f': {why}' if why else ''}"
+
+
+def _left_out(status: pb.GroupStatusReply) -> list[str]:
+    listed = status.configuration.witnesses
+    return [wanted for wanted in status.wanted_witnesses if wanted not in listed]
 
 
 def _lines(address: str, status: pb.GroupStatusReply) -> list[str]:
@@ -92,9 +102,7 @@ def _lines(address: str, status: pb.GroupStatusReply) -> list[str]:
             f"holds {witness.held} of {witness.slots}"
         )
     lines += [
-        f"  witness {wanted}  could not be started"
-        for wanted in status.wanted_witnesses
-        if wanted not in status.configuration.witnesses
+        f"  witness {wanted}  {told_left_out(status, wanted)}" for wanted in _left_out(status)
     ]
     for case in status.poison if status.role != "standby" else ():
         rpc_id = case_from_message(case).rpc_id

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from curp.core.entries import ApplicationVersion
 from curp.core.group_call import SyncVerdict
 from curp.core.recovery import WitnessList
+from curp.core.witness_change import left_out
 from curp.log.engine import LogEngine
 from curp.replica.authority import GroupAuthority
 from curp.replica.group_store import GroupStore
@@ -141,6 +142,9 @@ class ReplicaDesk:
         )
         if leading is not None:
             reply.wanted_witnesses.extend(leading.listed.wanted)
+            for address in left_out(leading.listed):
+                why = self._witnesses.why_not_started(address)
+                reply.left_out.add(witness=address, why=why)
         listed = list(reply.configuration.witnesses) if self.role == Role.LEADER else []
         said = self._witnesses.statuses(listed, min(_MOST_STATUS_S, settings.witness_timeout_s))
         for address in listed:

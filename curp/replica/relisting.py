@@ -67,6 +67,7 @@ class Relisting:
         self._changing = threading.Lock()
         self._stopped = False
         self._upkeep = Upkeep(listed, state.secrets, time.monotonic())
+        self._looking = threading.Lock()
 
     def stop(self) -> bool:
         """Begin no change any more; whether one is under way, which ends at its next step."""
@@ -102,13 +103,19 @@ class Relisting:
 
     def keep_up(self) -> None:
         """Look after those that were left out, and tell those that serve of new secrets."""
-        upkeep = self._upkeep
-        listed, secrets = upkeep.listed, self._state.secrets
-        if told := upkeep.to_tell(secrets):
-            self._witnesses.refresh(told, listed.configuration, secrets_to_message(secrets))
-        missing = upkeep.missing(time.monotonic())
-        if any(self._witnesses.statuses(missing, _STATUS_S).values()):
-            self.again(listed.configuration)
+        upkeep, secrets = self._upkeep, self._state.secrets
+        with self._looking:
+            configuration, told = upkeep.listed.configuration, upkeep.to_tell(secrets)
+            missing = upkeep.missing(time.monotonic())
+        if told:
+            self._witnesses.refresh(told, configuration, secrets_to_message(secrets))
+        said = self._witnesses.statuses(missing, _STATUS_S)
+        answering = [address for address in missing if said.get(address) is not None]
+        if answering:
+            with self._looking:
+                for address in answering:
+                    upkeep.answers(address)
+            self.again(configuration)
 
     def _put_in_force(self, wanted: tuple[str, ...], configuration: int) -> WitnessList:
         if configuration != self._leader.configuration or self._stopped:
@@ -154,7 +161,8 @@ class Relisting:
             )
             return None
         if isinstance(step, Serve):
-            self._upkeep.listed = step.witnesses
+            with self._looking:
+                self._upkeep.in_force(step.witnesses, time.monotonic())
             self._serve(step.witnesses)
             return None
         raise RuntimeError(f"no such step: {step!r}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import grpc
 
 from curp.core.collection import Collectable
+from curp.core.not_started import why_not_started
 from curp.core.recovery import WitnessedCall
 from curp.core.witness_table import WitnessVerdict, group_of_log
 from curp.replica.at_once import ask_at_once
@@ -45,6 +46,8 @@ class Witnesses:
         self._lock = threading.Lock()
         self._clients: dict[str, WitnessClient] = {}
         self._noted: set[tuple[str, str]] = set()
+        # Why a witness was not started when that was tried last, by its address.
+        self._not_started: dict[str, str] = {}
         # The highest number of this log that a witness was found under when it refused, or
         # was not started, since it serves that number, or a higher one.
         self.ahead = ("", 0)
@@ -76,7 +79,8 @@ class Witnesses:
         if verdict is not WitnessVerdict.ACCEPTED:
             # It restarted under that number, or serves another one.
             _log.warning("witness_not_frozen", witness=address, verdict=verdict.name)
-            self._look_ahead(address, verdict)
+            if verdict is WitnessVerdict.OTHER_CONFIGURATION:
+                self._look_ahead(address)
             return None
         return self.read(calls)
 
@@ -94,6 +98,9 @@ class Witnesses:
             grace_s=_GRACE_S,
             timeout_s=self._timeout_s,
         )
+        for address in addresses:
+            if address not in found:
+                self._note_start(address, f"it did not answer within {self._timeout_s:g} s")
         return [address for address, started in found.items() if started]
 
     def refresh(self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut) -> None:
@@ -140,12 +147,15 @@ class Witnesses:
         except grpc.RpcError:
             return None
 
-    def _look_ahead(self, address: str, verdict: WitnessVerdict) -> None:
-        if verdict is not WitnessVerdict.OTHER_CONFIGURATION:
-            return
+    def why_not_started(self, address: str) -> str:
+        """Say why a witness was not started when that was tried last; empty if it was."""
+        return self._not_started.get(address, "")
+
+    def _look_ahead(self, address: str) -> pb.WitnessStatusReply | None:
         found = self._status(address, self._timeout_s)
         if found is not None:
             self._saw(address, found)
+        return found
 
     def _saw(self, address: str, found: pb.WitnessStatusReply) -> None:
         if found.group == self._group:
@@ -154,17 +164,12 @@ class Witnesses:
                     self.ahead, (address, found.configuration), key=lambda seen: seen[1]
                 )
 
-    def _serves_already(self, address: str, configuration: int) -> bool:
+    def _serves_already(self, found: pb.WitnessStatusReply, configuration: int) -> bool:
         """Whether another leader started it under that number: in a log that went back since.
 
         The witness takes such a start for ours, asked again, and keeps what it holds.
         """
-        found = self._client(address).status(timeout_s=self._timeout_s)
-        if found.group != self._group or found.configuration < configuration:
-            return False
-        _log.warning("witness_not_started", witness=address, verdict="OTHER_CONFIGURATION")
-        self._saw(address, found)
-        return True
+        return found.group == self._group and found.configuration >= configuration
 
     def read(self, messages: Sequence[pb.WitnessedCall]) -> list[WitnessedCall]:
         """Read requests that a witness held; see ``read_held``."""
@@ -180,24 +185,38 @@ class Witnesses:
     def _start(
         self, address: str, configuration: int, secrets: pb.SecretsPut, *, refresh: bool
     ) -> bool:
+        client = self._client(address)
         try:
-            if not refresh and self._serves_already(address, configuration):
-                return False
-            verdict = self._client(address).start(
-                self._group,
-                configuration,
-                secrets,
-                self._services.conflicts(),
-                refresh=refresh,
-                timeout_s=self._timeout_s,
-            )
+            found = None if refresh else client.status(timeout_s=self._timeout_s)
+            if found is not None and self._serves_already(found, configuration):
+                self._saw(address, found)
+                verdict = WitnessVerdict.OTHER_CONFIGURATION
+            else:
+                verdict = client.start(
+                    self._group,
+                    configuration,
+                    secrets,
+                    self._services.conflicts(),
+                    refresh=refresh,
+                    timeout_s=self._timeout_s,
+                )
         except grpc.RpcError as error:
-            self._note("witness_not_started", address, error)
+            self._note_start(address, _why_not_asked(error))
             return False
-        if verdict is not WitnessVerdict.ACCEPTED:
-            _log.warning("witness_not_started", witness=address, verdict=verdict.name)
-            self._look_ahead(address, verdict)
-        return verdict is WitnessVerdict.ACCEPTED
+        if verdict is WitnessVerdict.ACCEPTED:
+            self._note_start(address, "")
+            return True
+        if verdict is WitnessVerdict.OTHER_CONFIGURATION:
+            found = self._look_ahead(address) or found
+        served = None if found is None else (found.group, found.configuration)
+        self._note_start(address, why_not_started(verdict, self._name, served))
+        return False
+
+    def _note_start(self, address: str, why: str) -> None:
+        """Note how a start went; told once for each reason."""
+        if why and self._not_started.get(address) != why:
+            _log.warning("witness_not_started", witness=address, why=why)
+        self._not_started[address] = why
 
     def _client(self, address: str) -> WitnessClient:
         with self._lock:
@@ -222,6 +241,15 @@ class Witnesses:
         if (event, address) in self._noted:
             self._noted.discard((event, address))
             _log.info("witness_back", witness=address)
+
+
+def _why_not_asked(error: grpc.RpcError) -> str:
+    code = error.code() if isinstance(error, grpc.Call) else None
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return "refused: it has another group token"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return "refused: it is no witness of this release"
+    return f"it does not answer ({'' if code is None else code.name})"
 
 
 def read_held(messages: Sequence[pb.WitnessedCall], services: Services) -> list[WitnessedCall]:

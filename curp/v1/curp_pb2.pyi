@@ -543,7 +543,14 @@ class GroupStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GroupStatusReply(_message.Message):
-    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version", "serves", "engine", "warnings", "poison")
+    __slots__ = ("configuration", "replica", "role", "applied", "tail", "unsynced", "clients", "waiting_for", "witnesses", "wanted_witnesses", "application_version", "active_version", "serves", "engine", "warnings", "poison", "left_out")
+    class LeftOut(_message.Message):
+        __slots__ = ("witness", "why")
+        WITNESS_FIELD_NUMBER: _ClassVar[int]
+        WHY_FIELD_NUMBER: _ClassVar[int]
+        witness: str
+        why: str
+        def __init__(self, witness: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -560,6 +567,7 @@ class GroupStatusReply(_message.Message):
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     POISON_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     configuration: GroupConfiguration
     replica: str
     role: str
@@ -576,7 +584,8 @@ class GroupStatusReply(_message.Message):
     engine: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
     poison: _containers.RepeatedCompositeFieldContainer[PoisonCase]
-    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ..., serves: bool = ..., engine: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., poison: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ...) -> None: ...
+    left_out: _containers.RepeatedCompositeFieldContainer[GroupStatusReply.LeftOut]
+    def __init__(self, configuration: _Optional[_Union[GroupConfiguration, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., applied: _Optional[int] = ..., tail: _Optional[int] = ..., unsynced: _Optional[int] = ..., clients: _Optional[int] = ..., waiting_for: _Optional[str] = ..., witnesses: _Optional[_Iterable[_Union[WitnessStatusReply, _Mapping]]] = ..., wanted_witnesses: _Optional[_Iterable[str]] = ..., application_version: _Optional[int] = ..., active_version: _Optional[int] = ..., serves: bool = ..., engine: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., poison: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ..., left_out: _Optional[_Iterable[_Union[GroupStatusReply.LeftOut, _Mapping]]] = ...) -> None: ...
 
 class ChangeWitnessesRequest(_message.Message):
     __slots__ = ("witnesses", "configuration")

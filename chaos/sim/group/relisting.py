@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
@@ -99,12 +100,13 @@ class Relisting(Steps):
                 refresh=True,
             )
 
-        def answered(anything: bool) -> None:
+        def answered(address: str, anything: bool) -> None:
             if anything:
+                upkeep.answers(address)
                 self.relist(listed.configuration)
 
         for address in upkeep.missing(replica.process.clock()):
-            replica.witness(address).status(replica.process, answered)
+            replica.witness(address).status(replica.process, partial(answered, address))
 
     def _changed(self, listed: WitnessList) -> None:
         self._changing = False
@@ -145,5 +147,5 @@ class Relisting(Steps):
         return number
 
     def _serve(self, step: Serve, drive: Drive) -> None:
-        self._upkeep.listed = step.witnesses
+        self._upkeep.in_force(step.witnesses, self.replica.process.clock())
         self._leadership.serve(step.witnesses)

@@ -1,0 +1,108 @@
+"""A witness that answers, and refuses to be started: tried less often, and named (DESIGN §7)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from curp.cli.command import main
+from curp.core.witness_table import WitnessVerdict, group_of_log
+from curp.log.memory import MemoryLog
+from curp.v1 import curp_pb2 as pb
+from curp.v1 import curp_pb2_grpc
+from curp.witness import WitnessClient
+from tests.curp.replica.running import replica
+from tests.helpers.ports import free_port
+from tests.helpers.processes import started
+from tests.helpers.waiting import until
+
+_DEADLINE_S = 60.0
+_SECRETS = pb.SecretsPut(secrets=[pb.SecretsPut.Secret(key_id=1, secret=b"s" * 32)])
+
+
+class _OfAnOlderRelease(curp_pb2_grpc.WitnessServicer):
+    """Knows a group by its name alone."""
+
+    def Status(self, request: Any, context: Any) -> pb.WitnessStatusReply:  # noqa: N802 - the proto's
+        return pb.WitnessStatusReply(group="group", configuration=1, mode="normal")
+
+    def Start(self, request: Any, context: Any) -> pb.StartReply:  # noqa: N802 - the proto's
+        return pb.StartReply(verdict=pb.RecordReply.OTHER_GROUP)
+
+
+@contextlib.contextmanager
+def _older() -> Iterator[str]:
+    server = grpc.server(ThreadPoolExecutor(2))
+    curp_pb2_grpc.add_WitnessServicer_to_server(_OfAnOlderRelease(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+def test_a_witness_that_refuses_is_named_and_tried_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`curp status` has each one's reason; one that was down is listed all the same (2, 11)."""
+    monkeypatch.setattr("curp.core.upkeep._LOOK_S", 0.05)
+    token = tmp_path / "token"
+    token.write_text("open sesame\n")
+    late = f"127.0.0.1:{free_port()}"
+    with contextlib.ExitStack() as stack:
+        theirs = stack.enter_context(
+            started("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w1.err")
+        ).line()
+        guarded = stack.enter_context(
+            started(
+                *("curp.witness", "--listen", "127.0.0.1:0", "--group-token-file", str(token)),
+                log=tmp_path / "w2.err",
+            )
+        ).line()
+        older = stack.enter_context(_older())
+        with WitnessClient(theirs) as client:
+            verdict = client.start(group_of_log("group", 0xBAD), 9, _SECRETS, [], timeout_s=20)
+            assert verdict is WitnessVerdict.ACCEPTED
+        running = stack.enter_context(
+            replica(
+                MemoryLog().engine(),
+                witnesses=[theirs, guarded, older, late],
+                witness_timeout_s=0.3,
+            )
+        )
+        running.until_leading()
+        began, number = time.monotonic(), running.replica.configuration().configuration
+        until(
+            lambda: running.replica.configuration().configuration >= number + 6,
+            "it is tried again",
+            _DEADLINE_S,
+        )
+        # Every look would be a number, at 4 looks a second.
+        assert time.monotonic() - began >= 0.05 * (2**6 - 1) * 0.95
+        until(lambda: "it does not answer" in _status(running.address, capsys), "all are named")
+        told = _status(running.address, capsys)
+        assert f"{theirs}  could not be started: refused: it serves another group" in told
+        assert f"{guarded}  could not be started: refused: it has another group token" in told
+        assert f"{older}  could not be started: refused: it serves group without a log id" in told
+        stack.enter_context(started("curp.witness", "--listen", late, log=tmp_path / "w3.err"))
+        until(
+            lambda: list(running.replica.configuration().witnesses) == [late],
+            "the one that was down is listed",
+            _DEADLINE_S,
+        )
+        assert main(["witness", "add", running.address, f"127.0.0.1:{free_port()}"]) == 0
+        assert f"{guarded} could not be started: refused" in capsys.readouterr().out
+
+
+def _status(address: str, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["status", address]) == 3
+    return capsys.readouterr().out
