@@ -16,10 +16,10 @@ from typing import Any
 
 import grpc
 
-from rifl.core.policy import MethodPolicy
-from rifl.envelope import encode_batch
-from rifl.server import Deduplicator
-from rifl.server.sync import SyncShell, unary_behavior
+from rifl._envelope import encode_batch
+from rifl._server import Deduplicator
+from rifl._server.sync import SyncShell, unary_behavior
+from rifl.core._serving.policy import MethodPolicy
 from rifl.v1 import rifl_pb2
 
 __all__ = ["main", "measure"]

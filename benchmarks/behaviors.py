@@ -25,7 +25,7 @@ import grpc
 
 import rifl
 import rifl.aio
-from rifl.stores.sqlite.address import path_of
+from rifl._stores.sqlite.address import path_of
 from rifl.v1 import rifl_pb2
 
 __all__ = ["OTHERS", "Behavior", "behavior_of", "key_of"]

@@ -24,13 +24,13 @@ import grpc
 
 import curp
 from benchmarks.keyed import PUT, Map, declare, handlers
-from curp.core.entries import ClientRegistered, Entry, Operation
+from curp._core.entries import ClientRegistered, Entry, Operation
+from curp._wire import entry_to_bytes
 from curp.log import create_log, open_engine
-from curp.log.engine import NewEntry
-from curp.wire import entry_to_bytes
-from rifl.core.record import CompletionRecord
+from curp.log._engine import NewEntry
+from rifl._wire import fingerprint
+from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
-from rifl.wire import fingerprint
 
 __all__ = ["Recovery", "main", "recovery"]
 

@@ -22,10 +22,10 @@ from rich.table import Table
 
 from benchmarks.databases import Databases
 from lease_server import open_authority
-from rifl.core.call import Call
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.stores import open_store
+from rifl._stores import open_store
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["Costs", "main", "measure"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from curp._replica import Diverged, NotServed, Replica, ReplicaStopped, now, random
     from curp.log import create_log
-    from curp.replica import Diverged, NotServed, Replica, ReplicaStopped, now, random
 
 __all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "create_log", "now", "random"]
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
         return create_log
     if name in __all__:
-        import curp.replica
+        import curp._replica
 
-        return getattr(curp.replica, name)
+        return getattr(curp._replica, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

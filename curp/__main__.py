@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from curp.cli.command import main
+from curp._cli.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

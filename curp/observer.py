@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rifl.core.observer import Observer, Observers
+from rifl.core._shared.observer import Observer, Observers
 
 __all__ = ["GroupObserver", "GroupObservers", "GroupReport", "TakeOver"]
 

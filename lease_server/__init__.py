@@ -1,12 +1,18 @@
-"""Client ids and their leases: the table, the authority, and the gRPC service.
+"""Client ids and their leases: the tables, the authorities, and what they need kept.
 
-The ground floor (DESIGN §2): imports nothing of rifl. A server that hosts it makes
-a ``LeaseAuthority`` over its storage and calls ``add_lease_service``;
-``python -m lease_server`` runs it alone.
+The ground floor (DESIGN §2): imports nothing of rifl and nothing of gRPC. A server that
+hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
+``rifl.add_lease_service``; ``python -m lease_server`` runs the service alone.
+
+- ``_table``, ``_blocks``: who has a lease until when; ids reserved in blocks.
+- ``_sessions``, ``_sessionbook``, ``_series``, ``_session_secret``: clients with names.
+- ``_tokens``, ``_keyring``, ``_signer``: what a client shows for its id.
+- ``_authority``: all of it, in one process; ``_shared``: in a storage of several servers.
+- ``_storage``: what is kept; ``_errors``, ``_events``: what is refused and told; ``_forks``.
 """
 
-from lease_server.authority import Grant, LeaseAuthority
-from lease_server.errors import (
+from lease_server._authority import Grant, LeaseAuthority
+from lease_server._errors import (
     BadRequest,
     ForkedProcess,
     LeaseError,
@@ -19,23 +25,20 @@ from lease_server.errors import (
     TooManyRefusals,
     TooManySessions,
 )
-from lease_server.peer import peer_of
-from lease_server.service import SERVICE_NAME, add_lease_service
-from lease_server.sessionbook import OpenedSession
-from lease_server.sessions import SessionPolicy, SessionRow, SessionsFrom, SessionState
-from lease_server.shared import (
+from lease_server._sessionbook import OpenedSession
+from lease_server._sessions import SessionPolicy, SessionRow, SessionsFrom, SessionState
+from lease_server._shared import (
     Authority,
     SharedAuthority,
     SharedLeaseStorage,
     Standing,
     open_authority,
 )
-from lease_server.storage import LeaseStorage, MemoryLeaseStorage, short_store_id
-from lease_server.table import BlockExhausted, LeaseTable
-from lease_server.tokens import Secret, make_token, peer_bound, verify
+from lease_server._storage import LeaseStorage, MemoryLeaseStorage, short_store_id
+from lease_server._table import BlockExhausted, LeaseTable
+from lease_server._tokens import Secret, make_token, peer_bound, verify
 
 __all__ = [
-    "SERVICE_NAME",
     "Authority",
     "BadRequest",
     "BlockExhausted",
@@ -63,11 +66,9 @@ __all__ = [
     "TooManyClients",
     "TooManyRefusals",
     "TooManySessions",
-    "add_lease_service",
     "make_token",
     "open_authority",
     "peer_bound",
-    "peer_of",
     "short_store_id",
     "verify",
 ]

@@ -17,12 +17,12 @@ from typing import cast
 import grpc.aio
 import structlog
 
-from lease_server.errors import LeaseError
-from lease_server.log import get_logger
-from lease_server.requests import Terms
-from lease_server.service import add_lease_service
-from lease_server.sessions import SessionsFrom
-from lease_server.shared import SharedAuthority, SharedLeaseStorage
+from lease_server._errors import LeaseError
+from lease_server._sessions import SessionsFrom
+from lease_server._shared import SharedAuthority, SharedLeaseStorage
+from rifl._leases.requests import Terms
+from rifl._leases.service import add_lease_service
+from rifl._log import get_logger
 
 __all__ = ["main"]
 
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         storage = _open_storage(arguments.store)
-        authority = SharedAuthority(storage, term_s=arguments.term_s)
+        authority = SharedAuthority(storage, term_s=arguments.term_s, events=_log)
     except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
         return _failed(error)
     try:
@@ -99,7 +99,7 @@ def _open_storage(url: str) -> SharedLeaseStorage:
             "granted here: name the Redis or PostgreSQL that the servers share"
         )
     # An entry point may import what it puts together (DESIGN §2); the package may not.
-    stores = importlib.import_module("rifl.stores")
+    stores = importlib.import_module("rifl._stores")
     return cast("SharedLeaseStorage", stores.open_lease_storage(url))
 
 

@@ -14,8 +14,8 @@ Client::
 For asyncio see ``rifl.aio``; the rules are in ``rifl.core``.
 """
 
-from rifl import aio
-from rifl.client import (
+from rifl import aio, core
+from rifl._client import (
     BatchItem,
     BatchResult,
     CallError,
@@ -30,12 +30,32 @@ from rifl.client import (
     instrument,
     key,
 )
-from rifl.core.identity import RpcId
-from rifl.core.observer import Observer
-from rifl.core.outcome import Outcome
-from rifl.core.policy import Kind, MethodPolicy, PolicyError
-from rifl.server import Deduplicator, caller_gone, record, serve_until_signal, transaction
-from rifl.stores import DbApiTransaction
+from rifl._leases.service import add_lease_service
+from rifl._server import Deduplicator, caller_gone, record, serve_until_signal, transaction
+from rifl._stores import (
+    DbApiTransaction,
+    MissingExtra,
+    RecordCodec,
+    Settled,
+    Settlement,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreLost,
+    StoreNotDurable,
+    StoreSchemaTooNew,
+    StoreUnreachable,
+    UnknownCall,
+    UnsupportedStore,
+    WrongDatabase,
+    postgres_schema,
+    settle_unknown,
+    unknown_calls,
+)
+from rifl.core._serving.policy import Kind, MethodPolicy, PolicyError
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.observer import Observer
+from rifl.core._shared.outcome import Outcome
 
 __all__ = [
     "BatchItem",
@@ -48,20 +68,39 @@ __all__ = [
     "Instrumentation",
     "Kind",
     "MethodPolicy",
+    "MissingExtra",
     "Observer",
     "Outcome",
     "PolicyError",
+    "RecordCodec",
     "Resolution",
     "RetryPolicy",
     "RpcId",
     "Session",
+    "Settled",
+    "Settlement",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreLocked",
+    "StoreLost",
+    "StoreNotDurable",
+    "StoreSchemaTooNew",
+    "StoreUnreachable",
+    "UnknownCall",
+    "UnsupportedStore",
+    "WrongDatabase",
+    "add_lease_service",
     "aio",
     "caller_gone",
     "client_interceptor",
     "connect",
+    "core",
     "instrument",
     "key",
+    "postgres_schema",
     "record",
     "serve_until_signal",
+    "settle_unknown",
     "transaction",
+    "unknown_calls",
 ]

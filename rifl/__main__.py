@@ -1,10 +1,10 @@
-"""``rifl``, or ``python -m rifl``: look into stores. See ``rifl.cli``."""
+"""``rifl``, or ``python -m rifl``: look into stores. See ``rifl._cli``."""
 
 from __future__ import annotations
 
 import sys
 
-from rifl.cli import main
+from rifl._cli import main
 
 __all__ = ["main"]
 

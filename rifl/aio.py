@@ -1,12 +1,12 @@
 """The asyncio side of the API: ``rifl.aio.connect`` and what goes with it."""
 
-from rifl.client.aio_channel import AioChannel as Channel
-from rifl.client.aio_channel import connect
-from rifl.client.aio_interceptor import client_interceptor
-from rifl.client.aio_session import AioSession as Session
-from rifl.server.operations import serve_until_signal_async as serve_until_signal
-from rifl.server.recording import record_async as record
-from rifl.server.transactions import transaction_async as transaction
+from rifl._client.aio_channel import AioChannel as Channel
+from rifl._client.aio_channel import connect
+from rifl._client.aio_interceptor import client_interceptor
+from rifl._client.aio_session import AioSession as Session
+from rifl._server.operations import serve_until_signal_async as serve_until_signal
+from rifl._server.recording import record_async as record
+from rifl._server.transactions import transaction_async as transaction
 
 __all__ = [
     "Channel",

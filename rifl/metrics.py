@@ -15,9 +15,9 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from rifl.core.errors import ForkedProcess, RiflError
-from rifl.core.observer import EndedCall, Observer, ServedCall, Statistics
-from rifl.core.outcome import Outcome
+from rifl.core._shared.errors import ForkedProcess, RiflError
+from rifl.core._shared.observer import EndedCall, Observer, ServedCall, Statistics
+from rifl.core._shared.outcome import Outcome
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram

@@ -15,14 +15,14 @@ from prometheus_client import CollectorRegistry
 
 import curp
 import rifl
-from curp.log.etcd import address as etcd_address
-from rifl.cli import ExitCode
-from rifl.core import errors
-from rifl.core.policy import MethodPolicy
+from curp.log._etcd import address as etcd_address
+from rifl._cli import ExitCode
+from rifl._stores.postgres import address as postgres_address
+from rifl._stores.redis import address as redis_address
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._shared import errors
 from rifl.metrics import PrometheusObserver
-from rifl.spark.enrichment import call
-from rifl.stores.postgres import address as postgres_address
-from rifl.stores.redis import address as redis_address
+from rifl.spark._enrichment import call
 from rifl.testing import Fault
 from rifl.v1 import options_pb2
 

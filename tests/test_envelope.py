@@ -10,12 +10,12 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rifl import envelope
+from rifl import _envelope as envelope
+from rifl._envelope import ItemReply, Unreadable
+from rifl._wire import fingerprint
 from rifl.core import BadHeader, BatchTooLarge, CompletionRecord, Outcome
-from rifl.core.stream_end import end_marker
-from rifl.envelope import ItemReply, Unreadable
+from rifl.core._shared.stream_end import end_marker
 from rifl.v1 import rifl_pb2
-from rifl.wire import fingerprint
 
 METHOD = "/p.S/M"
 KEYS = st.sampled_from([b"", b"k", b"key" * 21])

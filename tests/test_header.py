@@ -1,4 +1,4 @@
-"""Headers read without protobuf: what parse_call reads, or nothing (rifl.header; DESIGN §3)."""
+"""Headers read without protobuf: what parse_call reads, or nothing (rifl._header; DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rifl.client.header import encode_header
+from rifl._client.header import encode_header
+from rifl._header import KnownClients
+from rifl._wire import parse_call
 from rifl.core import BadHeader
-from rifl.core.attempt import IssuedCall
-from rifl.core.call import Call
-from rifl.core.client_lease import ClientLease, Grant
-from rifl.header import KnownClients
+from rifl.core._calling.attempt import IssuedCall
+from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._shared.call import Call
 from rifl.v1 import rifl_pb2
-from rifl.wire import parse_call
 
 METHOD, REQUEST = "/p.S/M", b"request"
 SECRETS = object()

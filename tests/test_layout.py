@@ -29,10 +29,12 @@ OTHER_ENTRIES = {
 # the parts together, and no part goes through them.
 _CODEC = {
     "rifl.v1",
-    "rifl.labels",
-    "rifl.wire",
-    "rifl.header",
-    "rifl.envelope",
+    "rifl._labels",
+    "rifl._wire",
+    "rifl._header",
+    "rifl._envelope",
+    "rifl._grpc",
+    "rifl._log",
     "rifl.core",
     "lease_server",
 }
@@ -40,19 +42,25 @@ ARROWS: dict[str, set[str]] = {
     "lease_server": set(),
     "rifl": {"rifl", "lease_server"},
     "rifl.v1": set(),
-    "rifl.core": set(),
-    "rifl.labels": {"rifl.core", "lease_server.status"},
-    "rifl.wire": {"rifl.core", "rifl.labels", "rifl.v1", "lease_server.status"},
-    "rifl.header": {"rifl.core", "rifl.wire", "lease_server.tokens"},
-    "rifl.envelope": {"rifl.core", "rifl.v1", "rifl.wire"},
+    "rifl._grpc": set(),
+    "rifl._log": set(),
+    "rifl._leases": {"rifl._grpc", "rifl._log", "lease_server"},
+    "rifl.core": {"rifl.core._calling", "rifl.core._serving"},
+    "rifl.core._shared": set(),
+    "rifl.core._calling": {"rifl.core._shared"},
+    "rifl.core._serving": {"rifl.core._shared"},
+    "rifl._labels": {"rifl.core", "rifl._grpc.status"},
+    "rifl._wire": {"rifl.core", "rifl._labels", "rifl.v1", "rifl._grpc.status"},
+    "rifl._header": {"rifl.core", "rifl._wire", "lease_server._tokens"},
+    "rifl._envelope": {"rifl.core", "rifl.v1", "rifl._wire"},
     "rifl.metrics": {"rifl.core"},
     "rifl.tracing": {"rifl.core"},
-    "rifl.cli": {"rifl.stores", *_CODEC},
-    "rifl.client": _CODEC,
-    "rifl.stores": _CODEC,
-    "rifl.server": {"rifl.stores", *_CODEC},
-    "rifl.testing": {"rifl.client", "rifl.server", "rifl.stores", *_CODEC},
-    "rifl.spark": {"rifl.client", "rifl.stores", *_CODEC},
+    "rifl._cli": {"rifl._stores", *_CODEC},
+    "rifl._client": _CODEC,
+    "rifl._stores": _CODEC,
+    "rifl._server": {"rifl._leases", "rifl._stores", *_CODEC},
+    "rifl.testing": {"rifl._client", "rifl._leases", "rifl._server", "rifl._stores", *_CODEC},
+    "rifl.spark": {"rifl._client", "rifl._stores", *_CODEC},
     "curp": {"rifl", "lease_server"},
     "chaos": {"curp", "rifl", "lease_server"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
@@ -122,6 +130,47 @@ def test_import_arrows_point_one_way() -> None:
     """No module imports against the arrows of DESIGN §2; entry points are exempt."""
     files = [file for file in _files(*PACKAGES) if file.name != "__main__.py"]
     assert [error for file in files for error in _forbidden(file)] == []
+
+
+# What users may import: everything else has an underscore in its path. Generated code too, by
+# which users' own generated code imports ours; and what ``python -m`` runs.
+PUBLIC = {
+    "lease_server",
+    "rifl",
+    "rifl.aio",
+    "rifl.core",
+    "rifl.metrics",
+    "rifl.spark",
+    "rifl.testing",
+    "rifl.tracing",
+    "curp",
+    "curp.client",
+    "curp.metrics",
+    "curp.observer",
+    "lease_server.v1",
+    "rifl.v1",
+    "curp.v1",
+    "curp.log",
+    "curp.witness",
+}
+
+
+def test_what_is_public_is_a_short_list() -> None:
+    """A module that users may not import has an underscore in its path (DESIGN §2)."""
+    files = _files("rifl", "lease_server", "curp")
+    modules = {_module(file) for file in files if file.name != "__main__.py"}
+    assert {each for each in modules if "._" not in each} == PUBLIC
+
+
+def test_examples_import_what_users_may() -> None:
+    """The examples are users: they need nothing private (DESIGN §2)."""
+    private = {
+        f"{_module(file)} imports {imported}"
+        for file in _files("examples")
+        for imported in _imports(file)
+        if imported.split(".")[0] in ("rifl", "lease_server", "curp") and "._" in imported
+    }
+    assert private == set()
 
 
 def test_every_part_of_rifl_has_an_arrow() -> None:
@@ -221,29 +270,29 @@ def test_no_test_sleeps() -> None:
 # of anything, in a thread that may hold any lock.
 FINALIZERS = {
     # By ``call_soon_threadsafe``, as ``aio_client``'s.
-    "curp.client.aio_records: weakref.finalize(self, _end_soon, loop, call)",
-    "curp.client.sync_records: weakref.finalize(self, stream.queue.put, None)",
-    "rifl.client.aio_client: weakref.finalize(state, _wake_threadsafe, loop, self._wakeup)",
-    "rifl.client.aio_streams: UnaryStreamCall.__del__",
-    "rifl.client.lease_keeper: weakref.finalize(state, self._wakeup.put, None)",
-    "rifl.client.streams: StreamCall.__del__",
+    "curp.client._aio_records: weakref.finalize(self, _end_soon, loop, call)",
+    "curp.client._sync_records: weakref.finalize(self, stream.queue.put, None)",
+    "rifl._client.aio_client: weakref.finalize(state, _wake_threadsafe, loop, self._wakeup)",
+    "rifl._client.aio_streams: UnaryStreamCall.__del__",
+    "rifl._client.lease_keeper: weakref.finalize(state, self._wakeup.put, None)",
+    "rifl._client.streams: StreamCall.__del__",
     # Asyncio's own, for tasks that ended well: nothing.
-    "rifl.server.eager: _EagerTask.__del__",
-    "rifl.server.running_on: weakref.finalize(self, self._left.put, None)",
+    "rifl._server.eager: _EagerTask.__del__",
+    "rifl._server.running_on: weakref.finalize(self, self._left.put, None)",
 }
 # Generators that do something where they are closed, by a collection too if nobody else keeps
 # them. Context managers' are kept by the ``with`` of a frame that runs.
 CLOSED_GENERATORS = {
     # Steps, kept by the frame that drives them to their end.
-    "rifl.stores.shared.backend: __await__",
-    "rifl.stores.shared.pulse: repeat",
-    "rifl.stores.shared.store: _claim",
-    "rifl.stores.shared.together: __await__",
-    "rifl.stores.shared.together: _in_step",
+    "rifl._stores.shared.backend: __await__",
+    "rifl._stores.shared.pulse: repeat",
+    "rifl._stores.shared.store: _claim",
+    "rifl._stores.shared.together: __await__",
+    "rifl._stores.shared.together: _in_step",
     # Leaves what takes locks to another thread.
-    "rifl.server.sync_streams: deduplicated",
+    "rifl._server.sync_streams: deduplicated",
     # Closes what it alone has opened.
-    "rifl.spark.records: read",
+    "rifl.spark._records: read",
 }
 
 

@@ -231,10 +231,10 @@ def test_without_an_observer_nothing_is_measured(monkeypatch: pytest.MonkeyPatch
     def forbidden(*_: Any) -> Any:
         raise AssertionError("measured, and nobody asked")
 
-    monkeypatch.setattr("rifl.server.tail.time", SimpleNamespace(perf_counter=forbidden))
-    monkeypatch.setattr("rifl.server.tail.ServedCall", forbidden)
-    monkeypatch.setattr("rifl.client.state.EndedCall", forbidden)
-    monkeypatch.setattr("rifl.client.exchange.EndedCall", forbidden)
+    monkeypatch.setattr("rifl._server.tail.time", SimpleNamespace(perf_counter=forbidden))
+    monkeypatch.setattr("rifl._server.tail.ServedCall", forbidden)
+    monkeypatch.setattr("rifl._client.state.EndedCall", forbidden)
+    monkeypatch.setattr("rifl._client.exchange.EndedCall", forbidden)
     with (
         rifl.Deduplicator("memory:") as dedup,
         served(dedup, around=[lose_answers(1)]) as target,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rifl import wire
+from rifl import _wire as wire
 from rifl.core import BadHeader, CompletionRecord, Outcome, RpcId
-from rifl.core.call import MAX_RANGES, pairs_from_ranges
-from rifl.core.result_tracker import check_acknowledgements
+from rifl.core._serving.result_tracker import check_acknowledgements
+from rifl.core._shared.call import MAX_RANGES, pairs_from_ranges
 from rifl.v1 import rifl_pb2
 
 METHOD = "/p.S/M"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from curp.log import create_log, open_engine
-from curp.log.engine import LogEngine, NewEntry
+from curp.log._engine import LogEngine, NewEntry
 from examples.redis_process import running_redis
 
 _BODY = bytes(300)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale.filling import Filler
-from rifl.server import Deduplicator
+from rifl._server import Deduplicator
 
 __all__ = ["main", "measure"]
 

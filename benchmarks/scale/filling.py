@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rifl.core.call import Call
-from rifl.core.policy import MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.core.verdict import Verdict
-from rifl.server import Deduplicator
+from rifl._server import Deduplicator
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["Filler"]
 

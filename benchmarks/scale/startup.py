@@ -22,7 +22,7 @@ from typing import Any
 import rifl
 from benchmarks.scale.filling import Filler
 from benchmarks.server import METHOD
-from rifl.server import Deduplicator
+from rifl._server import Deduplicator
 from rifl.v1 import rifl_pb2
 
 __all__ = ["main", "measure"]

@@ -13,8 +13,8 @@ from chaos.sim.loop import Process, Timer
 from chaos.sim.network import Network
 from chaos.sim.schedule import PlannedCall
 from chaos.sim.service import Operation, encode
-from rifl.client.batch import BatchItem, BatchResult, BatchRun, Send
-from rifl.client.state import ClientState
+from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
+from rifl._client.state import ClientState
 
 __all__ = ["ClientBatch", "value_of"]
 

@@ -8,11 +8,11 @@ from typing import Any
 from chaos.sim.faults import Point
 from chaos.sim.network import Rpc
 from chaos.sim.shell import Eventual, Handlers, Task
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt
-from rifl.core.later import Later
-from rifl.core.serving import HandlerResult
-from rifl.server.batches import Batch
+from rifl._server.batches import Batch
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._serving.serving import HandlerResult
+from rifl.core._shared.call import Call
 
 __all__ = ["BatchHandlers", "Fetched"]
 

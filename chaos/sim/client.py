@@ -20,18 +20,18 @@ from chaos.sim.service import RESPONSE_STREAMS, Operation, encode
 from chaos.sim.stream_client import ClientStream
 from chaos.sim.world import World
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl.client.batch import BatchResult
-from rifl.client.errors import CallError
-from rifl.client.exchange import Exchange
-from rifl.client.resolution import RESOLVE_METHOD, Resolver
-from rifl.client.routing import LEASE_SERVICE, Router
-from rifl.client.settings import Settings
-from rifl.client.state import LEASE_TIMEOUT_S, ClientState
-from rifl.core.client_lease import ClientLease
-from rifl.core.client_session import LeaseStep
-from rifl.core.outcome import Outcome
-from rifl.core.retry import RetryPolicy
-from rifl.core.targets import Targets
+from rifl._client.batch import BatchResult
+from rifl._client.errors import CallError
+from rifl._client.exchange import Exchange
+from rifl._client.resolution import RESOLVE_METHOD, Resolver
+from rifl._client.routing import LEASE_SERVICE, Router
+from rifl._client.settings import Settings
+from rifl._client.state import LEASE_TIMEOUT_S, ClientState
+from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.client_session import LeaseStep
+from rifl.core._calling.retry import RetryPolicy
+from rifl.core._calling.targets import Targets
+from rifl.core._shared.outcome import Outcome
 from rifl.v1 import rifl_pb2
 
 __all__ = ["Client", "Closing", "secret_of"]

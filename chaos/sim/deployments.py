@@ -13,14 +13,14 @@ from chaos.sim.loop import Process
 from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Opened, Server
 from chaos.sim.world import World
-from lease_server.authority import LeaseAuthority
-from lease_server.storage import MemoryLeaseStorage
-from rifl.core.client_table import Attempt
-from rifl.core.policy import KeyBounds
-from rifl.core.record import CompletionRecord
-from rifl.stores.memory import MemoryStore
-from rifl.stores.sqlite import restored
-from rifl.stores.sqlite.store import SqliteStore
+from lease_server._authority import LeaseAuthority
+from lease_server._storage import MemoryLeaseStorage
+from rifl._stores.memory import MemoryStore
+from rifl._stores.sqlite import restored
+from rifl._stores.sqlite.store import SqliteStore
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import KeyBounds
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["KEYS", "Deployment", "MemoryDeployment", "SqliteDeployment"]
 

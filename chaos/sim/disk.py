@@ -17,9 +17,9 @@ from typing import Any
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
-from rifl.stores.sqlite.guard import Guard
-from rifl.stores.sqlite.journal import Journal
-from rifl.stores.sqlite.medium import Medium, Owned
+from rifl._stores.sqlite.guard import Guard
+from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.medium import Medium, Owned
 
 __all__ = ["Disk", "SimulatedJournal", "SimulatedMedium", "was_written"]
 

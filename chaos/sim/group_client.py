@@ -11,21 +11,21 @@ from chaos.sim.loop import Process, Timer
 from chaos.sim.machine import Machine
 from chaos.sim.network import Network, Rpc
 from chaos.sim.witness import FIRST_WITNESS
-from curp.client.errors import lost_answer, unknown_refusal
-from curp.client.group import GroupKnowledge, GroupView
-from curp.client.requests import (
+from curp._core.conflict_keys import keys_of_values
+from curp._core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
+from curp._core.witness_table import WitnessVerdict
+from curp.client._errors import lost_answer, unknown_refusal
+from curp.client._group import GroupKnowledge, GroupView
+from curp.client._requests import (
     RECORD_TIMEOUT_S,
     read_leader_answer,
     sync_request,
     synced_number,
     with_number,
 )
-from curp.core.conflict_keys import keys_of_values
-from curp.core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
-from curp.core.witness_table import WitnessVerdict
 from curp.v1 import curp_pb2 as pb
-from rifl.core.outcome import Outcome
-from rifl.wire import HEADER_KEY
+from rifl._wire import HEADER_KEY
+from rifl.core._shared.outcome import Outcome
 
 __all__ = ["GroupAttempt", "GroupPath"]
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chaos.sim.service import METHODS, Operation, decode
-from curp.core.conflict_keys import covers, keys_of_values, recorded_keys
-from curp.core.entries import Operation as Logged
-from curp.replica.errors import Diverged
-from curp.replica.services import MethodFacts
+from curp._core.conflict_keys import covers, keys_of_values, recorded_keys
+from curp._core.entries import Operation as Logged
+from curp._replica.errors import Diverged
+from curp._replica.services import MethodFacts
 from curp.v1 import curp_pb2 as pb
-from rifl.core.call import Call
-from rifl.core.record import CompletionRecord
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["ABORTED", "Killed", "Machine"]
 

@@ -20,7 +20,7 @@ import grpc
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
-from rifl.client.answers import FinalStatus
+from rifl._client.answers import FinalStatus
 
 __all__ = ["SILENCE_S", "Host", "Network", "Rpc", "Weather"]
 

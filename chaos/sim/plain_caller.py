@@ -12,9 +12,9 @@ from chaos.sim.loop import Process
 from chaos.sim.schedule import PlannedCall
 from chaos.sim.service import Operation, encode
 from chaos.sim.world import World
-from rifl.client.answers import read_answer
-from rifl.core.outcome import Outcome
-from rifl.wire import KEY_KEY
+from rifl._client.answers import read_answer
+from rifl._wire import KEY_KEY
+from rifl.core._shared.outcome import Outcome
 
 __all__ = ["PlainCaller"]
 

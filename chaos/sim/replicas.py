@@ -16,15 +16,15 @@ from chaos.sim.shell import Eventual
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import POINTS, StoreBackend, StoreServer
 from chaos.sim.world import World
-from lease_server.shared import SharedAuthority
-from rifl.core.client_table import Attempt
-from rifl.core.errors import RiflError, StaleRpc
-from rifl.core.policy import Kind
-from rifl.core.record import CompletionRecord
-from rifl.stores.shared.attempts import SharedAttempt
-from rifl.stores.shared.backend import BackendError, WentBackwards
-from rifl.stores.shared.requests import Beat, Finish
-from rifl.stores.shared.store import SharedStore
+from lease_server._shared import SharedAuthority
+from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.backend import BackendError, WentBackwards
+from rifl._stores.shared.requests import Beat, Finish
+from rifl._stores.shared.store import SharedStore
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.errors import RiflError, StaleRpc
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["ReplicasDeployment"]
 

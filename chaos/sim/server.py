@@ -21,32 +21,32 @@ from chaos.sim.shell import Shell, Task
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.stream_server import StreamDesk
 from chaos.sim.world import World
-from lease_server.errors import LeaseError
-from lease_server.requests import RequestDesk, Terms
-from lease_server.service import status_of
-from lease_server.shared import Authority
-from lease_server.status import DETAILS_KEY, details_bin
+from lease_server._errors import LeaseError
+from lease_server._shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl.client.answers import FinalStatus
-from rifl.core.batching import BatchAnswer, serve_batch
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt
-from rifl.core.errors import LeaseExpired, RiflError
-from rifl.core.groups import group_of
-from rifl.core.outcome import Outcome
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core.record import CompletionRecord, Metadata
-from rifl.core.serving import Answer, HandlerResult, resolve, serve
-from rifl.labels import without_labels
-from rifl.server.answers import STATUS_CODES, answer_status, refusal_status
-from rifl.server.batches import Batch
-from rifl.server.engine import Engine, KeysFrom
-from rifl.server.outcomes import RESOLUTION, resolution_call, resolution_reply
-from rifl.stores.base import Store
-from rifl.stores.errors import StoreError
-from rifl.stores.shared.backend import BackendError
-from rifl.stores.sqlite.store import SqliteStore
-from rifl.wire import OUTCOME_KEY
+from rifl._client.answers import FinalStatus
+from rifl._grpc.status import DETAILS_KEY, details_bin
+from rifl._labels import without_labels
+from rifl._leases.requests import RequestDesk, Terms
+from rifl._leases.service import status_of
+from rifl._server.answers import STATUS_CODES, answer_status, refusal_status
+from rifl._server.batches import Batch
+from rifl._server.engine import Engine, KeysFrom
+from rifl._server.outcomes import RESOLUTION, resolution_call, resolution_reply
+from rifl._stores.base import Store
+from rifl._stores.errors import StoreError
+from rifl._stores.shared.backend import BackendError
+from rifl._stores.sqlite.store import SqliteStore
+from rifl._wire import OUTCOME_KEY
+from rifl.core._serving.batching import BatchAnswer, serve_batch
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.groups import group_of
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.serving import Answer, HandlerResult, resolve, serve
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import LeaseExpired, RiflError
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord, Metadata
 
 __all__ = ["POLICIES", "Opened", "Server"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from chaos.check.history import History
-from rifl.core.policy import Kind, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicy
 
 __all__ = [
     "METHODS",

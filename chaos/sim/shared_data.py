@@ -10,11 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rifl.core.call import Call
-from rifl.core.completed_set import CompletedSet
-from rifl.core.namespace import is_namespace
-from rifl.core.policy import Kind
-from rifl.stores.shared.requests import (
+from rifl._stores.shared.requests import (
     MOST_LIVED_S,
     Abandon,
     Beat,
@@ -28,6 +24,10 @@ from rifl.stores.shared.requests import (
     Look,
     TakeBack,
 )
+from rifl.core._serving.namespace import is_namespace
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.call import Call
+from rifl.core._shared.completed_set import CompletedSet
 
 __all__ = ["Attempted", "Client", "SharedData"]
 

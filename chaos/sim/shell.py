@@ -1,4 +1,4 @@
-"""The server's third shell: it drives the rules of ``rifl.core.serving`` by events.
+"""The server's third shell: it drives the rules of ``rifl.core._serving.serving`` by events.
 
 Like the sync and the aio one it only waits: for the store, for another arrival, for a
 handler. What happens when is decided where it is decided for them.
@@ -11,13 +11,13 @@ from typing import Any
 
 from chaos.sim.faults import Point
 from chaos.sim.loop import Process, Timer
-from rifl.core.client_table import Attempt
-from rifl.core.errors import RiflError
-from rifl.core.groups import Replies, Together
-from rifl.core.later import Later
-from rifl.core.serving import Fetch, HandlerResult, Wait
-from rifl.server.engine import Engine
-from rifl.stores.pending import Pending
+from rifl._server.engine import Engine
+from rifl._stores.pending import Pending
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.groups import Replies, Together
+from rifl.core._serving.later import Later
+from rifl.core._serving.serving import Fetch, HandlerResult, Wait
+from rifl.core._shared.errors import RiflError
 
 __all__ = ["Eventual", "Handlers", "Shell", "Task"]
 

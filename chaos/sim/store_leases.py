@@ -8,14 +8,14 @@ from dataclasses import replace
 from chaos.sim.loop import Process
 from chaos.sim.shared_data import Client, SharedData
 from chaos.sim.store_server import SECRET_BYTES, StoreBackend, StoreServer
-from lease_server.errors import SessionClosed, StorageUnavailable
-from lease_server.session_secret import require_owner
-from lease_server.sessions import SessionPolicy, SessionRow, SessionState
-from lease_server.shared import Standing
-from lease_server.storage import RANDOM_BITS
-from lease_server.tokens import Secret
-from rifl.stores.shared.backend import BackendError
-from rifl.stores.shared.watch import Watch
+from lease_server._errors import SessionClosed, StorageUnavailable
+from lease_server._session_secret import require_owner
+from lease_server._sessions import SessionPolicy, SessionRow, SessionState
+from lease_server._shared import Standing
+from lease_server._storage import RANDOM_BITS
+from lease_server._tokens import Secret
+from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.watch import Watch
 
 __all__ = ["StoreLeases"]
 

@@ -11,12 +11,12 @@ from chaos.sim.loop import Process
 from chaos.sim.shared_data import SharedData
 from chaos.sim.shell import Eventual
 from chaos.sim.world import World
-from lease_server.sessions import SessionRow
-from lease_server.storage import MemoryLeaseStorage
-from lease_server.tokens import Secret
-from rifl.core.later import Later
-from rifl.stores.shared.backend import BackendError, WentBackwards
-from rifl.stores.shared.requests import Beat, Claim, Ending, Finish, Found
+from lease_server._sessions import SessionRow
+from lease_server._storage import MemoryLeaseStorage
+from lease_server._tokens import Secret
+from rifl._stores.shared.backend import BackendError, WentBackwards
+from rifl._stores.shared.requests import Beat, Claim, Ending, Finish, Found
+from rifl.core._serving.later import Later
 
 __all__ = ["POINTS", "SECRET_BYTES", "StoreBackend", "StoreServer"]
 

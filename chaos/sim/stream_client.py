@@ -13,12 +13,12 @@ from chaos.sim.schedule import PlannedCall
 from chaos.sim.service import REQUEST_STREAMS, Operation, encode
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.world import World
-from rifl.client.answers import FinalStatus
-from rifl.client.errors import call_error
-from rifl.client.resending import resumed
-from rifl.core.outcome import Outcome
-from rifl.core.stream_attempts import Incomplete, KeptRequests, ReceivedResponses
-from rifl.core.stream_end import end_marker
+from rifl._client.answers import FinalStatus
+from rifl._client.errors import call_error
+from rifl._client.resending import resumed
+from rifl.core._calling.stream_attempts import Incomplete, KeptRequests, ReceivedResponses
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.stream_end import end_marker
 
 __all__ = ["ClientStream"]
 

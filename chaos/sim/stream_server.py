@@ -1,7 +1,7 @@
 """Calls with a stream at a server of the simulator: the product's rules, with events.
 
 What the sync and the aio shell do with threads and coroutines: read, run the handler,
-send its messages. What becomes of a call is decided by ``rifl.core.streams``.
+send its messages. What becomes of a call is decided by ``rifl.core._serving.streams``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from chaos.sim.service import REQUEST_STREAMS, Operation, decode
 from chaos.sim.shell import Eventual, Handlers, Shell, Task
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.world import World
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt
-from rifl.core.errors import BadHeader, RiflError
-from rifl.core.outcome import Outcome
-from rifl.core.policy import Kind, MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.core.serving import Answer, HandlerResult, admit, execute
-from rifl.core.streams import RequestStream, ResponseStream
-from rifl.server.answers import STATUS_CODES, answer_status
-from rifl.server.engine import Engine
+from rifl._server.answers import STATUS_CODES, answer_status
+from rifl._server.engine import Engine
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
+from rifl.core._serving.streams import RequestStream, ResponseStream
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import BadHeader, RiflError
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["StreamDesk"]
 

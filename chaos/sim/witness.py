@@ -12,13 +12,13 @@ from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.world import World
-from curp.core.collection import Collectable
-from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
+from curp._core.collection import Collectable
+from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
 from curp.v1 import curp_pb2 as pb
-from curp.witness.desk import WitnessDesk
-from rifl.client.answers import FinalStatus
-from rifl.core.errors import RiflError
-from rifl.server.answers import STATUS_CODES, refusal_status
+from curp.witness._desk import WitnessDesk
+from rifl._client.answers import FinalStatus
+from rifl._server.answers import STATUS_CODES, refusal_status
+from rifl.core._shared.errors import RiflError
 
 __all__ = ["FIRST_WITNESS", "GROUP", "Witness"]
 

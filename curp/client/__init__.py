@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from curp.client.aio_path import AioPath
-from curp.client.group import Statistics
-from curp.client.keys import CallerKeys
-from curp.client.sync_path import SyncPath
+from curp.client._aio_path import AioPath
+from curp.client._group import Statistics
+from curp.client._keys import CallerKeys
+from curp.client._sync_path import SyncPath
 
 __all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]
 
@@ -25,7 +25,7 @@ def open_path(
     conflict_keys: Mapping[str, Callable[[Any], Any]],
     group_path: str = "adaptive",
 ) -> SyncPath | AioPath:
-    """Return the group path over a sync or an aio channel (see ``rifl.client.paths``)."""
+    """Return the group path over a sync or an aio channel (see ``rifl._client.paths``)."""
     if isinstance(channel, grpc.aio.Channel):
         return AioPath(channel, connect, CallerKeys(conflict_keys), group_path)
     return SyncPath(channel, connect, CallerKeys(conflict_keys), group_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from curp.log.creation import create_log
-from curp.log.opening import open_engine
+from curp.log._creation import create_log
+from curp.log._opening import open_engine
 
 __all__ = ["create_log", "open_engine"]

@@ -3,11 +3,11 @@
 ``python -m curp.witness --listen HOST:PORT`` runs one.
 """
 
-from curp.witness.client import WitnessClient
-from curp.witness.desk import WitnessDesk
-from curp.witness.errors import CorruptJournal, JournalHeld
-from curp.witness.journal import WitnessJournal
-from curp.witness.service import SERVICE_NAME, add_witness_service
+from curp.witness._client import WitnessClient
+from curp.witness._desk import WitnessDesk
+from curp.witness._errors import CorruptJournal, JournalHeld
+from curp.witness._journal import WitnessJournal
+from curp.witness._service import SERVICE_NAME, add_witness_service
 
 __all__ = [
     "SERVICE_NAME",

@@ -17,19 +17,19 @@ import grpc
 import grpc.aio
 import structlog
 
-from curp.core.witness_table import WitnessLimits, WitnessTable
-from curp.security import (
+from curp._core.witness_table import WitnessLimits, WitnessTable
+from curp._security import (
     add_server_options,
     add_token_option,
     check_options,
     read_token,
     server_credentials,
 )
-from curp.witness.desk import WitnessDesk
-from curp.witness.errors import JournalError
-from curp.witness.journal import WitnessJournal
-from curp.witness.service import add_witness_service
-from lease_server.log import get_logger
+from curp.witness._desk import WitnessDesk
+from curp.witness._errors import JournalError
+from curp.witness._journal import WitnessJournal
+from curp.witness._service import add_witness_service
+from rifl._log import get_logger
 
 __all__ = ["main"]
 

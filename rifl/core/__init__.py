@@ -5,9 +5,13 @@ outside with events and times, by the server, the client, the stores, the
 replicated groups and the simulator alike.
 """
 
-from rifl.core.bit_vec_queue import BitVecQueue
-from rifl.core.completed_set import CompletedSet
-from rifl.core.errors import (
+from rifl.core._calling.request_tracker import RequestTracker
+from rifl.core._serving.keyed_tracker import KeyedTracker
+from rifl.core._serving.result_tracker import ResultTracker
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.bit_vec_queue import BitVecQueue
+from rifl.core._shared.completed_set import CompletedSet
+from rifl.core._shared.errors import (
     AnswerLost,
     BadHeader,
     BatchTooLarge,
@@ -34,14 +38,10 @@ from rifl.core.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
-from rifl.core.identity import RpcId
-from rifl.core.invariant import InvariantViolated, invariant
-from rifl.core.keyed_tracker import KeyedTracker
-from rifl.core.outcome import Outcome
-from rifl.core.record import CompletionRecord
-from rifl.core.request_tracker import RequestTracker
-from rifl.core.result_tracker import ResultTracker
-from rifl.core.verdict import Verdict
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.invariant import InvariantViolated, invariant
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = [
     "AnswerLost",

@@ -19,7 +19,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from rifl.spark.errors import (
+from rifl.spark._errors import (
     AlreadyDone,
     DeliveryError,
     IdentityError,
@@ -28,7 +28,7 @@ from rifl.spark.errors import (
     SparkError,
     already_done,
 )
-from rifl.spark.sessions import Session, session
+from rifl.spark._sessions import Session, session
 
 __all__ = [
     "AlreadyDone",
@@ -55,41 +55,41 @@ def register(spark: Any) -> None:
     extra.
     """
     with _extra():
-        from rifl.spark.records import RecordsDataSource
-        from rifl.spark.sink import RiflDataSource
+        from rifl.spark._records import RecordsDataSource
+        from rifl.spark._sink import RiflDataSource
 
     spark.dataSource.register(RiflDataSource)
     spark.dataSource.register(RecordsDataSource)
 
 
 def call(df: Any, **arguments: Any) -> Any:
-    """Return the frame with a service's replies; see ``rifl.spark.enrichment.call``."""
+    """Return the frame with a service's replies; see ``rifl.spark._enrichment.call``."""
     with _extra():
-        from rifl.spark.enrichment import call as enriched
+        from rifl.spark._enrichment import call as enriched
 
     return enriched(df, **arguments)
 
 
 def write(df: Any, **arguments: Any) -> Any:
-    """Send rows now, and return those that failed; see ``rifl.spark.frame_write.write``."""
+    """Send rows now, and return those that failed; see ``rifl.spark._frame_write.write``."""
     with _extra():
-        from rifl.spark.frame_write import write as written
+        from rifl.spark._frame_write import write as written
 
     return written(df, **arguments)
 
 
 def dead_letters(source: Any, path: str | None = None, *, session: str | None = None) -> Any:
-    """Return dead rows, each once; see ``rifl.spark.frame_write.dead_letters``."""
+    """Return dead rows, each once; see ``rifl.spark._frame_write.dead_letters``."""
     with _extra():
-        from rifl.spark.frame_write import dead_letters as found
+        from rifl.spark._frame_write import dead_letters as found
 
     return found(source, path, session=session)
 
 
 def settle(dead: Any, store: str, **arguments: Any) -> Any:
-    """Say which dead rows ran, by the user's own tables; see ``rifl.spark.settling.settle``."""
+    """Say which dead rows ran, by the user's own tables; see ``rifl.spark._settling.settle``."""
     with _extra():
-        from rifl.spark.settling import settle as settled
+        from rifl.spark._settling import settle as settled
 
     return settled(dead, store, **arguments)
 

@@ -13,9 +13,9 @@ on a real port, with a connected channel, a clock you move and faults you name::
 ``aio_serve`` is the same for ``grpc.aio``. Nothing in it is meant for production.
 """
 
-from rifl.testing.clock import FakeClock
-from rifl.testing.faults import Fault, Faults, Killed
-from rifl.testing.services import AioService, Service, aio_serve, serve
+from rifl.testing._clock import FakeClock
+from rifl.testing._faults import Fault, Faults, Killed
+from rifl.testing._services import AioService, Service, aio_serve, serve
 
 __all__ = [
     "AioService",

@@ -13,9 +13,9 @@ import pytest
 
 import rifl
 from lease_server.v1 import lease_server_pb2 as lease_pb
-from rifl.client.resending import AioResending, Resending, resumed
+from rifl._client.resending import AioResending, Resending, resumed
 from rifl.core import OutcomeUnknown
-from rifl.core.stream_attempts import Incomplete
+from rifl.core._calling.stream_attempts import Incomplete
 from rifl.v1 import rifl_pb2
 from tests.calls.services import STREAMS, Kinds, serving
 from tests.helpers.waiting import until

@@ -10,7 +10,7 @@ import grpc
 import pytest
 import trustme
 
-from lease_server.status import read_error_info
+from rifl._grpc.status import read_error_info
 from rifl.testing import FakeClock
 from tests.calls.services import Kinds, serving, trailers
 
@@ -134,7 +134,7 @@ def test_the_wall_clock_ages_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
     """Neither a clock that jumps, nor time while nobody served, makes a key new (DESIGN §5)."""
-    from rifl.stores.sqlite import SqliteStore
+    from rifl._stores.sqlite import SqliteStore
 
     kinds = Kinds()
     url = f"sqlite:///{tmp_path}/s.db"
@@ -165,7 +165,7 @@ def _live(service: Any, clock: FakeClock, seconds: int) -> None:
 
 
 def _marker() -> Any:
-    from rifl.stores.sqlite.journal import Entry, Journal
+    from rifl._stores.sqlite.journal import Entry, Journal
 
     return Entry(Journal.DELETE, (0, 0), patient=False, failure=lambda error: error)
 

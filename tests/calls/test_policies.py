@@ -16,9 +16,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from lease_server.status import read_error_info
 from rifl import Kind, MethodPolicy, PolicyError, testing
-from rifl.stores import UnsupportedStore
+from rifl._grpc.status import read_error_info
+from rifl._stores import UnsupportedStore
 from rifl.v1 import options_pb2
 from tests.calls.services import Kinds
 from tests.helpers.raw import RawClient

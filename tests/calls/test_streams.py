@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from lease_server.status import read_error_info
 from rifl import MethodPolicy, PolicyError
+from rifl._grpc.status import read_error_info
 from rifl.v1 import rifl_pb2
 from tests.calls.services import Kinds, serving, trailers, whole
 from tests.helpers.waiting import until

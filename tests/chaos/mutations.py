@@ -25,50 +25,51 @@ from chaos.sim.loop import Process
 from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
-from curp.client.requests import with_number
-from curp.core import compaction, handover, recovery, witness_change
-from curp.core.group_call import GroupCall, Step
-from curp.core.leader import Leader, Speed
-from curp.core.poison import Case, Ledger
-from curp.core.read_lease import ReadLease
-from curp.core.state import GroupState, Witnessed
-from curp.core.steps import Sync
-from curp.core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
-from curp.log import checks
-from curp.log.memory import MemoryEngine
-from curp.replica import engine, group_store
-from curp.replica.follower import Follower
-from curp.replica.group_store import GroupStore
-from curp.replica.places import Places
-from curp.wire import entry_to_bytes
-from lease_server import sessions
-from lease_server.sessionbook import SessionBook
-from lease_server.storage import MemoryLeaseStorage
-from lease_server.table import LeaseTable
-from rifl.core import attempt, client_table, serving
-from rifl.core.attempt import Answer
-from rifl.core.batch_flow import BatchFlow
-from rifl.core.call_flow import CallFlow
-from rifl.core.client_session import ClientSession
-from rifl.core.client_table import ClientTable
-from rifl.core.errors import Deposed, LeaseExpired, NotRecorded, RiflError
-from rifl.core.groups import Together
-from rifl.core.outcome import Outcome
-from rifl.core.policy import KeyBounds, Kind
-from rifl.core.result_tracker import ResultTracker
-from rifl.core.stream_attempts import ReceivedResponses
-from rifl.core.streams import RequestStream, ResponseStream
-from rifl.core.verdict import Verdict
-from rifl.server import answers
-from rifl.stores import codec
-from rifl.stores.embedded import EmbeddedStore
-from rifl.stores.pending import Pending
-from rifl.stores.shared.requests import Ending
-from rifl.stores.shared.store import SharedStore
-from rifl.stores.sqlite import groups, restored
-from rifl.stores.sqlite.database import Database
-from rifl.stores.sqlite.journal import Entry, Journal
-from rifl.stores.sqlite.store import SqliteStore
+from curp._core import compaction, handover, recovery, witness_change
+from curp._core.group_call import GroupCall, Step
+from curp._core.leader import Leader, Speed
+from curp._core.poison import Case, Ledger
+from curp._core.read_lease import ReadLease
+from curp._core.state import GroupState, Witnessed
+from curp._core.steps import Sync
+from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
+from curp._replica import engine, group_store
+from curp._replica.follower import Follower
+from curp._replica.group_store import GroupStore
+from curp._replica.places import Places
+from curp._wire import entry_to_bytes
+from curp.client._requests import with_number
+from curp.log import _checks as checks
+from curp.log._memory import MemoryEngine
+from lease_server import _sessions as sessions
+from lease_server._sessionbook import SessionBook
+from lease_server._storage import MemoryLeaseStorage
+from lease_server._table import LeaseTable
+from rifl._server import answers
+from rifl._stores import codec
+from rifl._stores.embedded import EmbeddedStore
+from rifl._stores.pending import Pending
+from rifl._stores.shared.requests import Ending
+from rifl._stores.shared.store import SharedStore
+from rifl._stores.sqlite import groups, restored
+from rifl._stores.sqlite.database import Database
+from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.store import SqliteStore
+from rifl.core._calling import attempt
+from rifl.core._calling.attempt import Answer
+from rifl.core._calling.batch_flow import BatchFlow
+from rifl.core._calling.call_flow import CallFlow
+from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.stream_attempts import ReceivedResponses
+from rifl.core._serving import client_table, serving
+from rifl.core._serving.client_table import ClientTable
+from rifl.core._serving.groups import Together
+from rifl.core._serving.policy import KeyBounds, Kind
+from rifl.core._serving.result_tracker import ResultTracker
+from rifl.core._serving.streams import RequestStream, ResponseStream
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import Deposed, LeaseExpired, NotRecorded, RiflError
+from rifl.core._shared.outcome import Outcome
 
 __all__ = ["MUTATIONS", "WITHIN", "Mutation", "seeds_to_find"]
 
@@ -368,7 +369,7 @@ def _taken_over_from_the_living() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(unittest.mock.patch.object(SharedStore, "__init__", init))
-    stack.enter_context(unittest.mock.patch("rifl.stores.shared.store._LOST", b""))
+    stack.enter_context(unittest.mock.patch("rifl._stores.shared.store._LOST", b""))
     return stack
 
 
@@ -380,7 +381,7 @@ def _unlabelled_means_not_executed() -> AbstractContextManager[Any]:
             answer = answer._replace(outcome=Outcome.NOT_EXECUTED)
         return original(call, answer, *arguments, **keywords)
 
-    return unittest.mock.patch("rifl.core.client_session.judge", judge)
+    return unittest.mock.patch("rifl.core._calling.client_session.judge", judge)
 
 
 def _forwarded_labels_believed() -> AbstractContextManager[Any]:
@@ -389,7 +390,7 @@ def _forwarded_labels_believed() -> AbstractContextManager[Any]:
         unittest.mock.patch("chaos.sim.server.without_labels", lambda metadata: metadata)
     )
     # Whom a refusal speaks of is looked for where it is not.
-    stack.enter_context(unittest.mock.patch("rifl.client.answers.RPC_INFO", "nobody"))
+    stack.enter_context(unittest.mock.patch("rifl._client.answers.RPC_INFO", "nobody"))
     return stack
 
 
@@ -433,7 +434,7 @@ def _expired_always_sent_anew() -> AbstractContextManager[Any]:
             return attempt.Decision(attempt.Step.NEW_IDENTITY)
         return original(call, answer, *arguments, **keywords)
 
-    return unittest.mock.patch("rifl.core.client_session.judge", judge)
+    return unittest.mock.patch("rifl.core._calling.client_session.judge", judge)
 
 
 def _out_of_time_means_not_executed() -> AbstractContextManager[Any]:

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from lease_server.errors import LeaseError
-from lease_server.sessions import SessionPolicy, SessionRow, SessionState
-from rifl.core.call import Call
-from rifl.core.policy import Kind
-from rifl.stores.shared.requests import (
+from lease_server._errors import LeaseError
+from lease_server._sessions import SessionPolicy, SessionRow, SessionState
+from rifl._stores.shared.requests import (
     Abandon,
     Beat,
     Claim,
@@ -21,6 +19,8 @@ from rifl.stores.shared.requests import (
     Look,
     TakeBack,
 )
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.call import Call
 from tests.chaos.shared_stores import OWNERS, Subject
 
 __all__ = ["Sequence", "Step", "taken"]

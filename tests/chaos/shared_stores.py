@@ -11,14 +11,14 @@ from chaos.sim.faults import Coverage
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import StoreBackend, StoreServer
 from chaos.sim.world import World
-from rifl.stores.postgres.address import PostgresAddress
-from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
-from rifl.stores.postgres.opening import open_backend as open_postgres
-from rifl.stores.redis.address import RedisAddress
-from rifl.stores.redis.lease_storage import RedisLeaseStorage
-from rifl.stores.redis.opening import open_backend as open_redis
-from rifl.stores.shared.requests import Beat, Beats
-from rifl.stores.shared.watch import Watch
+from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
+from rifl._stores.postgres.opening import open_backend as open_postgres
+from rifl._stores.redis.address import RedisAddress
+from rifl._stores.redis.lease_storage import RedisLeaseStorage
+from rifl._stores.redis.opening import open_backend as open_redis
+from rifl._stores.shared.requests import Beat, Beats
+from rifl._stores.shared.watch import Watch
 
 __all__ = ["OWNERS", "PostgresStore", "RedisStore", "SimulatedStore", "Subject"]
 

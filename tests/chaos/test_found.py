@@ -14,16 +14,16 @@ import pytest
 
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import draw
-from curp.replica.group_store import GroupStore
-from rifl.core import attempt
-from rifl.core.client_table import ClientTable
-from rifl.core.errors import LeaseExpired
-from rifl.stores.embedded import EmbeddedStore
-from rifl.stores.shared.attempts import Attempts
-from rifl.stores.shared.requests import Ending, TakeBack
-from rifl.stores.shared.store import SharedStore
-from rifl.stores.sqlite.groups import is_stale
-from rifl.stores.sqlite.store import SqliteStore
+from curp._replica.group_store import GroupStore
+from rifl._stores.embedded import EmbeddedStore
+from rifl._stores.shared.attempts import Attempts
+from rifl._stores.shared.requests import Ending, TakeBack
+from rifl._stores.shared.store import SharedStore
+from rifl._stores.sqlite.groups import is_stale
+from rifl._stores.sqlite.store import SqliteStore
+from rifl.core._calling import attempt
+from rifl.core._serving.client_table import ClientTable
+from rifl.core._shared.errors import LeaseExpired
 
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 # Where a change of what seeds draw has moved the one of the table, so many are searched.

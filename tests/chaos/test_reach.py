@@ -22,5 +22,5 @@ def test_the_report_says_what_is_reached(capsys: pytest.CaptureFixture[str]) -> 
     assert set(shares) == set(CORES)
     assert 0.4 < shares["rifl/core"][0] / shares["rifl/core"][1] < 1
     # Nothing of one server imports a group's core.
-    assert shares["curp/core"][1] > 500
+    assert shares["curp/_core"][1] > 500
     assert re.search(r"call_flow [5-9]\d%", said)

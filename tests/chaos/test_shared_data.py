@@ -10,7 +10,7 @@ import pytest
 
 from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
-from rifl.stores.shared.requests import Claimed, Found
+from rifl._stores.shared.requests import Claimed, Found
 from tests.chaos.shared_requests import Sequence, taken
 from tests.chaos.shared_stores import PostgresStore, RedisStore, SimulatedStore, Subject
 from tests.helpers.waiting import until

@@ -17,7 +17,7 @@ from chaos.sim.faults import Fault
 from chaos.sim.group import GroupDeployment
 from chaos.sim.run import simulate
 from chaos.sim.schedule import FAULTS, KINDS, REQUIRED, draw
-from curp.replica.errors import Diverged
+from curp._replica.errors import Diverged
 
 ROOT = Path(__file__).parents[2]
 # Of each deployment here; `make chaos` runs thousands.

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 import rifl
-from rifl.cli import ExitCode, main
+from rifl._cli import ExitCode, main
 from tests.echo import METHOD, served
 
 ROOT = Path(__file__).parents[2]

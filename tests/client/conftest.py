@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+import rifl
 import rifl.aio
-import rifl.client
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 
 FAST = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
 Connect = Callable[..., "Caller"]
@@ -24,7 +24,7 @@ class Caller:
         settings.setdefault("retry", FAST)
         self.kind = kind
         if kind == "sync":
-            self.channel: Any = rifl.client.connect(target, **settings)
+            self.channel: Any = rifl.connect(target, **settings)
             return
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import sys
 
-import rifl.client
+import rifl
 import rifl.core
-from rifl.client.errors import ForkedProcessError
-from rifl.client.streams import StreamCall
+from rifl._client.errors import ForkedProcessError
+from rifl._client.streams import StreamCall
 from tests.client.protocol_server import ECHO
 
 
 def main(target: str) -> int:
-    with rifl.client.connect(target) as channel:
+    with rifl.connect(target) as channel:
         method = channel.unary_unary(ECHO)
         method(b"")
         future = method.future(b"")
@@ -33,7 +33,7 @@ def main(target: str) -> int:
             lambda: next(stream),
             lambda: stream.code(),
             lambda: bidirectional(iter([b""])),
-            lambda: channel.batch(ECHO, [rifl.client.BatchItem(b"")]),
+            lambda: channel.batch(ECHO, [rifl.BatchItem(b"")]),
             lambda: method(b""),
             lambda: method.with_call(b""),
             lambda: method.future(b""),

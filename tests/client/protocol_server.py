@@ -13,12 +13,12 @@ from typing import Any
 
 import grpc
 
-from lease_server.status import rich_status
 from lease_server.v1 import lease_server_pb2 as lease_pb
+from rifl._grpc.status import rich_status
+from rifl._wire import OUTCOME_KEY, error_class, find_header, parse_call
 from rifl.core import BadHeader
-from rifl.core.call import Call
+from rifl.core._shared.call import Call
 from rifl.v1 import rifl_pb2
-from rifl.wire import OUTCOME_KEY, error_class, find_header, parse_call
 
 ECHO = "/test.Service/Echo"
 TOKEN = b"token-of-a-test"

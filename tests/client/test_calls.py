@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 import rifl
-from rifl.client.errors import (
+from rifl._client.errors import (
     CallError,
     LeaseExpiredError,
     NotDeduplicatedError,
@@ -19,7 +19,7 @@ from rifl.client.errors import (
     WindowExceededError,
 )
 from rifl.core import Outcome, OutcomeUnknown, RpcId
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 from rifl.v1 import rifl_pb2
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 from tests.helpers.ports import free_port

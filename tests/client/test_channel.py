@@ -17,10 +17,10 @@ import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 import lease_server
+import rifl
 import rifl.aio
-import rifl.client
-from rifl.client.aio_channel import AioChannel
-from rifl.client.errors import CallError
+from rifl._client.aio_channel import AioChannel
+from rifl._client.errors import CallError
 from rifl.core import Outcome
 from tests.client.conftest import FAST, Connect
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label
@@ -113,7 +113,10 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
 
 def test_with_call_and_future_offer_grpcs_call() -> None:
     """``with_call`` and ``future`` give calls with all of gRPC's methods."""
-    with ProtocolServer(flaky) as server, rifl.client.connect(server.target, retry=FAST) as channel:
+    with (
+        ProtocolServer(flaky) as server,
+        rifl.connect(server.target, retry=FAST) as channel,
+    ):
         method = channel.unary_unary(ECHO)
         for call in (method.with_call(b"x", timeout=20)[1], method.future(b"x", timeout=20)):
             assert call.code() is grpc.StatusCode.OK
@@ -140,7 +143,7 @@ def test_a_serialiser_that_raises_sends_nothing() -> None:
     def broken(request: object) -> bytes:
         raise TypeError(f"not a request: {request!r}")
 
-    with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
+    with ProtocolServer() as server, rifl.connect(server.target) as channel:
         method = channel.unary_unary(ECHO, request_serializer=broken)
         for call in (method, method.with_call, method.future):
             with pytest.raises(CallError, match="serializing") as caught:
@@ -155,7 +158,7 @@ def test_a_deserialiser_that_raises_is_not_retried() -> None:
     def broken(reply: bytes) -> object:
         raise TypeError(f"not a reply: {reply!r}")
 
-    with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
+    with ProtocolServer() as server, rifl.connect(server.target) as channel:
         channel.session.open()
         method = channel.unary_unary(ECHO, response_deserializer=broken)
         for call in (method, lambda request: method.future(request).result()):
@@ -179,7 +182,7 @@ def test_interceptors_below_see_attempts_and_above_calls() -> None:
     below, above = Counter(), Counter()
     with (
         ProtocolServer(flaky) as server,
-        rifl.client.connect(server.target, interceptors=[below], retry=FAST) as channel,
+        rifl.connect(server.target, interceptors=[below], retry=FAST) as channel,
     ):
         method = grpc.intercept_channel(channel, above).unary_unary(ECHO)
         assert method(b"a") == b"a"
@@ -221,7 +224,7 @@ def test_the_interceptor_alone_retries_safely() -> None:
         grpc.insecure_channel(server.target) as leases,
         grpc.insecure_channel(server.target) as theirs,
     ):
-        interceptor = rifl.client.client_interceptor(leases, retry=FAST)
+        interceptor = rifl.client_interceptor(leases, retry=FAST)
         method = grpc.intercept_channel(theirs, interceptor).unary_unary(ECHO)
         assert method(b"a") == b"a"
         assert method.with_call(b"b")[0] == b"b"
@@ -307,14 +310,14 @@ async def test_cancelling_the_awaiting_task_cancels_the_call() -> None:
 
 def test_connectivity_passes_through() -> None:
     """``subscribe`` and ``unsubscribe`` are the inner channel's."""
-    with ProtocolServer() as server, rifl.client.connect(server.target) as channel:
+    with ProtocolServer() as server, rifl.connect(server.target) as channel:
         grpc.channel_ready_future(channel).result(20)
 
 
 def test_a_client_that_is_dropped_leaves_no_thread() -> None:
     """Garbage collected without ``close``, its thread ends."""
     with ProtocolServer() as server:
-        channel = rifl.client.connect(server.target)
+        channel = rifl.connect(server.target)
         channel.unary_unary(ECHO)(b"")
         keeper = channel._client._keeper._thread
         assert keeper is not None
@@ -330,7 +333,7 @@ def test_a_client_that_is_dropped_leaves_no_thread() -> None:
 def test_a_stub_keeps_its_dropped_channel_alive() -> None:
     """As with gRPC's own channels."""
     with ProtocolServer() as server:
-        method = rifl.client.connect(server.target).unary_unary(ECHO)
+        method = rifl.connect(server.target).unary_unary(ECHO)
         gc.collect()
         assert method(b"x") == b"x"
 
@@ -354,7 +357,7 @@ def test_a_forked_child_is_refused() -> None:
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     """Settings that make no sense are refused when built (DESIGN §9)."""
     with pytest.raises(ValueError, match="must"):
-        rifl.client.connect("localhost:1", **wrong)
+        rifl.connect("localhost:1", **wrong)
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -372,16 +375,16 @@ async def test_grpcs_own_functions_may_be_replaced_by_ours(
 
         monkeypatch.setattr(module, name, replaced)
 
-    replace(grpc, rifl.client.connect)
+    replace(grpc, rifl.connect)
     replace(grpc.aio, rifl.aio.connect)
     with ProtocolServer(credentials=grpc.local_server_credentials() if secure else None) as server:
         for opened in (
             getattr(grpc, name)(server.target, *more, options=[("grpc.max_metadata_size", 9000)]),
-            rifl.client.connect(server.target, credentials),
+            rifl.connect(server.target, credentials),
         ):
             with opened as channel:
-                assert isinstance(channel, rifl.client.Channel)
-                assert not isinstance(channel._inner, rifl.client.Channel)
+                assert isinstance(channel, rifl.Channel)
+                assert not isinstance(channel._inner, rifl.Channel)
                 assert channel.unary_unary(ECHO)(b"x", timeout=20) == b"x"
         async with getattr(grpc.aio, name)(server.target, *more) as aio_channel:
             assert isinstance(aio_channel, AioChannel)
@@ -399,5 +402,5 @@ def test_whoever_wrapped_grpcs_functions_sees_our_channels(monkeypatch: pytest.M
         return original(target, *args, **kwargs)
 
     monkeypatch.setattr(grpc, "insecure_channel", wrapped)
-    rifl.client.connect("127.0.0.1:1").close()
+    rifl.connect("127.0.0.1:1").close()
     assert seen == ["127.0.0.1:1"]

@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from rifl.client import BatchItem
-from rifl.client.errors import CallError
+from rifl._client import BatchItem
+from rifl._client.errors import CallError
 from rifl.core import Outcome
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 from tests.client.conftest import Caller, Connect
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label
 from tests.helpers.ports import free_port

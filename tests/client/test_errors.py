@@ -7,11 +7,11 @@ import pickle
 import grpc
 import pytest
 
-from rifl.client import errors
-from rifl.client.answers import FinalStatus, read_answer
-from rifl.client.errors import CallError, call_error
+from rifl._client import errors
+from rifl._client.answers import FinalStatus, read_answer
+from rifl._client.errors import CallError, call_error
 from rifl.core import Outcome, RpcId
-from rifl.core import errors as core
+from rifl.core._shared import errors as core
 
 REASONS = {
     cls.reason: cls

@@ -17,14 +17,14 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl.client.aio_streams import UnaryStreamCall, _StreamExchange
-from rifl.client.streams import StreamCall
+from rifl._client.aio_streams import UnaryStreamCall, _StreamExchange
+from rifl._client.streams import StreamCall
 from tests.calls.services import Kinds, serving
 from tests.helpers.waiting import until
 
 UNARY, COUNT = "/t.Kinds/Unary", "/t.Kinds/Count"
 CLIENT_THREADS = ("caller", "rifl-lease", "rifl-timers")
-TRACED = ("/rifl/client/", "/rifl/core/", "/lease_server/", "/threading.py", "/queue.py")
+TRACED = ("/rifl/_client/", "/rifl/core/", "/lease_server/", "/threading.py", "/queue.py")
 
 
 class EveryLine:

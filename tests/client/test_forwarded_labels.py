@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 import rifl
-from lease_server.status import rich_status
+from rifl._grpc.status import rich_status
+from rifl._wire import OUTCOME_KEY, error_class
 from rifl.core import Outcome
-from rifl.core.retry import RetryPolicy
-from rifl.wire import OUTCOME_KEY, error_class
+from rifl.core._calling.retry import RetryPolicy
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve

@@ -11,9 +11,9 @@ import pytest
 from grpc_status import rpc_status
 
 import rifl
-from lease_server.status import read_error_info
+from rifl._grpc.status import read_error_info
 from rifl.core import Outcome
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 from rifl.testing import Fault
 from tests.calls.services import Kinds, serving
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse

@@ -12,8 +12,8 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl.client.session_secret import FILE_VARIABLE, VARIABLE, find_session_secret
-from rifl.core.errors import NotYours, RiflError
+from rifl._client.session_secret import FILE_VARIABLE, VARIABLE, find_session_secret
+from rifl.core._shared.errors import NotYours, RiflError
 from tests.helpers.servers import generic, serve
 
 METHOD = "/p.S/M"

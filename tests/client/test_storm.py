@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
+import rifl
 import rifl.aio
-import rifl.client
 from rifl.core import Outcome, ResultTracker, Verdict, WindowExceeded
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 
 CALLS = 800
@@ -97,7 +97,7 @@ def test_sync_calls_have_their_effect_once(mode: str) -> None:
     hedge_after = 0.005 if mode == "hedged" else None
     with (
         ProtocolServer(die, window=WINDOW) as server,
-        rifl.client.connect(server.target, retry=POLICY, hedge_after=hedge_after) as channel,
+        rifl.connect(server.target, retry=POLICY, hedge_after=hedge_after) as channel,
     ):
         method = channel.unary_unary(ECHO)
 

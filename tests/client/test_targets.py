@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from rifl import Deduplicator
-from rifl.client.errors import CallError
+from rifl._client.errors import CallError
 from rifl.core import Outcome
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 from rifl.v1 import rifl_pb2
 from tests.client.protocol_server import Arrival, ProtocolServer, label, refuse
 from tests.helpers.servers import generic, serve

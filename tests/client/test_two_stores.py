@@ -17,11 +17,11 @@ import structlog.testing
 
 import rifl
 import rifl.aio
-from lease_server.status import read_error_info
 from rifl import BatchItem, Outcome
-from rifl.client.errors import CallError
-from rifl.core.observer import ServedCall
-from rifl.header import first_attempt, header_prefix
+from rifl._client.errors import CallError
+from rifl._grpc.status import read_error_info
+from rifl._header import first_attempt, header_prefix
+from rifl.core._shared.observer import ServedCall
 from rifl.v1 import rifl_pb2
 from tests.calls.services import Kinds
 from tests.helpers.raw import RawClient, header

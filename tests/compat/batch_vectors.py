@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rifl.core import CompletionRecord, Outcome
 from rifl.envelope import ItemReply, encode_batch, encode_reply
-from rifl.v1 import rifl_pb2
 from rifl.wire import fingerprint
+
+from rifl.core import CompletionRecord, Outcome
+from rifl.v1 import rifl_pb2
 
 __all__ = ["METHOD", "REPLIES", "batch_vectors"]
 

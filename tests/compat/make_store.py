@@ -16,7 +16,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from lease_server import LeaseAuthority, SharedLeaseStorage, open_authority
 from lease_server.sessions import SessionPolicy, SessionRow, SessionState
 from rifl.core.call import Call
 from rifl.core.client_table import Attempt
@@ -28,6 +27,8 @@ from rifl.stores.postgres import schema as postgres_schema
 from rifl.stores.redis import opening as redis_opening
 from rifl.stores.sqlite.schema import SCHEMA_VERSION
 from rifl.wire import fingerprint
+
+from lease_server import LeaseAuthority, SharedLeaseStorage, open_authority
 from tests.compat.dumping import dump_postgres, dump_redis
 from tests.echo import METHOD
 from tests.stores.postgres.servers import PostgresServer

@@ -14,14 +14,14 @@ from typing import Any
 
 import grpc
 import pytest
-
-import rifl
-from lease_server import Secret, make_token
 from rifl.core.identity import RpcId
 from rifl.stores import open_lease_storage
 from rifl.stores.inspection import open_inspection
-from rifl.v1 import rifl_pb2
 from rifl.wire import OUTCOME_KEY, STATUS_DETAILS_KEY, read_refusal
+
+import rifl
+from lease_server import Secret, make_token
+from rifl.v1 import rifl_pb2
 from tests.compat.dumping import load_postgres, load_redis
 from tests.compat.make_store import ANSWER, CURRENT, NAMESPACE, REFUSAL, REQUEST
 from tests.echo import METHOD, served

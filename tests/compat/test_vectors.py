@@ -6,10 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
 from rifl.core.errors import BadHeader
 from rifl.envelope import EARLIER_MARK, parse_batch, parse_reply
-from rifl.v1 import rifl_pb2
 from rifl.wire import (
     error_class,
     parse_call,
@@ -17,6 +15,8 @@ from rifl.wire import (
     read_refusal,
     record_from_bytes,
 )
+
+from rifl.v1 import rifl_pb2
 from tests.compat.batch_vectors import METHOD as BATCHED
 from tests.compat.batch_vectors import REPLIES
 from tests.compat.make_store import ANSWER, REFUSAL

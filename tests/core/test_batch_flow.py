@@ -1,4 +1,4 @@
-"""A batch at the client, by a clock that is told: rifl.core.batch_flow (DESIGN §3, §4)."""
+"""A batch at the client, by a clock that is told: rifl.core._calling.batch_flow (DESIGN §3, §4)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import Outcome
-from rifl.core.attempt import Answer
-from rifl.core.batch_flow import BatchAction, BatchFlow, BatchLimits, Leg
-from rifl.core.client_lease import Grant
-from rifl.core.client_session import ClientSession
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.attempt import Answer
+from rifl.core._calling.batch_flow import BatchAction, BatchFlow, BatchLimits, Leg
+from rifl.core._calling.client_lease import Grant
+from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.retry import RetryPolicy
 
 METHOD = "/t.Rows/Put"
 DONE = Answer("OK", Outcome.EXECUTED)

@@ -1,4 +1,4 @@
-"""Batches of calls in step: rifl.core.batching (DESIGN §4, "Batched calls")."""
+"""Batches of calls in step: rifl.core._serving.batching (DESIGN §4, "Batched calls")."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rifl.core import (
     StaleRpc,
     StoreUnavailable,
 )
-from rifl.core.batching import serve_batch
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt
-from rifl.core.groups import group_of
-from rifl.core.later import Later
-from rifl.core.policy import Kind, MethodPolicy
-from rifl.core.serving import Answer, HandlerResult, Wait
+from rifl.core._serving.batching import serve_batch
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.groups import group_of
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.serving import Answer, HandlerResult, Wait
+from rifl.core._shared.call import Call
 from tests.stores.conformance import Opened
 
 PLAIN = MethodPolicy(unrecorded={"UNAVAILABLE"})

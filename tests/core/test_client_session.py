@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rifl.client.header import encode_header
-from rifl.core import Outcome, RpcId, WindowExceeded, errors
-from rifl.core.attempt import Answer, IssuedCall, Step
-from rifl.core.call import MAX_RANGES
-from rifl.core.client_lease import Grant, MethodPatterns
-from rifl.core.client_session import ClientSession, LeaseStep
-from rifl.core.result_tracker import ResultTracker
-from rifl.core.retry import RetryPolicy
-from rifl.wire import parse_call
+from rifl._client.header import encode_header
+from rifl._wire import parse_call
+from rifl.core import Outcome, RpcId, WindowExceeded
+from rifl.core._calling.attempt import Answer, IssuedCall, Step
+from rifl.core._calling.client_lease import Grant, MethodPatterns
+from rifl.core._calling.client_session import ClientSession, LeaseStep
+from rifl.core._calling.retry import RetryPolicy
+from rifl.core._serving.result_tracker import ResultTracker
+from rifl.core._shared import errors
+from rifl.core._shared.call import MAX_RANGES
 
 METHOD = "/p.S/M"
 

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import Outcome
-from rifl.core.attempt import Answer
-from rifl.core.call_flow import Action, CallFlow
-from rifl.core.client_lease import Grant
-from rifl.core.client_session import ClientSession, LeaseStep
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.attempt import Answer
+from rifl.core._calling.call_flow import Action, CallFlow
+from rifl.core._calling.client_lease import Grant
+from rifl.core._calling.client_session import ClientSession, LeaseStep
+from rifl.core._calling.retry import RetryPolicy
 
 METHOD = "/p.S/M"
 LOST = Answer("UNAVAILABLE")

@@ -7,8 +7,9 @@ import pickle
 import grpc
 import pytest
 
-from rifl.core import Outcome, RiflError, errors
-from rifl.wire import error_class
+from rifl._wire import error_class
+from rifl.core import Outcome, RiflError
+from rifl.core._shared import errors
 
 N, U, E = Outcome.NOT_EXECUTED, Outcome.UNKNOWN, Outcome.EXECUTED
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import rifl.core
-from rifl.core import errors
+from rifl.core._shared import errors
 
 # Called from outside this repository, importable as written.
 PROMISED = {"RequestTracker", "ResultTracker", "Verdict", "BitVecQueue", "KeyedTracker"}

@@ -1,6 +1,6 @@
 """Arrivals of the same calls, interleaved at random over a small store, with crashes.
 
-Each arrival is a generator of ``rifl.core.serving`` driven one step at a time; the
+Each arrival is a generator of ``rifl.core._serving.serving`` driven one step at a time; the
 store decides by a real ``ClientTable`` and makes things durable late, or not at all.
 """
 
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rifl._stores.held import HeldAnswers
 from rifl.core import (
     CompletionRecord,
     LeaseExpired,
@@ -25,12 +26,11 @@ from rifl.core import (
     StoreUnavailable,
     Verdict,
 )
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt, ClientTable, Decision
-from rifl.core.later import Later
-from rifl.core.policy import Kind, MethodPolicy
-from rifl.core.serving import Answer, HandlerResult, Wait, refusal_record, resolve, serve
-from rifl.stores.held import HeldAnswers
+from rifl.core._serving.client_table import Attempt, ClientTable, Decision
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.serving import Answer, HandlerResult, Wait, refusal_record, resolve, serve
+from rifl.core._shared.call import Call
 
 CLIENT = 7
 NOTHING_HAPPENED = 14

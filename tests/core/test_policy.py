@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from rifl.core.policy import CODE_NUMBERS, Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import CODE_NUMBERS, Kind, MethodPolicies, MethodPolicy
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.core.outcome import Outcome
-from rifl.core.policy import CODE_NUMBERS
-from rifl.core.raised import raised_code
+from rifl.core._serving.policy import CODE_NUMBERS
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.raised import raised_code
 
 # What Google's clients repeat, and gRPC's own policies are written for.
 _REPEATED = {"ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL"}

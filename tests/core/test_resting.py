@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rifl.core.call import Call
-from rifl.core.client_table import ClientTable
-from rifl.core.errors import RiflError
-from rifl.core.outcome import Outcome
-from rifl.core.policy import MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.core.verdict import Verdict
+from rifl.core._serving.client_table import ClientTable
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RiflError
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 
 POLICY = MethodPolicy()
 RECORDS = (

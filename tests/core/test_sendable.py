@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rifl.core.outcome import Outcome
-from rifl.core.record import CompletionRecord
-from rifl.core.sendable import cut, fits, sendable
+from rifl.core._serving.sendable import cut, fits, sendable
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 
 
 def _on_the_wire(details: str) -> int:

@@ -1,4 +1,4 @@
-"""One call step by step: the generators of rifl.core.serving (DESIGN §4, steps 2 to 7)."""
+"""One call step by step: the generators of rifl.core._serving.serving (DESIGN §4, steps 2 to 7)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rifl._stores.held import HeldAnswers
 from rifl.core import (
     CompletionRecord,
     Draining,
@@ -24,11 +25,10 @@ from rifl.core import (
     Verdict,
     WindowExceeded,
 )
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt, ClientEntry, Decision
-from rifl.core.later import Later
-from rifl.core.policy import Kind, MethodPolicy
-from rifl.core.serving import (
+from rifl.core._serving.client_table import Attempt, ClientEntry, Decision
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._serving.serving import (
     Answer,
     Fetch,
     HandlerResult,
@@ -40,7 +40,7 @@ from rifl.core.serving import (
     resolve,
     serve,
 )
-from rifl.stores.held import HeldAnswers
+from rifl.core._shared.call import Call
 
 UNAVAILABLE, FAILED_PRECONDITION, UNKNOWN, TOO_LARGE, ABORTED = 14, 9, 2, 8, 10
 PENDING_METHODS = ("claim", "start", "committed", "finish", "adopt", "abandon")

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rifl.core import BadHeader, Outcome, OutcomeUnknown
-from rifl.core.call import Call
-from rifl.core.policy import MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.core.serving import Answer, HandlerResult, refusal_record
-from rifl.core.stream_attempts import Incomplete, KeptRequests
-from rifl.core.stream_end import end_marker
-from rifl.core.streams import RequestStream, ResponseStream
+from rifl.core._calling.stream_attempts import Incomplete, KeptRequests
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.serving import Answer, HandlerResult, refusal_record
+from rifl.core._serving.streams import RequestStream, ResponseStream
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
+from rifl.core._shared.stream_end import end_marker
 
 _messages = st.lists(st.binary(max_size=4), max_size=6)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.core.attempt import Answer
-from rifl.core.outcome import Outcome
-from rifl.core.targets import Targets, best_connectivity, split_targets
+from rifl.core._calling.attempt import Answer
+from rifl.core._calling.targets import Targets, best_connectivity, split_targets
+from rifl.core._shared.outcome import Outcome
 
 LOST = Answer("UNAVAILABLE")
 

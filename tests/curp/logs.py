@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from curp.log import create_log, open_engine
-from curp.log.engine import LogEngine
+from curp.log._engine import LogEngine
 
 __all__ = ["created", "opened_new"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curp.core.entries import (
+from curp._core.entries import (
     ApplicationVersion,
     ClientRegistered,
     ClientRemoved,
@@ -20,13 +20,11 @@ from curp.core.entries import (
     SessionPut,
     SetAside,
 )
-from curp.core.poison import HELD, LOGGED, Case, Ledger
-from curp.core.recovery import WitnessList
-from curp.core.replays import ReplayNote, Replays, Stretch
-from curp.core.state import GroupState
-from curp.log.errors import CorruptLog
-from curp.v1 import curp_pb2 as pb
-from curp.wire import (
+from curp._core.poison import HELD, LOGGED, Case, Ledger
+from curp._core.recovery import WitnessList
+from curp._core.replays import ReplayNote, Replays, Stretch
+from curp._core.state import GroupState
+from curp._wire import (
     entry_from_bytes,
     entry_to_bytes,
     ledger_from_bytes,
@@ -39,9 +37,11 @@ from curp.wire import (
     witness_list_to_bytes,
     witnessed_call,
 )
-from rifl.core.identity import RpcId
-from rifl.core.outcome import Outcome
-from rifl.core.record import CompletionRecord
+from curp.log._errors import CorruptLog
+from curp.v1 import curp_pb2 as pb
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
 from tests.curp.core.groups import committed, operation
 

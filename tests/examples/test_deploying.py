@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import rifl
-from rifl.core.observer import EndedCall, ServedCall
+from rifl.core._shared.observer import EndedCall, ServedCall
 from rifl.metrics import PrometheusObserver
 
 DEPLOYING = Path(__file__).parents[2] / "examples/deploying"

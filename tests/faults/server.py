@@ -37,8 +37,8 @@ import grpc
 import grpc.aio
 
 import rifl
-from rifl.core.client_table import Attempt
-from rifl.core.later import Later
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
 from tests.faults import syscalls
 
 __all__ = ["METHODS", "UNRECORDED", "URLS", "main"]

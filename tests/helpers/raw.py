@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import grpc
 
-from lease_server.status import read_error_info
 from lease_server.v1 import lease_server_pb2
+from rifl._grpc.status import read_error_info
 from rifl.v1 import rifl_pb2
 
 __all__ = ["SESSION_SECRET", "RawClient", "Reply", "header", "read"]

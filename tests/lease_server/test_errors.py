@@ -5,7 +5,7 @@ import pickle
 import grpc
 import pytest
 
-from lease_server import errors
+from lease_server import _errors as errors
 
 ALL = [getattr(errors, name) for name in errors.__all__]
 

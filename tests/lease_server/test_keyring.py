@@ -2,8 +2,8 @@
 
 import pytest
 
-from lease_server.keyring import KeyRing
-from lease_server.tokens import Secret
+from lease_server._keyring import KeyRing
+from lease_server._tokens import Secret
 
 A, B, C = (Secret(number, bytes([number]) * 32) for number in range(3))
 

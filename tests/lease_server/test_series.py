@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lease_server import LeaseAuthority, MemoryLeaseStorage, SessionClosed, SessionPolicy
-from lease_server.series import numbered
-from lease_server.sessions import SessionState
+from lease_server._series import numbered
+from lease_server._sessions import SessionState
 
 POLICY = SessionPolicy(default_retention_s=1000.0, refuse_for_s=100.0)
 

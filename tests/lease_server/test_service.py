@@ -10,16 +10,11 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lease_server import (
-    LeaseAuthority,
-    MemoryLeaseStorage,
-    SessionPolicy,
-    add_lease_service,
-    service,
-)
-from lease_server.source import source_of
-from lease_server.status import read_error_info
+from lease_server import LeaseAuthority, MemoryLeaseStorage, SessionPolicy, add_lease_service
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._grpc.source import source_of
+from rifl._grpc.status import read_error_info
+from rifl._leases import service
 
 PREFIX = "/lease_server.v1.LeaseServer/"
 REPLIES = {

@@ -6,7 +6,7 @@ from google.rpc import error_details_pb2, status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lease_server.status import DETAILS_KEY, details_bin, read_error_info, rich_status
+from rifl._grpc.status import DETAILS_KEY, details_bin, read_error_info, rich_status
 
 CODE = grpc.StatusCode.UNAVAILABLE
 

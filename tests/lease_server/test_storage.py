@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lease_server import MemoryLeaseStorage, SessionRow, SessionState, StorageUnavailable
-from lease_server.storage import LeaseStorage
+from lease_server._storage import LeaseStorage
 
 ROW = SessionRow(7, "job", b"peer", SessionState.OPEN, 60.0, 1.5)
 

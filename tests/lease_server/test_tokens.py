@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lease_server import Secret, make_token, peer_bound, verify
-from lease_server.tokens import MAX_CLIENT_ID, TOKEN_BYTES
+from lease_server._tokens import MAX_CLIENT_ID, TOKEN_BYTES
 
 OLD = Secret(1, b"o" * 32)
 NEW = Secret(2, b"n" * 32)

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import rifl
-from rifl.testing.faults import Faults, SyncFaultInterceptor
+from rifl.testing._faults import Faults, SyncFaultInterceptor
 
 # None of it is installed where the other tests run.
 collect_ignore_glob = [] if importlib.util.find_spec("durabletask") else ["test_*.py"]

@@ -24,9 +24,9 @@ _DATA = (
     "rifl/py.typed",
     "curp/py.typed",
     "lease_server/py.typed",
-    "rifl/stores/redis/scripts/claim.lua",
-    "rifl/stores/postgres/sql/claim.sql",
-    "curp/log/redis/scripts/append.lua",
+    "rifl/_stores/redis/scripts/claim.lua",
+    "rifl/_stores/postgres/sql/claim.sql",
+    "curp/log/_redis/scripts/append.lua",
 )
 _IN_THE_SDIST = ("Makefile", "CHANGELOG.md", "docs/start.md", "tests/conftest.py", "proto/rifl/v1")
 # A service of bytes, over a store in a file, whose answer is lost once.

@@ -233,7 +233,7 @@ def test_an_expired_id_is_told_so(echo):
 
 def test_a_retry_by_grpc_itself_is_said_to_be_one(echo):
     """LEASE_EXPIRED tells when the server saw gRPC's own attempts before (§3)."""
-    from lease_server.status import read_error_info
+    from rifl._grpc.status import read_error_info
 
     echo.clock.now += 1000.0
     reply = echo.client.call(_METHOD, b"x", 1, metadata=(("grpc-previous-rpc-attempts", "1"),))

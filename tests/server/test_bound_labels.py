@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 import rifl
-from lease_server.status import read_error_info
-from rifl.core.errors import RiflError
-from rifl.core.stream_end import end_marker
-from rifl.envelope import REPLY_MARK, encode_batch, parse_reply
+from rifl._envelope import REPLY_MARK, encode_batch, parse_reply
+from rifl._grpc.status import read_error_info
+from rifl.core._shared.errors import RiflError
+from rifl.core._shared.stream_end import end_marker
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, serve
 

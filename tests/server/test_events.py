@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from rifl.core.call import Call
-from rifl.core.errors import InProgress, PayloadMismatch, StaleRpc
-from rifl.server.events import RefusalLog
+from rifl._server.events import RefusalLog
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import InProgress, PayloadMismatch, StaleRpc
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -11,11 +11,11 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 import rifl
-from lease_server.status import DETAILS_KEY, details_bin
-from rifl.core.outcome import Outcome
-from rifl.core.record import CompletionRecord
-from rifl.envelope import REPLY_MARK, encode_batch, parse_reply
-from rifl.wire import record_from_bytes, record_to_bytes
+from rifl._envelope import REPLY_MARK, encode_batch, parse_reply
+from rifl._grpc.status import DETAILS_KEY, details_bin
+from rifl._wire import record_from_bytes, record_to_bytes
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 from tests.calls.services import whole
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, serve

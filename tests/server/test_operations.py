@@ -20,8 +20,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import rifl
 from lease_server import NotYours
-from rifl.stores import Settlement, StoreLocked, settle_unknown
-from rifl.stores.inspection import open_inspection
+from rifl._stores import Settlement, StoreLocked, settle_unknown
+from rifl._stores.inspection import open_inspection
 from rifl.v1 import rifl_pb2
 from tests.echo import METHOD, SERVICE, aio_served, make_aio_server, make_server, served
 from tests.helpers.waiting import until
@@ -324,7 +324,7 @@ async def test_an_aio_server_drains_too(tmp_path: Path) -> None:
 _FORKING = """
 import asyncio, os, signal, sys, threading
 import rifl
-from rifl.server import operations
+from rifl._server import operations
 from tests.helpers.waiting import until
 
 class Server:
@@ -370,7 +370,7 @@ sys.exit(rifl.serve_until_signal(Server(), dedup))
 _AT_ANY_STEP = """
 import signal, sys, threading
 import rifl
-from rifl.server import operations
+from rifl._server import operations
 
 class Server:
     def stop(self, grace):

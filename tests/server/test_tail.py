@@ -16,8 +16,8 @@ from grpc_interceptor.exception_to_status import (
 )
 
 import rifl
-from rifl.core.observer import Observer, ServedCall
-from rifl.envelope import encode_batch, parse_reply
+from rifl._envelope import encode_batch, parse_reply
+from rifl.core._shared.observer import Observer, ServedCall
 from tests.calls.services import whole
 from tests.helpers.raw import RawClient, Reply, read
 from tests.helpers.servers import KINDS, serve

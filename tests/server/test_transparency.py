@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 import rifl
-from rifl.server.context import AioHandlerContext, HandlerContext
+from rifl._server.context import AioHandlerContext, HandlerContext
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
 from tests.server.behaviours import COROUTINES, FUNCTIONS, SERVICE

@@ -16,7 +16,7 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl.server.context import Noted
+from rifl._server.context import Noted
 from tests.calls.services import whole
 from tests.helpers.ports import free_port
 from tests.helpers.processes import started

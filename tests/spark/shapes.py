@@ -12,7 +12,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-from rifl.spark.descriptors import MethodShape, from_pool
+from rifl.spark._descriptors import MethodShape, from_pool
 
 __all__ = ["DATE_FILE", "DECIMAL_FILE", "FILE", "METHOD", "pool", "shape"]
 

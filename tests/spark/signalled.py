@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rifl.spark.sink import RiflDataSource, StreamWriter
-from rifl.spark.tasks import this_micro_batch
+from rifl.spark._sink import RiflDataSource, StreamWriter
+from rifl.spark._tasks import this_micro_batch
 from tests.helpers.waiting import until
 
 __all__ = ["SIGNALS", "SignalledDataSource"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
-from rifl.spark.descriptors import MethodShape, from_file, from_module, from_pool, split_method
-from rifl.spark.errors import PlanError
+from rifl.spark._descriptors import MethodShape, from_file, from_module, from_pool, split_method
+from rifl.spark._errors import PlanError
 from tests.spark import shapes
 
 _BANK = "examples.bank.v1.bank_pb2"

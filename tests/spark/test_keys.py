@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rifl.core.identity import MAX_KEY_BYTES
-from rifl.spark.errors import PlanError, RowError
-from rifl.spark.keys import KeyPlan
-from rifl.spark.shown import show_key
+from rifl.core._shared.identity import MAX_KEY_BYTES
+from rifl.spark._errors import PlanError, RowError
+from rifl.spark._keys import KeyPlan
+from rifl.spark._shown import show_key
 
 
 def _keys(*columns: tuple[Any, list[Any]]) -> list[Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow
 import pytest
 
-from rifl.spark.errors import PlanError, RowError
-from rifl.spark.mapping import plan_message
+from rifl.spark._errors import PlanError, RowError
+from rifl.spark._mapping import plan_message
 from tests.spark.shapes import shape
 
 UTC = datetime.UTC

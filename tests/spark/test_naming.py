@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from rifl.spark.errors import IdentityError
-from rifl.spark.naming import (
+from rifl.spark._errors import IdentityError
+from rifl.spark._naming import (
     MicroBatch,
     batch_session,
     lost_memory,

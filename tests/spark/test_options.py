@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from rifl.spark.errors import PlanError
-from rifl.spark.options import WriteOptions
-from rifl.spark.parsing import seconds
+from rifl.spark._errors import PlanError
+from rifl.spark._options import WriteOptions
+from rifl.spark._parsing import seconds
 
 _LEAST = {"target": "host:1", "method": "/a.B/C", "key": "id"}
 

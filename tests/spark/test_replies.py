@@ -10,8 +10,8 @@ import pyarrow
 import pytest
 from google.protobuf import descriptor_pb2
 
-from rifl.spark.errors import PlanError
-from rifl.spark.replies import ReplyPlan
+from rifl.spark._errors import PlanError
+from rifl.spark._replies import ReplyPlan
 from tests.spark.shapes import shape
 
 

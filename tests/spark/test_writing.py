@@ -18,9 +18,9 @@ import pytest
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from rifl.spark.connections import drop_channels
-from rifl.spark.delivery import portion_end
-from rifl.spark.errors import (
+from rifl.spark._connections import drop_channels
+from rifl.spark._delivery import portion_end
+from rifl.spark._errors import (
     AlreadyDone,
     DeliveryError,
     IdentityError,
@@ -28,12 +28,12 @@ from rifl.spark.errors import (
     SparkError,
     already_done,
 )
-from rifl.spark.naming import MicroBatch
-from rifl.spark.options import WriteOptions
-from rifl.spark.plans import WritePlan
-from rifl.spark.sessions import session
-from rifl.spark.sink import Message
-from rifl.spark.writing import (
+from rifl.spark._naming import MicroBatch
+from rifl.spark._options import WriteOptions
+from rifl.spark._plans import WritePlan
+from rifl.spark._sessions import session
+from rifl.spark._sink import Message
+from rifl.spark._writing import (
     TaskResult,
     check_messages,
     commit_batch,

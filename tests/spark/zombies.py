@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from rifl.spark.sink import BatchWriter, RiflDataSource, StreamWriter
+from rifl.spark._sink import BatchWriter, RiflDataSource, StreamWriter
 from tests.helpers.waiting import until
 from tests.spark.signalled import SIGNALS
 

@@ -17,11 +17,17 @@ from typing import Any, Protocol
 import pytest
 
 from lease_server import LeaseAuthority, SessionRow, SessionState
-from lease_server.storage import LeaseStorage
-from rifl.core.batching import serve_batch
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt
-from rifl.core.errors import (
+from lease_server._storage import LeaseStorage
+from rifl._stores import Store, open_store
+from rifl.core._serving.batching import serve_batch
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.groups import group_of
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.serving import Answer, Fetch, HandlerResult, Wait, admit, resolve, serve
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import (
     BadHeader,
     Draining,
     InProgress,
@@ -32,14 +38,8 @@ from rifl.core.errors import (
     StoreMismatch,
     WindowExceeded,
 )
-from rifl.core.groups import group_of
-from rifl.core.later import Later
-from rifl.core.outcome import Outcome
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.core.serving import Answer, Fetch, HandlerResult, Wait, admit, resolve, serve
-from rifl.core.verdict import Verdict
-from rifl.stores import Store, open_store
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 from tests.helpers.waiting import DEADLINE_S, until
 
 __all__ = ["Opened", "Place", "StoreConformance", "drive", "drive_batch"]

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import rifl
-from rifl.cli import ExitCode, main
-from rifl.core.errors import InProgress
-from rifl.core.identity import RpcId
-from rifl.core.verdict import Verdict
-from rifl.stores import StoreLocked, WrongDatabase
-from rifl.stores.inspection import open_inspection
+from rifl._cli import ExitCode, main
+from rifl._stores import StoreLocked, WrongDatabase
+from rifl._stores.inspection import open_inspection
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import InProgress
+from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import ANSWER, NAMESPACE, make
 from tests.echo import METHOD, served
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, OTHER, Replica, call, keyed

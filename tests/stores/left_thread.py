@@ -15,8 +15,8 @@ import grpc.aio
 import pytest
 
 import rifl
-from rifl.core.verdict import Verdict
-from rifl.stores import Settled, Settlement, State, StoreLocked, settle_unknown, unknown_calls
+from rifl._stores import Settled, Settlement, State, StoreLocked, settle_unknown, unknown_calls
+from rifl.core._serving.verdict import Verdict
 from tests.helpers.processes import started
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import rifl
-from rifl.core.errors import RecordPending, StoreUnavailable
-from rifl.core.verdict import Verdict
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from rifl.metrics import PrometheusObserver
 from tests.echo import METHOD, aio_served, served
 from tests.helpers.raw import RawClient

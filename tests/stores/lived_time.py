@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rifl.core.policy import KeyBounds
-from rifl.core.verdict import Verdict
-from rifl.stores.shared import Beat
+from rifl._stores.shared import Beat
+from rifl.core._serving.policy import KeyBounds
+from rifl.core._serving.verdict import Verdict
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, Replica, keyed
 

@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 
 from lease_server import open_authority
-from rifl.core.call import Call
-from rifl.core.errors import PayloadMismatch
-from rifl.core.identity import RpcId
-from rifl.core.outcome import Outcome
-from rifl.core.policy import MethodPolicies, MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.core.verdict import Verdict
-from rifl.stores import (
+from rifl._stores import (
     Settled,
     Settlement,
     State,
@@ -27,9 +20,16 @@ from rifl.stores import (
     settle_unknown,
     unknown_calls,
 )
-from rifl.stores.inspection import open_inspection
-from rifl.stores.settling import settle
-from rifl.stores.shared.store import SharedStore
+from rifl._stores.inspection import open_inspection
+from rifl._stores.settling import settle
+from rifl._stores.shared.store import SharedStore
+from rifl.core._serving.policy import MethodPolicies, MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import PayloadMismatch
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 from tests.compat.make_store import ANSWER, make
 
 __all__ = ["SettlesUnknown", "end_client", "make_lost"]

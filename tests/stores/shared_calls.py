@@ -7,10 +7,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from rifl.core.client_table import Attempt
-from rifl.core.later import Later
-from rifl.core.policy import Kind, MethodPolicy
-from rifl.core.record import CompletionRecord
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._shared.record import CompletionRecord
 from tests.stores.conformance import FIRST, Opened, call, wait
 
 __all__ = ["ATOMIC", "INSERT", "Calls", "Place", "failing"]

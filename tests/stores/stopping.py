@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import rifl
-from rifl.core.identity import RpcId
-from rifl.stores import Settlement, StoreLocked, settle_unknown
-from rifl.stores.inspection import open_inspection
+from rifl._stores import Settlement, StoreLocked, settle_unknown
+from rifl._stores.inspection import open_inspection
+from rifl.core._shared.identity import RpcId
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import DEADLINE_S, until

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rifl.core.identity import RpcId
-from rifl.stores import Settled, Settlement, StoreLocked, settle_unknown
+from rifl._stores import Settled, Settlement, StoreLocked, settle_unknown
+from rifl.core._shared.identity import RpcId
 from tests.helpers.waiting import until
 
 __all__ = ["check_settling"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.stores.shared.attempts import Attempts
+from rifl._stores.shared.attempts import Attempts
 from tests.stores.conformance import IDEMPOTENT, call
 
 

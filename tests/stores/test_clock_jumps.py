@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from lease_server import LeaseAuthority
-from rifl.core.namespace import namespace_id
-from rifl.core.policy import KeyBounds, MethodPolicies
-from rifl.core.verdict import Verdict
-from rifl.stores import open_store
-from rifl.stores.sqlite.journal import Entry, Journal
+from rifl._stores import open_store
+from rifl._stores.sqlite.journal import Entry, Journal
+from rifl.core._serving.namespace import namespace_id
+from rifl.core._serving.policy import KeyBounds, MethodPolicies
+from rifl.core._serving.verdict import Verdict
 from tests.stores.conformance import FIRST, IDEMPOTENT, TERM_S, keyed, wait
 
 PEER = namespace_id(b"peer")

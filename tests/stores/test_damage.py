@@ -13,15 +13,15 @@ import sys
 import pytest
 
 import rifl
-from rifl.core.errors import RecordPending
-from rifl.core.record import CompletionRecord
-from rifl.stores import (
+from rifl._stores import (
     StoreCorrupt,
     StoreLocked,
     StoreSchemaTooNew,
     StoreUnreachable,
     UnsupportedStore,
 )
+from rifl.core._shared.errors import RecordPending
+from rifl.core._shared.record import CompletionRecord
 from tests.stores.conformance import Opened, call, keyed
 
 _DATABASES = 60

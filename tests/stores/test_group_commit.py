@@ -1,4 +1,4 @@
-"""Which entries one commit takes, and in how many steps (rifl.stores.sqlite; DESIGN §6)."""
+"""Which entries one commit takes, and in how many steps (rifl._stores.sqlite; DESIGN §6)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rifl.stores.sqlite import journal
-from rifl.stores.sqlite.gathering import Gathering
-from rifl.stores.sqlite.guard import Guard
-from rifl.stores.sqlite.journal import Entry, Journal
-from rifl.stores.sqlite.schema import open_database
-from rifl.stores.sqlite.statements import MOST_AT_ONCE
+from rifl._stores.sqlite import journal
+from rifl._stores.sqlite.gathering import Gathering
+from rifl._stores.sqlite.guard import Guard
+from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.schema import open_database
+from rifl._stores.sqlite.statements import MOST_AT_ONCE
 from tests.helpers.waiting import until
 
 

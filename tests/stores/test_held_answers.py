@@ -11,12 +11,12 @@ import grpc
 import pytest
 
 import rifl
-from rifl.core.call import Call
-from rifl.core.client_entry import Attempt
-from rifl.core.errors import WindowExceeded
-from rifl.core.held import AnswerBounds
-from rifl.core.policy import KeyBounds
-from rifl.stores.held import HeldAnswers
+from rifl._stores.held import HeldAnswers
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.held import AnswerBounds
+from rifl.core._serving.policy import KeyBounds
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import WindowExceeded
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 from tests.stores.postgres.servers import PostgresServer

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import rifl
-from rifl.core.identity import RpcId
-from rifl.stores import (
+from rifl._stores import (
     StoreCorrupt,
     StoreLocked,
     StoreSchemaTooNew,
@@ -24,7 +23,8 @@ from rifl.stores import (
     UnsupportedStore,
     WrongDatabase,
 )
-from rifl.stores.inspection import open_inspection
+from rifl._stores.inspection import open_inspection
+from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import ANSWER, make
 from tests.echo import METHOD, served
 
@@ -74,7 +74,7 @@ def test_a_call_and_its_record(store: Any) -> None:
 def test_paging_returns_every_call_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls come page by page, seqs before keys, none twice and none left out."""
     whole = list(store.calls())
-    monkeypatch.setattr("rifl.stores.sqlite.inspection._PAGE", 1)
+    monkeypatch.setattr("rifl._stores.sqlite.inspection._PAGE", 1)
     assert list(store.calls()) == whole
     assert len(whole) == 4
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rifl
-from rifl.stores import WrongDatabase
+from rifl._stores import WrongDatabase
 from tests.echo import METHOD, served
 from tests.helpers.raw import RawClient
 

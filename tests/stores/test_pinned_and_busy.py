@@ -14,10 +14,10 @@ import grpc
 import pytest
 
 import rifl
-from rifl.core.errors import RecordPending, StoreUnavailable
-from rifl.core.verdict import Verdict
-from rifl.stores import StoreLocked
-from rifl.stores.sqlite import guard, journal
+from rifl._stores import StoreLocked
+from rifl._stores.sqlite import guard, journal
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from tests.echo import served
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, IDEMPOTENT, PLAIN, call, wait

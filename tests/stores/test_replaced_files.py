@@ -18,15 +18,15 @@ import pytest
 
 import rifl
 from lease_server import LeaseAuthority
-from lease_server.errors import StorageUnavailable
-from rifl.core.errors import RecordPending, StaleRpc, StoreUnavailable
-from rifl.core.identity import RpcId
-from rifl.core.policy import MethodPolicies
-from rifl.core.verdict import Verdict
-from rifl.stores import StoreLost, WrongDatabase, open_store
-from rifl.stores.inspection import open_inspection
-from rifl.stores.sqlite.note import note_path, read_note
-from rifl.stores.sqlite.schema import accept_copy, connect
+from lease_server._errors import StorageUnavailable
+from rifl._stores import StoreLost, WrongDatabase, open_store
+from rifl._stores.inspection import open_inspection
+from rifl._stores.sqlite.note import note_path, read_note
+from rifl._stores.sqlite.schema import accept_copy, connect
+from rifl.core._serving.policy import MethodPolicies
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import RecordPending, StaleRpc, StoreUnavailable
+from rifl.core._shared.identity import RpcId
 from tests.stores.conformance import FIRST, IDEMPOTENT, PLAIN, TERM_S, call, keyed, wait
 from tests.stores.test_sqlite import ATOMIC, Files
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import rifl
-from lease_server.storage import GRANTS_PER_RESTORE, RANDOM_BITS
-from rifl.cli import ExitCode, main
-from rifl.core.policy import Kind
-from rifl.stores import StoreLost, WrongDatabase
+from lease_server._storage import GRANTS_PER_RESTORE, RANDOM_BITS
+from rifl._cli import ExitCode, main
+from rifl._stores import StoreLost, WrongDatabase
+from rifl.core._serving.policy import Kind
 from tests.helpers.raw import RawClient, Reply, header
 from tests.helpers.servers import generic, serve
 from tests.stores.postgres.servers import PostgresServer

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lease_server import SessionClosed, SessionPolicy, SharedAuthority, open_authority
-from rifl.stores import open_lease_storage
+from rifl._stores import open_lease_storage
 from tests.helpers.waiting import until
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer

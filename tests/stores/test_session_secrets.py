@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lease_server import NotYours, SessionClosed, SessionsFrom, open_authority
-from lease_server.errors import BadRequest
-from lease_server.requests import RequestDesk, Terms
+from lease_server._errors import BadRequest
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl.stores import open_store
+from rifl._leases.requests import RequestDesk, Terms
+from rifl._stores import open_store
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 

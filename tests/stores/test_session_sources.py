@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lease_server import SessionPolicy, TooManySessions, open_authority
-from rifl.stores import open_store
+from rifl._stores import open_store
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rifl.stores import Settled, settle_unknown, unknown_calls
-from rifl.stores.inspection import VERDICTS_KEPT_S
+from rifl._stores import Settled, settle_unknown, unknown_calls
+from rifl._stores.inspection import VERDICTS_KEPT_S
 from tests.stores.settling import KEY, LOST, SettlesUnknown, _arrive, _call, _serving
 
 

@@ -17,12 +17,12 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl.core.client_table import Attempt
-from rifl.core.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
-from rifl.core.later import Later
-from rifl.server.context import HandlerContext, Serving
-from rifl.stores import WrongDatabase
-from rifl.stores.sqlite import lent, sharing
+from rifl._server.context import HandlerContext, Serving
+from rifl._stores import WrongDatabase
+from rifl._stores.sqlite import lent, sharing
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._shared.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
 from tests.helpers.waiting import until

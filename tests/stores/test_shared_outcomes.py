@@ -12,10 +12,10 @@ from typing import Any
 import aiosqlite
 import pytest
 
-from rifl.core.client_table import Attempt
-from rifl.core.errors import NotRecorded, RecordPending, RiflError, StoreUnavailable
-from rifl.core.later import Later
-from rifl.stores import WrongDatabase
+from rifl._stores import WrongDatabase
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._shared.errors import NotRecorded, RecordPending, RiflError, StoreUnavailable
 from tests.stores.conformance import FIRST
 from tests.stores.shared_calls import INSERT, Calls, Place
 

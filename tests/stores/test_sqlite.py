@@ -12,7 +12,13 @@ import pytest
 
 import rifl
 from lease_server import LeaseAuthority
-from rifl.core.errors import (
+from rifl._stores import StoreLocked, WrongDatabase, open_store
+from rifl._stores.pending import wake_on_loop
+from rifl._stores.sqlite import journal
+from rifl._stores.sqlite.journal import Entry, Journal
+from rifl.core._serving.policy import KeyBounds, MethodPolicies
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import (
     InProgress,
     LeaseExpired,
     RecordPending,
@@ -21,13 +27,7 @@ from rifl.core.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
-from rifl.core.policy import KeyBounds, MethodPolicies
-from rifl.core.record import CompletionRecord
-from rifl.core.verdict import Verdict
-from rifl.stores import StoreLocked, WrongDatabase, open_store
-from rifl.stores.pending import wake_on_loop
-from rifl.stores.sqlite import journal
-from rifl.stores.sqlite.journal import Entry, Journal
+from rifl.core._shared.record import CompletionRecord
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, IDEMPOTENT, OTHER, PLAIN, TERM_S, call, keyed, wait

@@ -12,10 +12,10 @@ import sqlalchemy.ext.asyncio
 import sqlalchemy.orm
 
 import rifl
-from rifl.core.errors import StaleRpc
-from rifl.core.later import Later
-from rifl.core.policy import Kind, MethodPolicy
-from rifl.stores import WrongDatabase
+from rifl._stores import WrongDatabase
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._shared.errors import StaleRpc
 from tests.stores.conformance import FIRST, OTHER, Opened, call
 
 ATOMIC = MethodPolicy(kind=Kind.ATOMIC)

@@ -8,12 +8,12 @@ import pytest
 
 import rifl
 from lease_server import LeaseAuthority
-from rifl.core.call import Call
-from rifl.core.outcome import Outcome
-from rifl.core.policy import MethodPolicies
-from rifl.core.record import CompletionRecord
-from rifl.core.serving import HandlerResult, execute, resolve, serve
-from rifl.stores import open_store
+from rifl._stores import open_store
+from rifl.core._serving.policy import MethodPolicies
+from rifl.core._serving.serving import HandlerResult, execute, resolve, serve
+from rifl.core._shared.call import Call
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 from tests.stores.conformance import FIRST, OTHER, call, drive
 
 _PLAIN = rifl.MethodPolicy()

@@ -1,4 +1,4 @@
-"""Statements of many rows (rifl.stores.sqlite; DESIGN §6, group commit)."""
+"""Statements of many rows (rifl._stores.sqlite; DESIGN §6, group commit)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rifl.stores.sqlite.journal import Journal
-from rifl.stores.sqlite.schema import open_database
+from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.schema import open_database
 
 
 @pytest.fixture

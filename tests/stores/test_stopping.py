@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rifl
-from rifl.stores import StoreLocked
+from rifl._stores import StoreLocked
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import DEADLINE_S, until

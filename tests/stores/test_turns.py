@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from rifl.stores.pending import Pending
-from rifl.stores.sqlite.turns import MOST_HANDLERS, OPEN_S, Group, Next, Turns
+from rifl._stores.pending import Pending
+from rifl._stores.sqlite.turns import MOST_HANDLERS, OPEN_S, Group, Next, Turns
 
 
 class _World:

@@ -11,11 +11,11 @@ import pytest
 
 import rifl
 from lease_server import SessionClosed, SessionPolicy, SessionRow, SessionState
-from lease_server.errors import LeaseExpired
-from lease_server.sessions import SessionTable
-from rifl.core.call import Call
-from rifl.core.later import Later
-from rifl.core.verdict import Verdict
+from lease_server._errors import LeaseExpired
+from lease_server._sessions import SessionTable
+from rifl.core._serving.later import Later
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
 from tests.helpers.waiting import until
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from random import Random
 
 from chaos.sim.loop import Process, Timer
-from curp.core.appending import AppendBatch, Appending, Job
-from curp.core.notes import NoteDown
-from curp.core.rest import Rest
-from curp.log.engine import LogEngine, NewEntry
-from curp.log.errors import LogError
-from curp.replica.group_store import GroupStore
-from curp.replica.poisoning import note_down
+from curp._core.appending import AppendBatch, Appending, Job
+from curp._core.notes import NoteDown
+from curp._core.rest import Rest
+from curp._replica.group_store import GroupStore
+from curp._replica.poisoning import note_down
+from curp.log._engine import LogEngine, NewEntry
+from curp.log._errors import LogError
 
 __all__ = ["Appender"]
 
 
 class Appender:
-    """What ``curp.replica.appender`` is a thread for, as events of one leadership."""
+    """What ``curp._replica.appender`` is a thread for, as events of one leadership."""
 
     def __init__(
         self,

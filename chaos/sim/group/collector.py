@@ -9,19 +9,19 @@ from chaos.sim.loop import Process, Timer
 from chaos.sim.machine import Killed, Machine
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp.core.collecting import Collecting, Tell
-from curp.core.collection import Collectable
-from curp.core.recovery import WitnessedCall, WitnessList
-from curp.core.rest import Rest
-from curp.core.state import GroupState
-from curp.replica.group_store import Arrival, GroupStore
-from curp.replica.witnesses import read_held
-from rifl.core.client_table import Attempt
-from rifl.core.errors import RiflError
-from rifl.core.later import Later
-from rifl.core.policy import MethodPolicy
-from rifl.core.serving import HandlerResult, execute
-from rifl.core.verdict import Verdict
+from curp._core.collecting import Collecting, Tell
+from curp._core.collection import Collectable
+from curp._core.recovery import WitnessedCall, WitnessList
+from curp._core.rest import Rest
+from curp._core.state import GroupState
+from curp._replica.group_store import Arrival, GroupStore
+from curp._replica.witnesses import read_held
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.serving import HandlerResult, execute
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import RiflError
 
 __all__ = ["Collector"]
 
@@ -29,7 +29,7 @@ _POLICY = MethodPolicy()
 
 
 class Collector:
-    """What ``curp.replica.collector`` is a thread for, as events of one leadership."""
+    """What ``curp._replica.collector`` is a thread for, as events of one leadership."""
 
     def __init__(
         self,

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
-from curp.core.compaction import Copy, GoOn, Halt, Save, Trim, compact
-from curp.core.leader import Leader
-from curp.core.turns import Turn
-from curp.wire import snapshot_to_chunks
-from rifl.stores.pending import Pending
+from curp._core.compaction import Copy, GoOn, Halt, Save, Trim, compact
+from curp._core.leader import Leader
+from curp._core.turns import Turn
+from curp._wire import snapshot_to_chunks
+from rifl._stores.pending import Pending
 
 __all__ = ["Compacting"]
 
@@ -18,7 +18,7 @@ _TURN_S = 5.0
 
 
 class Compacting(Steps):
-    """What ``curp.replica.snapshots`` blocks for, as events of one leadership."""
+    """What ``curp._replica.snapshots`` blocks for, as events of one leadership."""
 
     def __init__(
         self,

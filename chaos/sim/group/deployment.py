@@ -16,14 +16,14 @@ from chaos.sim.server import Server
 from chaos.sim.service import decode
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp.core.entries import ApplicationVersion, Operation
-from curp.core.poison import HELD, Ledger
-from curp.core.recovery import WitnessList
-from curp.log.engine import Entry
-from curp.log.memory import MemoryLog
-from curp.replica.metadata import LIST_KEY
-from curp.replica.poisoning import read_ledger, update_ledger
-from curp.wire import entry_from_bytes, snapshot_from_chunks, witness_list_from_bytes
+from curp._core.entries import ApplicationVersion, Operation
+from curp._core.poison import HELD, Ledger
+from curp._core.recovery import WitnessList
+from curp._replica.metadata import LIST_KEY
+from curp._replica.poisoning import read_ledger, update_ledger
+from curp._wire import entry_from_bytes, snapshot_from_chunks, witness_list_from_bytes
+from curp.log._engine import Entry
+from curp.log._memory import MemoryLog
 
 __all__ = ["GroupDeployment"]
 

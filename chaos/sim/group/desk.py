@@ -13,18 +13,18 @@ from chaos.sim.network import Rpc
 from chaos.sim.server import Server
 from chaos.sim.witness import GROUP
 from chaos.sim.world import World
-from curp.core.group_call import SyncVerdict
-from curp.log.engine import LogEngine
-from curp.log.errors import EngineUnavailable
-from curp.replica.authority import GroupAuthority
-from curp.replica.desk import group_configuration
-from curp.replica.group_store import GroupStore
-from curp.replica.metadata import read_witness_list
+from curp._core.group_call import SyncVerdict
+from curp._replica.authority import GroupAuthority
+from curp._replica.desk import group_configuration
+from curp._replica.group_store import GroupStore
+from curp._replica.metadata import read_witness_list
+from curp.log._engine import LogEngine
+from curp.log._errors import EngineUnavailable
 from curp.v1 import curp_pb2 as pb
-from lease_server.errors import LeaseError
-from rifl.client.answers import FinalStatus
-from rifl.core.call import Call
-from rifl.core.errors import NotLeader, RiflError
+from lease_server._errors import LeaseError
+from rifl._client.answers import FinalStatus
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import NotLeader, RiflError
 
 __all__ = ["GroupDesk"]
 

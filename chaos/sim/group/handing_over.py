@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chaos.sim.group.steps import Drive, Shell, Steps
-from curp.core.handover import (
+from curp._core.handover import (
     ChangesUnderWay,
     CountRunning,
     EndLease,

@@ -17,23 +17,23 @@ from chaos.sim.machine import Machine
 from chaos.sim.schedule import Setting
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp.core.entries import ApplicationVersion
-from curp.core.handover import hand_over
-from curp.core.leader import Leader, LeaderBounds
-from curp.core.read_lease import ReadLease
-from curp.core.recovery import Recovered, WitnessList, recover
-from curp.core.state import GroupState
-from curp.log.engine import LogEngine
-from curp.log.errors import EngineUnavailable, LogError
-from curp.replica.authority import GroupAuthority
-from curp.replica.follower import Follower
-from curp.replica.group_store import GroupStore
-from curp.replica.lease_storage import LogLeaseStorage
-from curp.replica.metadata import LIST_KEY, read_store_id
-from curp.wire import witness_list_to_bytes
-from lease_server.authority import LeaseAuthority
-from lease_server.errors import StorageUnavailable
-from rifl.core.errors import Deposed, RiflError
+from curp._core.entries import ApplicationVersion
+from curp._core.handover import hand_over
+from curp._core.leader import Leader, LeaderBounds
+from curp._core.read_lease import ReadLease
+from curp._core.recovery import Recovered, WitnessList, recover
+from curp._core.state import GroupState
+from curp._replica.authority import GroupAuthority
+from curp._replica.follower import Follower
+from curp._replica.group_store import GroupStore
+from curp._replica.lease_storage import LogLeaseStorage
+from curp._replica.metadata import LIST_KEY, read_store_id
+from curp._wire import witness_list_to_bytes
+from curp.log._engine import LogEngine
+from curp.log._errors import EngineUnavailable, LogError
+from lease_server._authority import LeaseAuthority
+from lease_server._errors import StorageUnavailable
+from rifl.core._shared.errors import Deposed, RiflError
 
 __all__ = ["DRIFT", "TERM_S", "Leadership", "Led"]
 

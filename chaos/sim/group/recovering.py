@@ -8,9 +8,9 @@ from typing import Any
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
 from chaos.sim.machine import Killed
-from curp.core.notes import NoteDown
-from curp.core.poison import Ledger
-from curp.core.recovery import (
+from curp._core.notes import NoteDown
+from curp._core.poison import Ledger
+from curp._core.recovery import (
     Append,
     Freeze,
     Publish,
@@ -20,14 +20,14 @@ from curp.core.recovery import (
     Run,
     TakeNumber,
 )
-from curp.core.setting_aside import Conclude, CountDeaths, ReadPoison
-from curp.log.engine import NewEntry
-from curp.log.errors import LogError, may_pass
-from curp.replica.metadata import LIST_KEY, TRANSFER_KEY, read_store_id, read_witness_list
-from curp.replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
-from curp.replica.witnesses import read_held
-from curp.wire import entry_to_bytes, witness_list_to_bytes
-from rifl.core.record import CompletionRecord
+from curp._core.setting_aside import Conclude, CountDeaths, ReadPoison
+from curp._replica.metadata import LIST_KEY, TRANSFER_KEY, read_store_id, read_witness_list
+from curp._replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
+from curp._replica.witnesses import read_held
+from curp._wire import entry_to_bytes, witness_list_to_bytes
+from curp.log._engine import NewEntry
+from curp.log._errors import LogError, may_pass
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["Recovering"]
 

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from chaos.sim.group.steps import LATER, Drive, Shell, Steps
-from curp.core.recovery import WitnessList
-from curp.core.upkeep import Upkeep
-from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
-from curp.replica.metadata import LIST_KEY
-from curp.wire import secrets_to_message, witness_list_to_bytes
-from rifl.core.errors import NotLeader
+from curp._core.recovery import WitnessList
+from curp._core.upkeep import Upkeep
+from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
+from curp._replica.metadata import LIST_KEY
+from curp._wire import secrets_to_message, witness_list_to_bytes
+from rifl.core._shared.errors import NotLeader
 
 __all__ = ["Relisted", "Relisting"]
 

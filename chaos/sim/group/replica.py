@@ -19,25 +19,25 @@ from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Server
 from chaos.sim.witness import GROUP, Witness
 from chaos.sim.world import World
-from curp.core.endings import CannotApply, Ending, ending_of
-from curp.core.state import GroupState
-from curp.core.succession import Standing, Succession
-from curp.core.witness_table import group_of_log
-from curp.log.creation import LOG_ID_KEY
-from curp.log.engine import LogEngine
-from curp.log.errors import Deposed, EngineUnavailable, LeaseHeld, LogError, TrimmedLog
-from curp.log.memory import MemoryLog, Moment
-from curp.replica.authority import GroupAuthority
-from curp.replica.engine import GroupEngine
-from curp.replica.follower import Follower
-from curp.replica.group_store import GroupStore
-from curp.replica.metadata import TRANSFER_KEY, read_asked_for
-from curp.replica.settings import StateHooks
-from curp.replica.waiting import Waiting
-from rifl.core.client_table import Attempt
-from rifl.core.errors import StoreUnavailable
-from rifl.core.policy import KeyBounds
-from rifl.core.record import CompletionRecord
+from curp._core.endings import CannotApply, Ending, ending_of
+from curp._core.state import GroupState
+from curp._core.succession import Standing, Succession
+from curp._core.witness_table import group_of_log
+from curp._replica.authority import GroupAuthority
+from curp._replica.engine import GroupEngine
+from curp._replica.follower import Follower
+from curp._replica.group_store import GroupStore
+from curp._replica.metadata import TRANSFER_KEY, read_asked_for
+from curp._replica.settings import StateHooks
+from curp._replica.waiting import Waiting
+from curp.log._creation import LOG_ID_KEY
+from curp.log._engine import LogEngine
+from curp.log._errors import Deposed, EngineUnavailable, LeaseHeld, LogError, TrimmedLog
+from curp.log._memory import MemoryLog, Moment
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import KeyBounds
+from rifl.core._shared.errors import StoreUnavailable
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["Group", "Replica"]
 

@@ -11,17 +11,17 @@ from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp.core.recovery import Publish, StartWitnesses, Wait
-from curp.core.state import GroupState
-from curp.core.steps import Sync
-from curp.log.engine import LogEngine
-from curp.log.errors import LogError
-from curp.replica.follower import Follower
-from curp.replica.group_store import GroupStore
-from curp.replica.metadata import LIST_KEY
-from curp.wire import secrets_to_message, witness_list_to_bytes
-from rifl.core.errors import RiflError
-from rifl.stores.pending import Pending
+from curp._core.recovery import Publish, StartWitnesses, Wait
+from curp._core.state import GroupState
+from curp._core.steps import Sync
+from curp._replica.follower import Follower
+from curp._replica.group_store import GroupStore
+from curp._replica.metadata import LIST_KEY
+from curp._wire import secrets_to_message, witness_list_to_bytes
+from curp.log._engine import LogEngine
+from curp.log._errors import LogError
+from rifl._stores.pending import Pending
+from rifl.core._shared.errors import RiflError
 
 __all__ = ["LATER", "Drive", "Shell", "Steps"]
 

@@ -13,12 +13,12 @@ import grpc.aio
 
 import rifl
 import rifl.aio
+from curp._core.witness_table import WitnessTable
+from curp._wire import SYNCED_KEY
 from curp.client import Statistics, statistics
-from curp.core.witness_table import WitnessTable
 from curp.v1 import curp_pb2 as pb
-from curp.wire import SYNCED_KEY
 from curp.witness import WitnessDesk, add_witness_service
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 from tests.helpers.servers import LoopThread, generic, serve
 
 __all__ = ["CLIENTS", "METHOD", "READ", "Caller", "ScriptedGroup", "calling", "field"]

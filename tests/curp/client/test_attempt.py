@@ -7,16 +7,16 @@ from typing import Any
 import grpc
 import pytest
 
-from curp.client.attempt import GroupAttempt, begin
-from curp.client.group import GroupKnowledge, Statistics
-from curp.client.keys import CallerKeys
-from curp.core.group_call import Step
-from curp.core.witness_table import WitnessVerdict
+from curp._core.group_call import Step
+from curp._core.witness_table import WitnessVerdict
+from curp._wire import SYNCED_KEY
+from curp.client._attempt import GroupAttempt, begin
+from curp.client._group import GroupKnowledge, Statistics
+from curp.client._keys import CallerKeys
 from curp.v1 import curp_pb2
-from curp.wire import SYNCED_KEY
-from rifl.client.answers import FinalStatus
+from rifl._client.answers import FinalStatus
+from rifl._wire import HEADER_KEY, OUTCOME_KEY
 from rifl.v1 import rifl_pb2
-from rifl.wire import HEADER_KEY, OUTCOME_KEY
 
 METHOD = "/nobody.v1.Nobody/Deposit"
 HEADER = rifl_pb2.CallHeader(client_id=5, token=b"t", seq=3, attempt=1).SerializeToString()

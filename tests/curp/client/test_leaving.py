@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rifl.core.retry import RetryPolicy
+from rifl.core._calling.retry import RetryPolicy
 from tests.curp.client.scripted import METHOD, READ, ScriptedGroup, calling, field
 from tests.helpers.holding import HangingProxy
 

@@ -10,9 +10,9 @@ import pytest
 
 import rifl
 import rifl.aio
-from curp.core.way_choice import Begun, Way, WayChoice
+from curp._core.way_choice import Begun, Way, WayChoice
+from rifl._wire import HEADER_KEY
 from rifl.v1 import rifl_pb2
-from rifl.wire import HEADER_KEY
 from tests.curp.client.scripted import CLIENTS, ScriptedGroup, calling, field
 
 
@@ -59,7 +59,7 @@ async def test_a_call_that_skips_its_records_says_so(
     kind: str, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its header has no number, so that the leader appends before it answers (invariant 1)."""
-    monkeypatch.setattr("curp.client.group.WayChoice", _Alone)
+    monkeypatch.setattr("curp.client._group.WayChoice", _Alone)
     async with calling(kind, group, group_path="adaptive") as call:
         numbers = _Numbers(group)
         for at in range(3):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from curp.core.entries import ClientRegistered, Operation
-from curp.core.state import GroupState
-from rifl.core.call import Call
-from rifl.core.record import CompletionRecord
+from curp._core.entries import ClientRegistered, Operation
+from curp._core.state import GroupState
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["METHOD", "AliveLeases", "call", "committed", "operation"]
 

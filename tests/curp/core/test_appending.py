@@ -15,12 +15,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from curp.core.appending import AppendBatch, Appending, Job
-from curp.core.leader import Leader, LeaderBounds, Wish
-from curp.core.rest import Rest
-from curp.log.engine import NewEntry
-from curp.log.errors import Deposed, EngineStopped, EngineUnavailable, LogError, TailMismatch
-from curp.log.memory import MemoryLog, Moment
+from curp._core.appending import AppendBatch, Appending, Job
+from curp._core.leader import Leader, LeaderBounds, Wish
+from curp._core.rest import Rest
+from curp.log._engine import NewEntry
+from curp.log._errors import Deposed, EngineStopped, EngineUnavailable, LogError, TailMismatch
+from curp.log._memory import MemoryLog, Moment
 
 FINE = Wish(7, True)
 DELAY_S = 1.0

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curp.core.collecting import Collecting, Relist, Tell
-from curp.core.collection import Collectable
-from curp.core.recovery import WitnessedCall
-from curp.core.rest import Rest
-from curp.core.state import Witnessed
-from curp.core.witness_table import WitnessVerdict
-from rifl.core.call import Call
+from curp._core.collecting import Collecting, Relist, Tell
+from curp._core.collection import Collectable
+from curp._core.recovery import WitnessedCall
+from curp._core.rest import Rest
+from curp._core.state import Witnessed
+from curp._core.witness_table import WitnessVerdict
+from rifl.core._shared.call import Call
 
 ACCEPTED = WitnessVerdict.ACCEPTED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from curp.core.collection import Collectable, Collection
+from curp._core.collection import Collectable, Collection
 
 
 def _request(seq: int) -> Collectable:

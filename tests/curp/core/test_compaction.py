@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from curp.core.compaction import Copy, GoOn, Halt, Save, Trim, compact
-from curp.core.steps import Sync
+from curp._core.compaction import Copy, GoOn, Halt, Save, Trim, compact
+from curp._core.steps import Sync
 
 
 def _drive(kept_behind: int, *, halted: bool = True, lsn: int | None = 50) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curp.core.conflict_keys import (
+from curp._core.conflict_keys import (
     MAX_CONFLICT_KEYS,
     MAX_FIELDS_SCANNED,
     FieldType,
@@ -24,7 +24,7 @@ from curp.core.conflict_keys import (
     keys_of_all,
     keys_of_values,
 )
-from curp.declarations import key_fields
+from curp._declarations import key_fields
 
 _FieldProto = descriptor_pb2.FieldDescriptorProto
 _TYPES = {kind.name.lower(): kind for kind in FieldType if kind is not FieldType.ENUM}
@@ -260,7 +260,7 @@ def test_hashes_are_the_same_in_every_process() -> None:
     """Clients, witnesses and leaders of other versions must agree on them: a constant."""
     assert conflict_key("", canonical(5)) == 9507721671737210783
     program = (
-        "from curp.core.conflict_keys import *; print(conflict_key('s', canonical('account')))"
+        "from curp._core.conflict_keys import *; print(conflict_key('s', canonical('account')))"
     )
     found = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.endings import Ending, ending_of
-from curp.log.errors import (
+from curp._core.endings import Ending, ending_of
+from curp.log._errors import (
     CorruptLog,
     Deposed,
     EngineStopped,

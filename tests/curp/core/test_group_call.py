@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from curp.core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
-from curp.core.witness_table import WitnessVerdict
-from rifl.core.errors import LeaseExpired
-from rifl.core.outcome import Outcome
+from curp._core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
+from curp._core.witness_table import WitnessVerdict
+from rifl.core._shared.errors import LeaseExpired
+from rifl.core._shared.outcome import Outcome
 
 ACCEPTED, CONFLICT = WitnessVerdict.ACCEPTED, WitnessVerdict.CONFLICT
 EXECUTED = LeaderAnswer(Outcome.EXECUTED)

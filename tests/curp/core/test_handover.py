@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from curp.core.handover import (
+from curp._core.handover import (
     ChangesUnderWay,
     CountRunning,
     EndLease,
@@ -13,8 +13,8 @@ from curp.core.handover import (
     StepDown,
     hand_over,
 )
-from curp.core.recovery import Wait
-from curp.core.steps import Sync
+from curp._core.recovery import Wait
+from curp._core.steps import Sync
 
 
 def _drive(

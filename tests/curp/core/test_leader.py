@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curp.core.leader import Leader, LeaderBounds, Speed, Wish
-from rifl.core.invariant import InvariantViolated
+from curp._core.leader import Leader, LeaderBounds, Speed, Wish
+from rifl.core._shared.invariant import InvariantViolated
 
 A, B, EVERYTHING = frozenset({1}), frozenset({2}), frozenset[int]()
 FINE = Wish(7, True)

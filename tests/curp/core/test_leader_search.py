@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from curp.core.leader_search import LeaderSearch
+from curp._core.leader_search import LeaderSearch
 
 
 def test_rounds_follow_until_a_replica_says_that_it_leads() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.not_started import why_not_started
-from curp.core.witness_table import WitnessVerdict
+from curp._core.not_started import why_not_started
+from curp._core.witness_table import WitnessVerdict
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from curp.core.appending import AppendBatch, Appending
-from curp.core.leader import Leader, Wish
-from curp.core.notes import NoteDown, Notes
-from curp.core.poison import RETRIED, Case, Ledger, Watch, case_of, watch_for
-from curp.core.rest import Rest
-from curp.log.errors import Deposed, EngineUnavailable
-from rifl.core.identity import RpcId
-from rifl.core.namespace import namespace_id
+from curp._core.appending import AppendBatch, Appending
+from curp._core.leader import Leader, Wish
+from curp._core.notes import NoteDown, Notes
+from curp._core.poison import RETRIED, Case, Ledger, Watch, case_of, watch_for
+from curp._core.rest import Rest
+from curp.log._errors import Deposed, EngineUnavailable
+from rifl.core._serving.namespace import namespace_id
+from rifl.core._shared.identity import RpcId
 from tests.curp.core.groups import METHOD, call
 
 _NAME = bytes(16)

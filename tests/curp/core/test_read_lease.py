@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.read_lease import ReadLease
+from curp._core.read_lease import ReadLease
 
 
 def test_it_counts_from_when_the_renewal_was_sent_less_a_margin() -> None:

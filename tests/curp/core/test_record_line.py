@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.record_line import OutOfLine, RecordLine, Smoothed
+from curp._core.record_line import OutOfLine, RecordLine, Smoothed
 
 
 def _line(leader_s: float = 0.0) -> RecordLine[str]:

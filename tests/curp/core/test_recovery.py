@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from curp.core.entries import LeaderStarted, Operation, SecretsPut, SetAside
-from curp.core.leader import LeaderBounds
-from curp.core.notes import NoteDown
-from curp.core.poison import HELD, Case, Ledger, Watch
-from curp.core.recovery import (
+from curp._core.entries import LeaderStarted, Operation, SecretsPut, SetAside
+from curp._core.leader import LeaderBounds
+from curp._core.notes import NoteDown
+from curp._core.poison import HELD, Case, Ledger, Watch
+from curp._core.recovery import (
     AcceptedLoss,
     Append,
     Freeze,
@@ -26,10 +26,10 @@ from curp.core.recovery import (
     WitnessList,
     recover,
 )
-from curp.core.setting_aside import Conclude, CountDeaths, Left, ReadPoison
-from curp.core.state import GroupState, Witnessed
-from rifl.core.identity import RpcId
-from rifl.core.record import CompletionRecord
+from curp._core.setting_aside import Conclude, CountDeaths, Left, ReadPoison
+from curp._core.state import GroupState, Witnessed
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.record import CompletionRecord
 from tests.curp.core.groups import METHOD, call, committed, operation
 
 _OLD = WitnessList(3, ("w1", "w2"), True, ("w1", "w2"))

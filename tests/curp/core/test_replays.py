@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from curp.core.replays import ReplayNote, Replays, Stretch
+from curp._core.replays import ReplayNote, Replays, Stretch
 
 
 def _dies(replays: Replays, process: str, after: int, through: int) -> Replays:

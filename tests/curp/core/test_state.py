@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.entries import (
+from curp._core.entries import (
     ClientRegistered,
     ClientRemoved,
     IdsReserved,
@@ -13,12 +13,12 @@ from curp.core.entries import (
     SessionForgotten,
     SessionPut,
 )
-from curp.core.state import GroupState, Witnessed
-from curp.wire import snapshot_from_chunks, snapshot_to_chunks
-from rifl.core.errors import LeaseExpired, StoreMismatch
-from rifl.core.invariant import InvariantViolated
-from rifl.core.policy import MethodPolicy
-from rifl.core.verdict import Verdict
+from curp._core.state import GroupState, Witnessed
+from curp._wire import snapshot_from_chunks, snapshot_to_chunks
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import LeaseExpired, StoreMismatch
+from rifl.core._shared.invariant import InvariantViolated
 from tests.curp.core.groups import AliveLeases, call, committed, operation
 
 _POLICY = MethodPolicy()

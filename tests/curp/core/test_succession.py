@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.succession import Standing, Succession
-from curp.log.engine import Leadership
+from curp._core.succession import Standing, Succession
+from curp.log._engine import Leadership
 
 TERM_S = 2.0
 

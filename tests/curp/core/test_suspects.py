@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.suspects import Suspects
+from curp._core.suspects import Suspects
 
 
 def test_a_silent_witness_is_suspect_until_it_is_heard() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curp.core.turns import Turn, Turns
+from curp._core.turns import Turn, Turns
 
 _turns = st.tuples(st.frozensets(st.integers(0, 3), max_size=3), st.booleans())
 _steps = st.lists(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from curp.core.recovery import WitnessList
-from curp.core.upkeep import Upkeep
+from curp._core.recovery import WitnessList
+from curp._core.upkeep import Upkeep
 
 OLD, NEW = ((1, b"old"),), ((1, b"old"), (2, b"new"))
 

@@ -7,7 +7,7 @@ from collections import Counter, deque
 
 import pytest
 
-from curp.core.way_choice import Begun, Way, WayChoice
+from curp._core.way_choice import Begun, Way, WayChoice
 
 
 def _run(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from curp.core.recovery import Publish, StartWitnesses, WitnessList
-from curp.core.steps import Sync
-from curp.core.witness_change import HoldBack, NextNumber, Serve, change_witnesses, left_out
-from rifl.core.errors import NotLeader
+from curp._core.recovery import Publish, StartWitnesses, WitnessList
+from curp._core.steps import Sync
+from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses, left_out
+from rifl.core._shared.errors import NotLeader
 
 
 def _drive(started: set[str], number: int = 4) -> tuple[list[Any], WitnessList]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curp.core.witness_table import (
+from curp._core.witness_table import (
     Identity,
     WitnessLimits,
     WitnessMode,
@@ -17,7 +17,7 @@ from curp.core.witness_table import (
     WitnessVerdict,
     group_of_log,
 )
-from rifl.core.invariant import InvariantViolated
+from rifl.core._shared.invariant import InvariantViolated
 
 ACCEPTED, CONFLICT, FULL, OTHER, FROZEN, TOO_LARGE, OTHER_GROUP = WitnessVerdict
 

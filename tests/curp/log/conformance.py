@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from curp.log.checks import MAX_APPEND_ENTRIES, MAX_TAGS
-from curp.log.engine import Entry, LogEngine, MetadataCondition, NewEntry
-from curp.log.errors import (
+from curp.log._checks import MAX_APPEND_ENTRIES, MAX_TAGS
+from curp.log._engine import Entry, LogEngine, MetadataCondition, NewEntry
+from curp.log._errors import (
     ConditionFailed,
     CorruptLog,
     Deposed,

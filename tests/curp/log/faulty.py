@@ -10,7 +10,7 @@ import resource
 import sys
 
 from curp.log import open_engine
-from curp.log.errors import LogError
+from curp.log._errors import LogError
 from tests.curp.log.conformance import Writer
 from tests.faults import syscalls
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from curp.log.engine import Entry, LogEngine
+from curp.log._engine import Entry, LogEngine
 
 __all__ = ["acknowledged", "check_history", "events", "read_all"]
 

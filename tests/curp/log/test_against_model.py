@@ -16,8 +16,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from curp.log.engine import MetadataCondition, NewEntry
-from curp.log.errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
+from curp.log._engine import MetadataCondition, NewEntry
+from curp.log._errors import LeaseHeld, LogError, TailMismatch, TrimmedLog
 from tests.curp.log.test_etcd import Place as EtcdPlace
 from tests.curp.log.test_memory import Memory
 from tests.curp.log.test_postgres import Place as PostgresPlace

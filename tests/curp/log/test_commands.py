@@ -8,10 +8,10 @@ import sqlite3
 
 import pytest
 
-from curp.log.commands import main
-from curp.log.engine import NewEntry
-from curp.log.errors import CorruptLog
-from curp.log.verification import verify
+from curp.log._commands import main
+from curp.log._engine import NewEntry
+from curp.log._errors import CorruptLog
+from curp.log._verification import verify
 from curp.v1 import curp_pb2
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.logs import opened_new

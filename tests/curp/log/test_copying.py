@@ -8,11 +8,12 @@ import json
 
 import pytest
 
-from curp.cli.command import main
-from curp.log import copying, create_log, open_engine
-from curp.log.copying import copy_log
-from curp.log.creation import log_id
-from curp.log.errors import (
+from curp._cli.command import main
+from curp.log import _copying as copying
+from curp.log import create_log, open_engine
+from curp.log._copying import copy_log
+from curp.log._creation import log_id
+from curp.log._errors import (
     CorruptLog,
     EngineUnavailable,
     InvalidRequest,
@@ -22,7 +23,7 @@ from curp.log.errors import (
     NoSuchLog,
     UnfinishedCopy,
 )
-from curp.log.verification import verify
+from curp.log._verification import verify
 from tests.curp.log.conformance import Writer
 
 ENGINES = ("sqlite", "redis", "postgres", "etcd")

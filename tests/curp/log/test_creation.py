@@ -8,10 +8,10 @@ import sqlite3
 import pytest
 
 import curp
-from curp.cli.command import main
+from curp._cli.command import main
 from curp.log import create_log, open_engine
-from curp.log.creation import LOG_ID_KEY, log_id
-from curp.log.errors import LogExists, NoSuchLog
+from curp.log._creation import LOG_ID_KEY, log_id
+from curp.log._errors import LogExists, NoSuchLog
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
 

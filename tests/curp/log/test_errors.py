@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from curp.log import errors
+from curp.log import _errors as errors
 
 CLASSES = [found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)]
 EXTRA = {

@@ -11,17 +11,17 @@ import trustme
 
 from chaos.etcd_cluster import EtcdCluster
 from curp.log import open_engine
-from curp.log.checks import MAX_TAGS
-from curp.log.creation import new_log
-from curp.log.engine import Entry, MetadataCondition
-from curp.log.errors import (
+from curp.log._checks import MAX_TAGS
+from curp.log._creation import new_log
+from curp.log._engine import Entry, MetadataCondition
+from curp.log._errors import (
     CorruptLog,
     EngineUnavailable,
     InvalidRequest,
     LeaseHeld,
     TrimmedLog,
 )
-from curp.log.etcd.calls import (
+from curp.log._etcd.calls import (
     LEASE_GRANT,
     LEASE_TIME_TO_LIVE,
     TXN,
@@ -30,7 +30,7 @@ from curp.log.etcd.calls import (
     put,
     scan,
 )
-from curp.log.etcd.v1 import etcd_pb2 as pb
+from curp.log._etcd.v1 import etcd_pb2 as pb
 from tests.curp.log.conformance import LogConformance, Writer
 from tests.curp.logs import created
 from tests.helpers.waiting import until
@@ -247,7 +247,7 @@ def test_a_server_that_takes_less_than_the_url_says(place, shared_etcd, group):
 
 def test_a_wait_ends_with_an_append(place, monkeypatch):
     """A watch wakes it, not a timer (DESIGN §7)."""
-    monkeypatch.setattr("curp.log.etcd.engine._LOOK_S", 300.0)
+    monkeypatch.setattr("curp.log._etcd.engine._LOOK_S", 300.0)
     writer, reader = Writer(place.open()), place.open()
     woken = []
     waiter = threading.Thread(target=lambda: woken.append(reader.wait(0, timeout_s=300)))

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from chaos.etcd_cluster import EtcdCluster, etcd_executable
-from curp.cli.command import main
+from curp._cli.command import main
 from curp.log import create_log, open_engine
-from curp.log.engine import NewEntry
-from curp.log.errors import (
+from curp.log._engine import NewEntry
+from curp.log._errors import (
     CorruptLog,
     EngineFull,
     EngineUnavailable,
@@ -349,8 +349,8 @@ def test_a_cluster_that_is_full(small_etcd, opened):
 
 def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
     """Trimmed many times over, the log outgrows no quota: old revisions go (DESIGN §7)."""
-    monkeypatch.setattr("curp.log.etcd.space._KEPT", 10)
-    monkeypatch.setattr("curp.log.etcd.space._COMPACTED_AT", 20)
+    monkeypatch.setattr("curp.log._etcd.space._KEPT", 10)
+    monkeypatch.setattr("curp.log._etcd.space._COMPACTED_AT", 20)
     writer = Writer(opened(created(small_etcd.url(group="bank"))))
     for _ in range(40):
         writer.append(b"x" * 900_000)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from curp.log.engine import NewEntry
-from curp.log.errors import CorruptLog, EngineUnavailable, TailMismatch
-from curp.log.memory import MemoryLog, Moment
+from curp.log._engine import NewEntry
+from curp.log._errors import CorruptLog, EngineUnavailable, TailMismatch
+from curp.log._memory import MemoryLog, Moment
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import TERM_S, LogConformance, Writer, append_id
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from curp.log import open_engine
-from curp.log.errors import EngineUnavailable
+from curp.log._errors import EngineUnavailable
 from tests.curp.log.histories import check_history, events, read_all
 from tests.curp.logs import created
 from tests.helpers.processes import Process, started

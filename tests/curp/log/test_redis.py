@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from curp.log import open_engine
-from curp.log.creation import new_log
+from curp.log._creation import new_log
 from tests.curp.log.conformance import LogConformance
 
 

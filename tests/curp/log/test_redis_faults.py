@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from curp.log import create_log, open_engine
-from curp.log.boot_clock import LeaseDate
-from curp.log.engine import Entry, NewEntry
-from curp.log.errors import (
+from curp.log._boot_clock import LeaseDate
+from curp.log._engine import Entry, NewEntry
+from curp.log._errors import (
     CorruptLog,
     EngineFull,
     EngineUnavailable,
@@ -22,7 +22,7 @@ from curp.log.errors import (
     TailMismatch,
     TrimmedLog,
 )
-from curp.log.server_lease import ServerLease
+from curp.log._server_lease import ServerLease
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.logs import created
@@ -234,7 +234,7 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
 def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, connections):
     """Now and then, and on new connections: nothing is written until they are mended (§6, §7)."""
     stay = connections == "those that stay"
-    monkeypatch.setattr("curp.log.redis.connection._LOOK_EVERY_S", 0.0 if stay else 1e9)
+    monkeypatch.setattr("curp.log._redis.connection._LOOK_EVERY_S", 0.0 if stay else 1e9)
     writer = Writer(opened(created(own_redis.url(group="bank"))))
     writer.append(b"a")
     with own_redis.client() as client:
@@ -441,7 +441,7 @@ def test_a_server_that_is_not_there(own_redis):
 
 def test_a_wait_ends_with_an_append(shared_redis, group, opened, monkeypatch):
     """A reader asleep in the server is woken by the append, not by a timer (DESIGN §7)."""
-    monkeypatch.setattr("curp.log.redis.engine._BLOCK_S", 300.0)
+    monkeypatch.setattr("curp.log._redis.engine._BLOCK_S", 300.0)
     url = created(shared_redis.url(group=group, timeout_s=600))
     writer, reader = Writer(opened(url)), opened(url)
     woken = []
@@ -510,8 +510,8 @@ def test_a_url_that_names_no_log(url):
 
 def test_redis_py_is_what_was_tested():
     """Scripts whose reply was lost are not sent again by the library itself (DESIGN §7)."""
-    from rifl.stores.redis.address import RedisAddress
-    from rifl.stores.redis.clients import Clients
+    from rifl._stores.redis.address import RedisAddress
+    from rifl._stores.redis.clients import Clients
 
     clients = Clients(RedisAddress.parse("redis://127.0.0.1:1"), retries=0)
     connection = clients.blocking.connection_pool.make_connection()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from curp.log import open_engine
-from curp.log.errors import EngineUnavailable
+from curp.log._errors import EngineUnavailable
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
 

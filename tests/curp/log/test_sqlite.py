@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from curp.cli.command import main
-from curp.log.boot_clock import BootClock
-from curp.log.creation import new_log
-from curp.log.engine import Entry
-from curp.log.errors import (
+from curp._cli.command import main
+from curp.log._boot_clock import BootClock
+from curp.log._creation import new_log
+from curp.log._engine import Entry
+from curp.log._errors import (
     CorruptLog,
     EngineFull,
     EngineStopped,
@@ -22,7 +22,7 @@ from curp.log.errors import (
     LeaseHeld,
     NoSuchLog,
 )
-from curp.log.sqlite import SqliteEngine
+from curp.log._sqlite import SqliteEngine
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import TERM_S, LogConformance, Writer, append_id
 from tests.helpers.processes import started

@@ -18,8 +18,8 @@ import time
 import uuid
 
 from curp.log import open_engine
-from curp.log.engine import LogEngine, NewEntry
-from curp.log.errors import Deposed, EngineStopped, EngineUnavailable, LeaseHeld
+from curp.log._engine import LogEngine, NewEntry
+from curp.log._errors import Deposed, EngineStopped, EngineUnavailable, LeaseHeld
 
 TERM_S = 0.5
 _PAUSE_S = 0.01

@@ -14,10 +14,10 @@ from typing import Any
 import grpc
 
 import curp
-from curp.core.witness_table import WitnessTable
-from curp.log.memory import MemoryLog
-from curp.witness.desk import WitnessDesk
-from rifl.core.errors import ForkedProcess
+from curp._core.witness_table import WitnessTable
+from curp.log._memory import MemoryLog
+from curp.witness._desk import WitnessDesk
+from rifl.core._shared.errors import ForkedProcess
 from tests.curp.logs import created
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 import rifl
-from curp.cli.asking import Group
+from curp._cli.asking import Group
 from curp.log import create_log
-from curp.log.errors import LogExists
+from curp.log._errors import LogExists
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process

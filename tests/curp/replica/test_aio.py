@@ -11,7 +11,7 @@ import pytest
 
 import curp
 import rifl.aio
-from curp.log.memory import MemoryLog
+from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.ledger import CONFLICTS, READ_ONLY, AioBank
 from tests.helpers.ports import free_port

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from curp.replica.at_once import ask_at_once
+from curp._replica.at_once import ask_at_once
 
 
 def test_the_first_that_is_enough_ends_the_wait() -> None:

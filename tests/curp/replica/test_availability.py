@@ -12,7 +12,7 @@ import pytest
 
 import rifl
 from chaos.redis_server import RedisServer
-from curp.cli.command import main
+from curp._cli.command import main
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.helpers.waiting import until

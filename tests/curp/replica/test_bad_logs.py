@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from curp.log.memory import MemoryLog
+from curp.log._memory import MemoryLog
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import Running, replica

@@ -14,13 +14,13 @@ import pytest
 import curp
 import rifl
 import rifl.aio
-from curp.log.memory import MemoryLog
-from curp.wire import entry_from_bytes
+from curp._wire import entry_from_bytes
+from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from lease_server.v1 import lease_server_pb2, lease_server_pb2_grpc
 from rifl import BatchItem, MethodPolicy
-from rifl.core.outcome import Outcome
-from rifl.core.policy import PolicyError
+from rifl.core._serving.policy import PolicyError
+from rifl.core._shared.outcome import Outcome
 from tests.curp.logs import created
 from tests.curp.replica.ledger import CONFLICTS
 from tests.curp.replica.running import Running, replica

@@ -11,9 +11,9 @@ import pytest
 
 import rifl
 import rifl.aio
+from curp._core.conflict_keys import keys_of_values
 from curp.client import statistics
-from curp.core.conflict_keys import keys_of_values
-from curp.log.memory import MemoryLog
+from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import DEPOSIT, ByHand
 from tests.curp.replica.running import Running, replica

@@ -7,9 +7,9 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from curp.core.collection import Collectable
-from curp.core.witness_table import WitnessVerdict
-from curp.replica.collector import Collector
+from curp._core.collection import Collectable
+from curp._core.witness_table import WitnessVerdict
+from curp._replica.collector import Collector
 from tests.helpers.waiting import until
 
 

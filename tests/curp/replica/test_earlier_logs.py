@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from curp.log import open_engine
-from curp.log.creation import log_id
-from curp.log.engine import NewLog
+from curp.log._creation import log_id
+from curp.log._engine import NewLog
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import replica
 

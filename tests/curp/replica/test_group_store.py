@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from curp.core.state import Witnessed
-from curp.replica.group_store import GroupStore
-from rifl.core.policy import MethodPolicies, MethodPolicy
+from curp._core.state import Witnessed
+from curp._replica.group_store import GroupStore
+from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from tests.curp.core.groups import AliveLeases, call, committed, operation
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from curp.log.memory import MemoryEngine, MemoryLog
+from curp.log._memory import MemoryEngine, MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from examples.bank.v1 import bank_pb2

@@ -16,8 +16,8 @@ import pytest
 import rifl
 import rifl.aio
 from chaos.redis_server import RedisServer
-from curp.log.engine import LogEngine
-from curp.log.memory import MemoryLog
+from curp.log._engine import LogEngine
+from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.curp.replica.running import replica

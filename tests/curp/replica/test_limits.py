@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from curp.log.engine import EngineLimits, NewEntry
-from curp.log.errors import EngineUnavailable, InvalidRequest
-from curp.log.memory import Fault, MemoryEngine, MemoryLog, Moment
+from curp.log._engine import EngineLimits, NewEntry
+from curp.log._errors import EngineUnavailable, InvalidRequest
+from curp.log._memory import Fault, MemoryEngine, MemoryLog, Moment
 from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank

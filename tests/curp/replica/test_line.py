@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from curp.core.turns import Turn
-from curp.replica.line import Line
+from curp._core.turns import Turn
+from curp._replica.line import Line
 
 A, B, EVERYTHING = frozenset({1}), frozenset({2}), frozenset[int]()
 

@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from curp.log import open_engine
-from curp.log.copying import copy_log
-from curp.log.errors import LeaseHeld
-from curp.log.states import MOVED_KEY, Place
+from curp.log._copying import copy_log
+from curp.log._errors import LeaseHeld
+from curp.log._states import MOVED_KEY, Place
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import replica

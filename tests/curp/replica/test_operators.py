@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from curp.cli.command import main
+from curp._cli.command import main
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.helpers.waiting import until
 

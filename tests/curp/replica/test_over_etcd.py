@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chaos.etcd_cluster import EtcdCluster
-from curp.cli.command import main
-from curp.log.errors import EngineFull
+from curp._cli.command import main
+from curp.log._errors import EngineFull
 from examples.replicated_bank.load import Load
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import opened_new

@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from curp.core.appending import AppendBatch
-from curp.core.entries import ClientRegistered, ClientRemoved, Operation
-from curp.core.leader import Leader, LeaderBounds, Speed
-from curp.core.recovery import operation_of
-from curp.core.state import GroupState
-from curp.core.turns import Turn
-from curp.replica.arrival import Arrival
-from curp.replica.places import Committed, LogWrite, Places
-from curp.wire import entry_to_bytes
-from rifl.core.client_table import Attempt
-from rifl.core.policy import MethodPolicy
-from rifl.core.record import CompletionRecord
+from curp._core.appending import AppendBatch
+from curp._core.entries import ClientRegistered, ClientRemoved, Operation
+from curp._core.leader import Leader, LeaderBounds, Speed
+from curp._core.recovery import operation_of
+from curp._core.state import GroupState
+from curp._core.turns import Turn
+from curp._replica.arrival import Arrival
+from curp._replica.places import Committed, LogWrite, Places
+from curp._wire import entry_to_bytes
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._shared.record import CompletionRecord
 from tests.curp.core.groups import AliveLeases, call, committed, operation
 
 NUMBER = 4

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rifl
-from curp.cli.command import main
+from curp._cli.command import main
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated

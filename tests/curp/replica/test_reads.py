@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from curp.core.read_lease import ReadLease
-from curp.core.state import GroupState
-from curp.replica.reads import Reads
-from rifl.core.client_table import Attempt
-from rifl.core.errors import Deposed
-from rifl.core.policy import MethodPolicy
-from rifl.stores.pending import Pending
+from curp._core.read_lease import ReadLease
+from curp._core.state import GroupState
+from curp._replica.reads import Reads
+from rifl._stores.pending import Pending
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._shared.errors import Deposed
 from tests.curp.core.groups import AliveLeases, call
 
 

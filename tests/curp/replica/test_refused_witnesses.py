@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
-from curp.cli.command import main
-from curp.core.witness_table import WitnessVerdict, group_of_log
-from curp.log.memory import MemoryLog
+from curp._cli.command import main
+from curp._core.witness_table import WitnessVerdict, group_of_log
+from curp.log._memory import MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from curp.witness import WitnessClient
@@ -53,7 +53,7 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`curp status` has each one's reason; one that was down is listed all the same (2, 11)."""
-    monkeypatch.setattr("curp.core.upkeep._LOOK_S", 0.05)
+    monkeypatch.setattr("curp._core.upkeep._LOOK_S", 0.05)
     token = tmp_path / "token"
     token.write_text("open sesame\n")
     late = f"127.0.0.1:{free_port()}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from curp.cli.command import main
+from curp._cli.command import main
 from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import Running, replica

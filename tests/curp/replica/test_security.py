@@ -12,11 +12,11 @@ import trustme
 
 import curp
 import rifl
-from curp.cli.command import main
+from curp._cli.command import main
 from curp.client import statistics
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
-from curp.witness.client import WitnessClient
+from curp.witness._client import WitnessClient
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.logs import created
 from tests.helpers.ports import free_port

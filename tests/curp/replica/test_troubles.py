@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
-from curp.core.entries import ClientRegistered
-from curp.log.engine import NewEntry
-from curp.log.errors import EngineUnavailable
-from curp.log.memory import MemoryLog, Moment
+from curp._core.entries import ClientRegistered
+from curp._wire import entry_to_bytes
+from curp.log._engine import NewEntry
+from curp.log._errors import EngineUnavailable
+from curp.log._memory import MemoryLog, Moment
 from curp.v1 import curp_pb2 as pb
-from curp.wire import entry_to_bytes
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from curp.cli.command import main
+from curp._cli.command import main
 from examples.replicated_bank.load import Load
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
 from tests.helpers.waiting import until

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from curp.cli.asking import Group, GroupError
-from curp.cli.command import main
-from curp.log.memory import MemoryLog
+from curp._cli.asking import Group, GroupError
+from curp._cli.command import main
+from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curp.core.conflict_keys import FieldType, KeyField, canonical, conflict_key
-from curp.core.witness_table import WitnessLimits, WitnessTable
-from curp.declarations import fields_to_wire
+from curp._core.conflict_keys import FieldType, KeyField, canonical, conflict_key
+from curp._core.witness_table import WitnessLimits, WitnessTable
+from curp._declarations import fields_to_wire
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessDesk, WitnessJournal
-from lease_server.tokens import Secret, make_token
-from rifl.core.errors import BadHeader, NotYours, RiflError
+from lease_server._tokens import Secret, make_token
+from rifl.core._shared.errors import BadHeader, NotYours, RiflError
 from rifl.v1 import rifl_pb2
 
 SECRET = Secret(1, b"s" * 32)

@@ -9,11 +9,11 @@ import grpc
 import pytest
 import trustme
 
-from curp.core.witness_table import WitnessVerdict
+from curp._core.witness_table import WitnessVerdict
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessClient, WitnessJournal
 from curp.witness.__main__ import main
-from lease_server.tokens import Secret, make_token, verify
+from lease_server._tokens import Secret, make_token, verify
 from rifl.v1 import rifl_pb2
 from tests.helpers.processes import Process
 

@@ -12,14 +12,14 @@ import sqlalchemy.orm
 from psycopg.pq import TransactionStatus
 
 import rifl
-from rifl.core.errors import LeaseExpired, NotRecorded, StaleRpc
-from rifl.core.later import Later
-from rifl.core.outcome import Outcome
-from rifl.core.record import CompletionRecord
-from rifl.core.serving import HandlerResult, serve
-from rifl.core.verdict import Verdict
-from rifl.server.context import AioHandlerContext, HandlerContext, Serving
-from rifl.stores import WrongDatabase
+from rifl._server.context import AioHandlerContext, HandlerContext, Serving
+from rifl._stores import WrongDatabase
+from rifl.core._serving.later import Later
+from rifl.core._serving.serving import HandlerResult, serve
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import LeaseExpired, NotRecorded, StaleRpc
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic
 from tests.helpers.servers import serve as serve_service

@@ -11,12 +11,7 @@ import pytest
 import structlog
 
 from lease_server import StorageUnavailable
-from rifl.core.errors import InProgress, RecordPending, StoreUnavailable
-from rifl.core.outcome import Outcome
-from rifl.core.record import CompletionRecord
-from rifl.core.serving import HandlerResult, serve
-from rifl.core.verdict import Verdict
-from rifl.stores import (
+from rifl._stores import (
     StoreCorrupt,
     StoreNotDurable,
     StoreSchemaTooNew,
@@ -24,6 +19,11 @@ from rifl.stores import (
     UnsupportedStore,
     open_store,
 )
+from rifl.core._serving.serving import HandlerResult, serve
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import InProgress, RecordPending, StoreUnavailable
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
 from tests.helpers.waiting import until
 from tests.stores.conformance import drive
 from tests.stores.postgres.servers import DroppingProxy

@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from rifl.core.identity import RpcId
-from rifl.stores import StoreLocked, StoreSchemaTooNew, StoreUnreachable
-from rifl.stores.inspection import open_inspection
+from rifl._stores import StoreLocked, StoreSchemaTooNew, StoreUnreachable
+from rifl._stores.inspection import open_inspection
+from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import make
 from tests.stores.inspecting import SharedInspection
 from tests.stores.redis.replica import ATOMIC, FIRST, call

@@ -1,4 +1,4 @@
-"""Event loops and the pools that live on them (rifl.stores.postgres; DESIGN §9)."""
+"""Event loops and the pools that live on them (rifl._stores.postgres; DESIGN §9)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import socket
 import threading
 
-from rifl.stores.postgres.address import PostgresAddress
-from rifl.stores.postgres.connections import Pools
+from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.connections import Pools
 from tests.helpers.waiting import DEADLINE_S
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.stores import UnsupportedStore, open_lease_storage, open_store
+from rifl._stores import UnsupportedStore, open_lease_storage, open_store
 from tests.stores.postgres.pgbouncer import PgBouncer
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, Replica, call
 

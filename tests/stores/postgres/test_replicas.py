@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rifl.core.errors import LeaseExpired, StaleRpc, WindowExceeded
-from rifl.core.policy import Kind
-from rifl.core.record import CompletionRecord
-from rifl.core.serving import HandlerResult, serve
-from rifl.core.verdict import Verdict
-from rifl.stores.shared.requests import Claim, TakeBack
+from rifl._stores.shared.requests import Claim, TakeBack
+from rifl.core._serving.policy import Kind
+from rifl.core._serving.serving import HandlerResult, serve
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import LeaseExpired, StaleRpc, WindowExceeded
+from rifl.core._shared.record import CompletionRecord
 from tests.helpers.holding import HoldingProxy
 from tests.helpers.waiting import until
 from tests.stores.conformance import drive

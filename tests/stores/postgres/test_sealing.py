@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from rifl.core.errors import OutcomeUnknown
-from rifl.stores import RecordCodec
+from rifl._stores import RecordCodec
+from rifl.core._shared.errors import OutcomeUnknown
 from tests.stores.redis.replica import ATOMIC, FIRST, call
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rifl.stores import unknown_calls
-from rifl.stores.inspection import VERDICTS_KEPT_S
+from rifl._stores import unknown_calls
+from rifl._stores.inspection import VERDICTS_KEPT_S
 from tests.stores.left_thread import check_left_thread
 from tests.stores.settling import BEGUN, KEY, SettlesUnknown, _arrive, _serving, end_client
 

@@ -1,4 +1,4 @@
-"""Statements that are packed here, beside psycopg's (rifl.stores.postgres.statements; §6)."""
+"""Statements that are packed here, beside psycopg's (rifl._stores.postgres.statements; §6)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import asyncio
 import psycopg
 import pytest
 
-from rifl.core.identity import MAX_SEQ
-from rifl.core.verdict import Verdict
-from rifl.stores.postgres.statements import Statement
-from rifl.stores.shared.requests import Abandon, Claim, Found
+from rifl._stores.postgres.statements import Statement
+from rifl._stores.shared.requests import Abandon, Claim, Found
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.identity import MAX_SEQ
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import IDEMPOTENT, call
 

@@ -12,11 +12,11 @@ import sqlalchemy.ext.asyncio
 import sqlalchemy.orm
 
 import rifl
-from rifl.core.errors import LeaseExpired, StaleRpc
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core.verdict import Verdict
-from rifl.stores import UnsupportedStore, WrongDatabase, open_store
-from rifl.stores.shared import Claim
+from rifl._stores import UnsupportedStore, WrongDatabase, open_store
+from rifl._stores.shared import Claim
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import LeaseExpired, StaleRpc
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, PLAIN, call
 

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 from lease_server import SharedAuthority, open_authority
-from rifl.core.call import Call
-from rifl.core.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.core.verdict import Verdict
-from rifl.stores import RecordCodec, open_store
+from rifl._stores import RecordCodec, open_store
+from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["ATOMIC", "FIRST", "IDEMPOTENT", "OTHER", "PLAIN", "Replica", "call", "keyed"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rifl
 from rifl import BatchItem
-from rifl.stores.shared.requests import Beat
+from rifl._stores.shared.requests import Beat
 from tests.helpers.servers import generic, serve
 from tests.stores.batches import METHOD, opposite_orders_on_two_replicas
 

@@ -7,8 +7,8 @@ import contextlib
 import pytest
 import redis
 
-from rifl.core.errors import RecordPending, StoreUnavailable
-from rifl.core.verdict import Verdict
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, Replica, call
 from tests.stores.redis.servers import ClusterServers, until
 

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from lease_server import open_authority
-from rifl.core.errors import LeaseExpired
-from rifl.core.policy import MethodPolicies
-from rifl.core.verdict import Verdict
-from rifl.stores import open_store
+from rifl._stores import open_store
+from rifl.core._serving.policy import MethodPolicies
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import LeaseExpired
 from tests.stores import conformance
 from tests.stores.conformance import FIRST, TERM_S, StoreConformance, call
 

@@ -8,10 +8,10 @@ import pytest
 import structlog
 
 from lease_server import StorageUnavailable
-from rifl.core.errors import InProgress, RecordPending, StoreUnavailable
-from rifl.core.outcome import Outcome
-from rifl.core.verdict import Verdict
-from rifl.stores import StoreCorrupt, StoreNotDurable, StoreUnreachable, open_store
+from rifl._stores import StoreCorrupt, StoreNotDurable, StoreUnreachable, open_store
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import InProgress, RecordPending, StoreUnavailable
+from rifl.core._shared.outcome import Outcome
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call
 from tests.stores.redis.servers import RedisServer, until
 

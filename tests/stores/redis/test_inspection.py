@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rifl.cli import ExitCode, main
-from rifl.core.identity import RpcId
-from rifl.stores import StoreSchemaTooNew, open_store
-from rifl.stores.inspection import open_inspection
+from rifl._cli import ExitCode, main
+from rifl._stores import StoreSchemaTooNew, open_store
+from rifl._stores.inspection import open_inspection
+from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import make
 from tests.stores.inspecting import SharedInspection
 from tests.stores.redis.replica import call
@@ -28,7 +28,7 @@ class TestRedis(SharedInspection):
 
 def test_many_calls_come_page_by_page(replicas, url, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many a client has, each shows once, in the order of seqs (DESIGN §6)."""
-    monkeypatch.setattr("rifl.stores.redis.inspection._PAGE", 10)
+    monkeypatch.setattr("rifl._stores.redis.inspection._PAGE", 10)
     one = replicas(window=512)
     client = one.client()
     for seq in range(1, 301):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.core.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
-from rifl.core.namespace import namespace_id
-from rifl.core.outcome import Outcome
-from rifl.core.policy import KeyBounds, MethodPolicy
-from rifl.core.verdict import Verdict
-from rifl.stores import RecordCodec
-from rifl.stores.redis.keys import sweep_keys
-from rifl.stores.redis.scripts import CLAIM
-from rifl.stores.redis.steps import steps_of
-from rifl.stores.shared.requests import Claim, Claimed, Found
+from rifl._stores import RecordCodec
+from rifl._stores.redis.keys import sweep_keys
+from rifl._stores.redis.scripts import CLAIM
+from rifl._stores.redis.steps import steps_of
+from rifl._stores.shared.requests import Claim, Claimed, Found
+from rifl.core._serving.namespace import namespace_id
+from rifl.core._serving.policy import KeyBounds, MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
+from rifl.core._shared.outcome import Outcome
 from tests.stores.redis.passing import left_of, let_pass, sweep
 from tests.stores.redis.replica import (
     ATOMIC,

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, ExitStack
 
 import pytest
 
-from rifl.core.verdict import Verdict
+from rifl.core._serving.verdict import Verdict
 from tests.stores.hostile import Hostile
 from tests.stores.limits import Limits
 from tests.stores.redis.replica import call

@@ -1,4 +1,4 @@
-"""The connection that carries what calls ask (rifl.stores.redis.line; DESIGN §6)."""
+"""The connection that carries what calls ask (rifl._stores.redis.line; DESIGN §6)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 import redis
 import redis.asyncio
 
-from rifl.core.invariant import InvariantViolated
-from rifl.core.verdict import Verdict
-from rifl.stores.redis.line import AioLine, Line, packed
+from rifl._stores.redis.line import AioLine, Line, packed
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.invariant import InvariantViolated
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import call
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from rifl.cli import ExitCode, main
-from rifl.core.errors import LeaseExpired, StoreUnavailable
-from rifl.core.verdict import Verdict
-from rifl.stores import StoreCorrupt, open_store
+from rifl._cli import ExitCode, main
+from rifl._stores import StoreCorrupt, open_store
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import LeaseExpired, StoreUnavailable
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, Replica, call, keyed
 
 NAMESPACE = -7

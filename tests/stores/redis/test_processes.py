@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from lease_server.status import read_error_info
 from lease_server.v1 import lease_server_pb2
+from rifl._grpc.status import read_error_info
 from rifl.v1 import rifl_pb2
 from tests.stores.redis.servers import until
 from tests.stores.suspended import check_settling

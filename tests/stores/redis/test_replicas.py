@@ -8,8 +8,14 @@ import base64
 import pytest
 
 from lease_server import TooManySessions
-from lease_server.sessions import SessionPolicy, SessionRow, SessionState
-from rifl.core.errors import (
+from lease_server._sessions import SessionPolicy, SessionRow, SessionState
+from rifl._stores.codec import RecordCodec
+from rifl._stores.redis.scripts import CLAIM
+from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.requests import Claim, Finish, Found, TakeBack
+from rifl.core._serving.policy import KeyBounds
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import (
     Draining,
     InProgress,
     LeaseExpired,
@@ -19,14 +25,8 @@ from rifl.core.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
-from rifl.core.observer import Observer
-from rifl.core.outcome import Outcome
-from rifl.core.policy import KeyBounds
-from rifl.core.verdict import Verdict
-from rifl.stores.codec import RecordCodec
-from rifl.stores.redis.scripts import CLAIM
-from rifl.stores.shared.backend import BackendError
-from rifl.stores.shared.requests import Claim, Finish, Found, TakeBack
+from rifl.core._shared.observer import Observer
+from rifl.core._shared.outcome import Outcome
 from tests.helpers.holding import HoldingProxy
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 from tests.stores.redis.servers import until
@@ -293,7 +293,7 @@ def test_sessions_are_shared_and_close_for_all(replicas):
     two.authority.expire()
     for replica in (one, two):
         assert replica.store.leases.renew(opened.client_id).value == "closed"
-    from rifl.core.errors import SessionClosed
+    from rifl.core._shared.errors import SessionClosed
 
     with pytest.raises(SessionClosed):
         two.claim(keyed(opened.client_id, b"new"))
@@ -353,7 +353,7 @@ def test_a_claim_that_is_late_does_nothing(replicas):
 
 def test_claims_that_are_taken_back_are_bounded(replicas, monkeypatch):
     """With too many of them no more are sent, which could not be undone (DESIGN §9)."""
-    monkeypatch.setattr("rifl.stores.shared.pulse._TAKEN_BACK_AT_MOST", 1)
+    monkeypatch.setattr("rifl._stores.shared.pulse._TAKEN_BACK_AT_MOST", 1)
     one = replicas()
     arriving = call(one.client(), 1)
     one.store._pulse.take_back(TakeBack(arriving, b"nobody's"), one.store._pulse.until_s())

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from rifl.core.verdict import Verdict
-from rifl.stores import StoreUnreachable, WrongDatabase, open_store
-from rifl.stores.redis import rights
-from rifl.stores.redis.scripts import SERVING
+from rifl._stores import StoreUnreachable, WrongDatabase, open_store
+from rifl._stores.redis import rights
+from rifl._stores.redis.scripts import SERVING
+from rifl.core._serving.verdict import Verdict
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call, keyed
 
 _DOCS = Path(__file__).parents[3] / "docs" / "stores-redis.md"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rifl.stores import Settled, State, settle_unknown, unknown_calls
-from rifl.stores.inspection import VERDICTS_KEPT_S
+from rifl._stores import Settled, State, settle_unknown, unknown_calls
+from rifl._stores.inspection import VERDICTS_KEPT_S
 from tests.stores.left_thread import check_left_thread
 from tests.stores.redis.servers import ClusterServers
 from tests.stores.settling import (

@@ -11,8 +11,8 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl.stores.redis.together import AioTogether, Together
-from rifl.stores.shared.backend import BackendError
+from rifl._stores.redis.together import AioTogether, Together
+from rifl._stores.shared.backend import BackendError
 from tests.echo import METHOD, aio_served, served
 from tests.helpers.waiting import DEADLINE_S, until
 

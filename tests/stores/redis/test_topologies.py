@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from lease_server import Standing
-from rifl.core.verdict import Verdict
-from rifl.stores import UnsupportedStore, open_store
-from rifl.stores.redis import RedisAddress
+from rifl._stores import UnsupportedStore, open_store
+from rifl._stores.redis import RedisAddress
+from rifl.core._serving.verdict import Verdict
 from tests.stores.redis.replica import ATOMIC, FIRST, Replica, call, keyed
 from tests.stores.redis.servers import RedisServer, SentinelServer, until
 

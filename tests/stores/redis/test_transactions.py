@@ -8,9 +8,9 @@ import pytest
 import redis
 import redis.asyncio
 
-from rifl.core.errors import StaleRpc
-from rifl.core.verdict import Verdict
-from rifl.stores import WrongDatabase
+from rifl._stores import WrongDatabase
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import StaleRpc
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call
 
 

@@ -1,0 +1,281 @@
+"""``curp``: init, serve, witness, status, transfer, upgrade, recover, poison, log."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from curp._cli.asking import GroupError, open_group
+from curp._cli.init import add_init_command
+from curp._cli.poison import add_poison_commands
+from curp._cli.recover import add_recover_command
+from curp._cli.serving import ServeOptions, serve
+from curp._cli.status import add_status_command, told_left_out
+from curp._cli.tuning import add_tuning_options, tuning_of
+from curp._cli.upgrade import add_upgrade_command, upgrade
+from curp._security import (
+    add_client_options,
+    add_server_options,
+    add_token_option,
+    channel_credentials,
+    check_options,
+    read_token,
+    server_credentials,
+)
+from curp.log._commands import add_log_commands
+from curp.log._errors import LogError
+from lease_server._sessions import SessionsFrom
+from rifl._cli.version import installed_version
+from rifl.core._serving.policy import PolicyError
+
+__all__ = ["main"]
+
+_ENGINE = (
+    "the log's URL, with ?group=NAME: sqlite:///file, redis://host, postgresql://host/database, "
+    "etcd://host1,host2,host3"
+)
+_REPEATED = (
+    ("--witness", "HOST:PORT", "a witness of the first list; may be given again, as the next four"),
+    ("--replica", "HOST:PORT", "another replica of the group"),
+    ("--conflict-key", "/PKG.SVC/METHOD=FIELD", "calls that share a value of it keep their order"),
+    ("--read-only", "/PKG.SVC/METHOD", "answered by the leader alone, and not logged"),
+    ("--nondeterministic", "/PKG.SVC/METHOD", "in the log before it is answered"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code: 0, 1 for what failed, 2 for what was asked wrongly.
+
+    Of ``status`` see there.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["witness"] and given[1:2] and given[1].startswith("-"):
+        from curp.witness.__main__ import main as witness
+
+        return witness(given[1:])
+    arguments = _parser().parse_args(given)
+    if hasattr(arguments, "tls_key"):
+        check_options(arguments.parser, arguments)
+    try:
+        code: int = arguments.run(arguments)
+    except (GroupError, LogError, PolicyError, ImportError, OSError, ValueError, RuntimeError) as e:
+        sys.stderr.write(f"curp: {e}\n")
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="curp", description="Replicated groups of gRPC servers.")
+    parser.add_argument("--version", action="version", version=f"curp {installed_version()}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    init = commands.add_parser("init", help="create the log of a new group, once")
+    add_init_command(init, _ENGINE)
+
+    run = commands.add_parser("serve", help="run a replica until a signal")
+    run.add_argument(
+        "servicer", nargs="+", metavar="MODULE:SERVICER", help="its class, made without arguments"
+    )
+    run.add_argument("--engine", required=True, help=_ENGINE)
+    run.add_argument("--name", required=True, help="unique in the group")
+    run.add_argument("--listen", required=True, metavar="HOST:PORT")
+    run.add_argument(
+        *("--address", "--advertise"),
+        metavar="HOST:PORT",
+        help="where clients and other replicas reach it, if not at --listen: needed where that is "
+        "every address of the machine",
+    )
+    for name, metavar, text in _REPEATED:
+        run.add_argument(name, action="append", default=[], metavar=metavar, help=text)
+    run.add_argument("--threads", type=int, default=32, help="of the server's pool (default 32)")
+    run.add_argument(
+        "--application-version",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of the servicers; grows when what they answer changes (default 0)",
+    )
+    add_tuning_options(run)
+    add_server_options(run)
+    run.add_argument(
+        "--witness-authorities",
+        type=Path,
+        metavar="PEM",
+        help="speak TLS to witnesses, whose certificates one of these signed, and show ours",
+    )
+    add_token_option(run)
+    run.add_argument(
+        "--sessions-from",
+        choices=[each.value for each in SessionsFrom],
+        default=SessionsFrom.AUTHENTICATED.value,
+        help="who opens named sessions without a certificate: who shows their secret, or anyone",
+    )
+    run.add_argument("--health", action="store_true", help="gRPC health: SERVING on the leader")
+    run.add_argument("--reflection", action="store_true", help="gRPC reflection")
+    run.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
+    run.add_argument("--log-json", action="store_true", help="events as JSON lines")
+    run.set_defaults(run=_serve, parser=run)
+
+    status = commands.add_parser(
+        "status",
+        help="what each replica does",
+        epilog="Exit code: 0 where all is well, 1 where nobody takes calls, 3 where somebody does "
+        "and something is wrong.",
+    )
+    add_status_command(status)
+
+    witness = commands.add_parser(
+        "witness",
+        help="run a witness (--listen HOST:PORT), or change the list of witnesses",
+        epilog="curp witness --listen HOST:PORT ... runs one: as python -m curp.witness.",
+    )
+    changes = witness.add_subparsers(required=True, metavar="CHANGE")
+    for name in ("add", "remove"):
+        change = changes.add_parser(name)
+        change.add_argument("target", metavar="HOST:PORT", help="any replica")
+        change.add_argument("witness", nargs="+", metavar="HOST:PORT")
+        add_client_options(change)
+        change.set_defaults(run=_change, change=name, parser=change)
+    replace = changes.add_parser("replace", help="one by another")
+    replace.add_argument("target", metavar="HOST:PORT", help="any replica")
+    replace.add_argument("witness", nargs=2, metavar="HOST:PORT")
+    add_client_options(replace)
+    replace.set_defaults(run=_change, change="replace", parser=replace)
+
+    transfer = commands.add_parser("transfer", help="have another replica lead")
+    transfer.add_argument(
+        "target",
+        nargs="+",
+        metavar="HOST:PORT",
+        help="a replica; those that were started with --replica name the others",
+    )
+    transfer.add_argument("--to", default="", metavar="NAME", help="the one that should")
+    add_client_options(transfer)
+    transfer.set_defaults(run=_transfer, parser=transfer)
+
+    upgraded = commands.add_parser(
+        "upgrade", help="of which application version each replica is; finalize an upgrade"
+    )
+    add_upgrade_command(upgraded)
+    add_client_options(upgraded)
+    upgraded.set_defaults(run=_upgrade, parser=upgraded)
+
+    recover = commands.add_parser(
+        "recover", help="what a group without a leader waits for; have it go on without"
+    )
+    add_recover_command(recover, _ENGINE)
+
+    poison = commands.add_parser(
+        "poison", help="calls that killed who ran them; set one aside for good"
+    )
+    add_poison_commands(poison, _ENGINE)
+
+    log = commands.add_parser("log", help="look into a log, or check it")
+    add_log_commands(log)
+    return parser
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    keys: dict[str, list[str]] = {}
+    for text in arguments.conflict_key:
+        method, equals, field = text.partition("=")
+        if not equals:
+            raise GroupError(f"{text!r} is not /PKG.SVC/METHOD=FIELD")
+        keys.setdefault(method, []).append(field)
+    _log_to_stderr(as_json=arguments.log_json)
+    options = ServeOptions(
+        listen=arguments.listen,
+        address=arguments.address or arguments.listen,
+        threads=arguments.threads,
+        credentials=server_credentials(arguments),
+        health=arguments.health,
+        reflection=arguments.reflection,
+        metrics=arguments.metrics,
+    )
+    return serve(
+        arguments.servicer,
+        arguments.engine,
+        options,
+        name=arguments.name,
+        witnesses=arguments.witness,
+        replicas=arguments.replica,
+        conflict_keys=keys,
+        read_only=arguments.read_only,
+        nondeterministic=arguments.nondeterministic,
+        application_version=arguments.application_version,
+        **tuning_of(arguments),
+        peer_property=arguments.peer_property,
+        sessions_from=arguments.sessions_from,
+        group_token=read_token(arguments.group_token_file),
+        witness_credentials=channel_credentials(
+            arguments.witness_authorities, arguments.tls_key, arguments.tls_certificate
+        ),
+    )
+
+
+def _log_to_stderr(*, as_json: bool) -> None:
+    # Standard output tells the address, and nothing else.
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if as_json:
+        renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _change(arguments: argparse.Namespace) -> int:
+    given: list[str] = arguments.witness
+    wanted: list[str] = []
+
+    def changed(present: list[str]) -> list[str]:
+        if arguments.change == "add":
+            return [*present, *(one for one in given if one not in present)]
+        absent = [
+            one
+            for one in given[: None if arguments.change == "remove" else 1]
+            if one not in present
+        ]
+        if absent:
+            raise GroupError(f"{absent[0]} is no witness of the group: {', '.join(present)}")
+        if arguments.change == "remove":
+            return [one for one in present if one not in given]
+        return [given[1] if one == given[0] else one for one in present]
+
+    def noted(present: list[str]) -> list[str]:
+        wanted[:] = changed(present)
+        return wanted
+
+    group = open_group(arguments, [arguments.target])
+    found = group.change_witnesses(noted)
+    listed = ", ".join(found.witnesses) or "none"
+    sys.stdout.write(f"configuration {found.configuration}: witnesses {listed}\n")
+    absent = [one for one in wanted if one not in found.witnesses]
+    if absent:
+        status = group.leading()
+        for one in absent:
+            told = told_left_out(status, one)
+            sys.stdout.write(f"  {one} {told}; it is listed when it can be\n")
+    return 0
+
+
+def _upgrade(arguments: argparse.Namespace) -> int:
+    return upgrade(open_group(arguments, arguments.target), arguments)
+
+
+def _transfer(arguments: argparse.Namespace) -> int:
+    led, leads = open_group(arguments, arguments.target).transfer(arguments.to)
+    sys.stdout.write(f"{led} hands over; {leads.replica} leads\n")
+    return 0

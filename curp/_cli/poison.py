@@ -1,0 +1,163 @@
+"""``curp poison``: calls that killed who ran them, and an operator's word about one."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+
+from curp._cli.asking import GroupError
+from curp._core.poison import HELD, Case, Ledger
+from curp._replica.poisoning import read_ledger, read_left, update_ledger
+from curp.log._engine import LogEngine
+from curp.log._errors import Deposed, LeaseHeld
+from curp.log._opening import open_engine
+
+__all__ = ["add_poison_commands", "told_case"]
+
+_TRIES = 10
+_TERM_S = 10.0
+_MOST_TEXT = 300
+
+
+def add_poison_commands(parser: argparse.ArgumentParser, engine: str) -> None:
+    """Add the commands; ``run`` of what is parsed takes that, and returns the exit code."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    listing = commands.add_parser("list", help="calls that processes died running")
+    listing.add_argument("url", metavar="LOG", help=engine)
+    listing.set_defaults(run=_list)
+    show = commands.add_parser("show", help="one of them")
+    show.add_argument("url", metavar="LOG", help=engine)
+    show.add_argument("call", metavar="CALL", help="as the list names it")
+    show.set_defaults(run=_show)
+    aside = commands.add_parser(
+        "set-aside", help="have the next leader log one as unknown, and not run it"
+    )
+    aside.add_argument("url", metavar="LOG", help=engine)
+    aside.add_argument("call", metavar="CALL", help="as the list names it")
+    aside.add_argument("--who", default="", help="who says so (default: the user's name)")
+    aside.add_argument("--why", required=True, help="kept in the log, with who")
+    aside.add_argument("--yes", action="store_true", help="do not ask")
+    aside.set_defaults(run=_set_aside)
+
+
+def told_case(name: str, method: str, how: str, deaths: int, last_us: int) -> str:
+    """Return a line about a case."""
+    if not deaths:
+        return f"{name}  {method}  {how}  suspected"
+    last = datetime.fromtimestamp(last_us / 1e6, UTC).isoformat(timespec="seconds")
+    return f"{name}  {method}  {how}  deaths {deaths}, the last {last}"
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with closing(open_engine(arguments.url, read_only=True)) as engine:
+        for case in read_ledger(engine).cases:
+            sys.stdout.write(_line(case) + "\n")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    with closing(open_engine(arguments.url, read_only=True)) as engine:
+        left = read_left(engine)
+        case = _find(left.ledger, arguments.call)
+        lines = [_line(case), f"  first seen {_time(case.since_us)}"]
+        if case.who:
+            lines.append(f"  to be set aside: {case.who}: {case.why}")
+        if any(note.rpc_id == case.rpc_id for note in left.notes):
+            lines.append("  noted: it runs now, or its leader died")
+        if case.lsn:
+            lines.append(f"  answered, and logged at LSN {case.lsn}: replicas died replaying it")
+        if case.how == HELD:
+            lines.append("  a witness held it: it may have been answered before it was logged")
+        sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _set_aside(arguments: argparse.Namespace) -> int:
+    who = arguments.who or getpass.getuser()
+    with closing(open_engine(arguments.url)) as engine:
+        case = _find(read_ledger(engine), arguments.call)
+        if len(who) + len(arguments.why) > _MOST_TEXT:
+            raise GroupError(f"who and why have at most {_MOST_TEXT} characters")
+        if case.closed:
+            raise GroupError(f"{arguments.call} was set aside already")
+        sys.stdout.write(
+            f"{_line(case)}\n"
+            "It will not be run again. Whoever asks for its answer is told that its outcome is "
+            "unknown; if somebody was answered already, what they were told is lost.\n"
+        )
+        sys.stdout.flush()
+        if not arguments.yes and not _agreed():
+            sys.stdout.write("nothing was changed\n")
+            return 1
+        _decide(engine, case, who, arguments.why)
+    sys.stdout.write(f"{arguments.call} is set aside by whoever leads next\n")
+    return 0
+
+
+def _decide(engine: LogEngine, case: Case, who: str, why: str) -> None:
+    if case.lsn:
+        _decide_logged(engine, case, who, why)
+        return
+    for _ in range(_TRIES):
+        leadership = engine.leadership()
+        number = 0 if leadership is None else leadership.configuration
+        try:
+            # Under whatever number there is: a recovery that waits for this has it.
+            update_ledger(
+                engine,
+                number,
+                lambda ledger: ledger.decided(ledger.find(case.rpc_id) or case, who, why),
+            )
+        except Deposed:
+            continue
+        return
+    raise GroupError("the group's configuration changes all the time")
+
+
+def _decide_logged(engine: LogEngine, case: Case, who: str, why: str) -> None:
+    """Speak while nobody leads, or is about to: who has its effect would go on with it."""
+    try:
+        number = engine.take_leadership(
+            f"curp-poison/{os.urandom(4).hex()}", "operator", term_s=_TERM_S
+        )
+    except LeaseHeld as error:
+        raise GroupError(
+            f"somebody leads, and has the effect of LSN {case.lsn}: have a snapshot taken, "
+            f"behind which nobody replays it, or stop the leader first ({error})"
+        ) from error
+    try:
+        update_ledger(
+            engine,
+            number,
+            lambda ledger: ledger.decided(ledger.find(case.rpc_id) or case, who, why),
+        )
+    finally:
+        engine.end_leadership(number)
+
+
+def _find(ledger: Ledger, name: str) -> Case:
+    for case in ledger.cases:
+        if str(case.rpc_id) == name:
+            return case
+    raise GroupError(f"no process is known to have died running {name}")
+
+
+def _line(case: Case) -> str:
+    line = told_case(str(case.rpc_id), case.method, case.how, case.deaths, case.last_us)
+    return f"{line}  set aside" if case.closed else line
+
+
+def _time(time_us: int) -> str:
+    if not time_us:
+        return "among others, when a leader died"
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
+
+
+def _agreed() -> bool:
+    sys.stdout.write("Type 'set it aside' to go on: ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip() == "set it aside"

@@ -1,0 +1,130 @@
+"""``curp serve``: a servicer class, run as a replica until a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import queue
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import grpc
+
+from curp._cli.asking import GroupError
+from curp._replica import Replica
+
+__all__ = ["ServeOptions", "find_servicer", "serve"]
+
+_GRACE_S = 1.0
+
+
+class ServeOptions(NamedTuple):
+    """How a replica is served. ``credentials``: None for plaintext."""
+
+    listen: str
+    address: str
+    threads: int = 32
+    credentials: grpc.ServerCredentials | None = None
+    health: bool = False
+    reflection: bool = False
+    metrics: str | None = None
+
+
+def find_servicer(name: str) -> tuple[Callable[[], Any], Callable[[Any, Any], None]]:
+    """Return a servicer's factory and the generated function that registers it.
+
+    ``name`` is ``package.module:Class``. Raises ``GroupError``.
+    """
+    module_name, _, class_name = name.partition(":")
+    if not class_name:
+        raise GroupError(f"{name!r} is not MODULE:SERVICER")
+    sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise GroupError(f"cannot import {module_name}: {error}") from error
+    servicer = getattr(module, class_name, None)
+    if not isinstance(servicer, type):
+        raise GroupError(f"{module_name} has no class {class_name}")
+    for base in servicer.__mro__:
+        generated = sys.modules.get(base.__module__)
+        add = getattr(generated, f"add_{base.__name__}_to_server", None)
+        if add is not None:
+            return servicer, add
+    raise GroupError(f"{name} is derived from no generated servicer")
+
+
+def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replica_of: Any) -> int:
+    """Serve until SIGTERM or SIGINT; 1 if the replica stopped by itself.
+
+    ``replica_of``: what ``Replica`` takes. Prints the address as one line when it
+    listens. Raises what ``Replica`` does, and ``OSError`` or ``RuntimeError`` where it
+    cannot listen.
+    """
+    found = [find_servicer(servicer) for servicer in servicers]
+    observer, end_metrics = _metrics(options.metrics)
+    replica = Replica(engine, address=options.address, observer=observer, **replica_of)
+    try:
+        server = grpc.server(
+            ThreadPoolExecutor(options.threads),
+            interceptors=[replica.interceptor()],
+            # Two replicas on one port would each get some of the calls.
+            options=(("grpc.so_reuseport", 0),),
+        )
+        names: Any = _Names(server)
+        for factory, add in found:
+            add(replica.servicer(factory), replica.registrar(names))
+        replica.add_to_server(server)
+        if options.health:
+            replica.add_health(server, *names.services)
+        if options.reflection:
+            replica.add_reflection(server, *names.services)
+        if options.credentials is None:
+            server.add_insecure_port(options.listen)
+        else:
+            server.add_secure_port(options.listen, options.credentials)
+        # A signal's function takes no lock that this thread may hold, such as an event's.
+        came: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: came.put(number))
+        server.start()
+        replica.start()
+        sys.stdout.write(f"{options.address}\n")
+        sys.stdout.flush()
+        while came.empty() and replica.role != "stopped":
+            with contextlib.suppress(queue.Empty):
+                came.put(came.get(timeout=0.2))
+        failed = replica.waiting_for if replica.role == "stopped" else ""
+    finally:
+        replica.close()
+        end_metrics()
+    server.stop(_GRACE_S).wait()
+    if failed:
+        sys.stderr.write(f"curp: the replica stopped: {failed}\n")
+    return 1 if failed else 0
+
+
+class _Names:
+    """A server that takes note of the services' full names."""
+
+    def __init__(self, server: grpc.Server) -> None:
+        self._server = server
+        self.services: list[str] = []
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        self.services.append(service)
+        self._server.add_registered_method_handlers(service, handlers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+def _metrics(listen: str | None) -> tuple[Any, Callable[[], None]]:
+    if listen is None:
+        return None, lambda: None
+    from curp.metrics import PrometheusGroupObserver, serve_metrics
+
+    return PrometheusGroupObserver(), serve_metrics(listen)

@@ -1,0 +1,125 @@
+"""When witnesses are told what is synced, and what their replies ask for (DESIGN §7).
+
+CURP §3.5; invariant 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from curp._core.collection import Collectable, Collection
+from curp._core.recovery import WitnessedCall
+from curp._core.rest import ROUNDING_S, Rest
+from curp._core.state import Witnessed
+from curp._core.witness_table import WitnessVerdict
+
+__all__ = ["Collecting", "Relist", "Tell"]
+
+# Some more come soon: to tell each by itself would make every call look stuck, which a
+# witness finds by counting how often it was told something else.
+_GATHER_S = 0.02
+_RETRY_S = 0.2
+_MAX_TOLD = 1000
+
+
+class Tell(NamedTuple):
+    """Tell a witness, under that number, what it may let go of; then report ``told``."""
+
+    witness: str
+    configuration: int
+    requests: tuple[Collectable, ...]
+
+
+class Relist(NamedTuple):
+    """A witness of that number forgot what it held: a new number is needed."""
+
+    configuration: int
+
+
+class Collecting:
+    """Decides whom to tell, and when. The shell asks ``next`` and does what that says.
+
+    Invariants:
+
+    1. (Invariant 12 of DESIGN §7) What is told was synced before; and nothing is told by
+       a timer alone: time only lets more come together, or a witness answer again.
+    2. A witness is told one thing at a time: 20 ms after there is something, and 200 ms
+       after it did not answer. The others do not wait for it.
+    3. What is heard under an earlier number changes nothing.
+
+    Not thread-safe. No clock: ``now`` is seconds of the caller's.
+    """
+
+    def __init__(self) -> None:
+        self.configuration = 0
+        self._collection = Collection(())
+        # When a witness is told next, of those for whom there is something.
+        self._due: dict[str, float] = {}
+        self._being_told: set[str] = set()
+        self._forgot = False
+
+    def serve(self, configuration: int, witnesses: Iterable[str]) -> None:
+        """Tell these from now on, which begin with nothing."""
+        self.configuration = configuration
+        self._collection = Collection(witnesses)
+        self._due = {}
+        self._being_told = set()
+        self._forgot = False
+
+    def synced(self, collectable: Iterable[Collectable], now: float) -> bool:
+        """Take requests that are in the log; whether someone is due now who was not before."""
+        for each in collectable:
+            self._collection.synced(each)
+        planned = len(self._due)
+        for witness in self._collection.witnesses:
+            self._plan(witness, now + _GATHER_S)
+        return len(self._due) > planned
+
+    def next(self, now: float) -> Tell | Relist | Rest:
+        """Decide what is to be done now."""
+        if self._forgot:
+            self._forgot = False
+            return Relist(self.configuration)
+        due_at: float | None = None
+        for witness, at in self._due.items():
+            if witness in self._being_told:
+                continue
+            if at <= now + ROUNDING_S:
+                taken = self._collection.take(witness, _MAX_TOLD)
+                del self._due[witness]
+                self._being_told.add(witness)
+                return Tell(witness, self.configuration, tuple(taken))
+            due_at = at if due_at is None else min(due_at, at)
+        return Rest(None if due_at is None else due_at - now)
+
+    def told(self, tell: Tell, verdict: WitnessVerdict | None, now: float) -> None:
+        """Take what a witness answered; None: nothing."""
+        witness = tell.witness
+        if tell.configuration != self.configuration:
+            return
+        self._being_told.discard(witness)
+        if verdict is None:
+            self._collection.not_told(witness, tell.requests)
+            self._due[witness] = now + _RETRY_S
+            return
+        if verdict is not WitnessVerdict.ACCEPTED:
+            self._forgot = True
+        self._plan(witness, now + _GATHER_S)
+
+    def stuck(self, witnessed: WitnessedCall, found: Witnessed, now: float) -> bool:
+        """Take a request that stays on a witness; whether it is to be run again.
+
+        ``found``: what the state knows of it. What runs is waited for. What is known, or
+        never will be, is to be dropped; its entry, or its client's end, is in the log.
+        """
+        if found is Witnessed.FRESH:
+            return True
+        if found is not Witnessed.RUNNING:
+            call = witnessed.call
+            self.synced([Collectable(call.client_id, call.seq, call.key, witnessed.keys)], now)
+        return False
+
+    def _plan(self, witness: str, at: float) -> None:
+        if self._collection.waiting(witness):
+            self._due.setdefault(witness, at)

@@ -1,0 +1,169 @@
+"""What stands in a group's log (DESIGN §7): operations with their records, and leases."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = [
+    "ApplicationVersion",
+    "ClientRegistered",
+    "ClientRemoved",
+    "Entry",
+    "IdsReserved",
+    "LeaderStarted",
+    "Operation",
+    "SecretsPut",
+    "SessionForgotten",
+    "SessionPut",
+    "SetAside",
+]
+
+
+# Of an operation, beside what has a length of its own; of one more field.
+_ENTRY_BYTES = 512
+_FIELD_BYTES = 12
+
+
+class SetAside(NamedTuple):
+    """Why a call has the answer *unknown*, which came from no handler.
+
+    ``who`` and ``why``: the operator's; empty where it was plain that nobody had an answer.
+    ``lsn``: of its operation, which is not replayed any more; 0 if it is not in the log.
+    """
+
+    deaths: int
+    who: str = ""
+    why: str = ""
+    lsn: int = 0
+
+
+class Operation(NamedTuple):
+    """A call that was executed, with its completion record.
+
+    ``seq`` or ``key`` is its identity under ``client_id`` (negative for a namespace of
+    plain keys). ``stamp`` is the call's time in microseconds and its random seed.
+    ``keys`` are the hashes of its conflict keys; empty: it conflicts with everything.
+    ``first_incomplete`` and ``completed`` are the call's acknowledgements, which take
+    effect with the entry. ``refusal``: the handler did not run, there is only an answer.
+    ``application_version``: of the replica that ran it. ``set_aside``: why it is a refusal,
+    if that is since it killed whoever ran it.
+    """
+
+    client_id: int
+    seq: int | None
+    key: bytes | None
+    method: str
+    request: bytes
+    answer: CompletionRecord
+    stamp: tuple[int, int] = (0, 0)
+    keys: frozenset[int] = frozenset()
+    fingerprint: bytes | None = None
+    first_incomplete: int = 1
+    completed: tuple[tuple[int, int], ...] = ()
+    peer: bytes = b""
+    refusal: bool = False
+    application_version: int = 0
+    set_aside: SetAside | None = None
+
+    @property
+    def identity(self) -> int | bytes:
+        """What is unique within the client id."""
+        return self.seq if self.key is None else self.key  # type: ignore[return-value]
+
+    @property
+    def at_most_bytes(self) -> int:
+        """How long the entry is at most, as the log has it."""
+        answer = self.answer
+        metadata = (*answer.initial_metadata, *answer.trailing_metadata)
+        texts = len(self.method) + len(answer.details)
+        return (
+            _ENTRY_BYTES
+            + len(self.request)
+            + len(answer.response or b"")
+            + 4 * texts
+            + sum(len(key) + len(value) + _FIELD_BYTES for key, value in metadata)
+            + _FIELD_BYTES * (len(self.keys) + 2 * len(self.completed))
+            + len(self.fingerprint or b"")
+            + len(self.peer)
+            + (0 if self.set_aside is None else 4 * sum(map(len, self.set_aside[1:3])))
+        )
+
+
+class ClientRegistered(NamedTuple):
+    """Stands before the first operation of a client, or of a session."""
+
+    client_id: int
+
+
+class ClientRemoved(NamedTuple):
+    """Stands behind the last operation of a client: its records go (invariant 7)."""
+
+    client_id: int
+
+
+class SessionPut(NamedTuple):
+    """A named session as ``lease_server`` keeps it; ``state`` is that enum's value."""
+
+    client_id: int
+    name: str
+    peer: bytes
+    state: str
+    retention_s: float
+    changed_at_unix_s: float
+    secret: bytes = b""
+    source: str = ""
+
+
+class SessionForgotten(NamedTuple):
+    """The session's name may be opened anew."""
+
+    client_id: int
+
+
+class IdsReserved(NamedTuple):
+    """Client ids up to ``last_id`` may be granted."""
+
+    last_id: int
+
+
+class SecretsPut(NamedTuple):
+    """The secrets of client tokens as (key id, value), newest first."""
+
+    secrets: tuple[tuple[int, bytes], ...]
+
+
+class LeaderStarted(NamedTuple):
+    """The first entry of every leader: who it is, and how much it replayed from a witness.
+
+    ``accepted_loss``: which operator let it begin without a witness, and why; else empty.
+    """
+
+    configuration: int
+    replica: str
+    replayed: int
+    accepted_loss: str = ""
+
+
+class ApplicationVersion(NamedTuple):
+    """The version of the application from here on; a replica of an older one stops here.
+
+    ``who``: the operator who finalized the upgrade; empty: what the log began with.
+    """
+
+    version: int
+    who: str = ""
+
+
+Entry: TypeAlias = (
+    Operation
+    | ClientRegistered
+    | ClientRemoved
+    | SessionPut
+    | SessionForgotten
+    | IdsReserved
+    | SecretsPut
+    | LeaderStarted
+    | ApplicationVersion
+)

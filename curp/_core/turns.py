@@ -1,0 +1,146 @@
+"""Whose turn it is: operations that conflict run one after the other (CURP §3.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rifl.core._shared.invariant import invariant
+
+__all__ = ["Turn", "Turns"]
+
+
+class Turn:
+    """One operation's place in the order of execution, until it is given back.
+
+    ``keys`` empty: it conflicts with everything. Two that only read never conflict.
+    """
+
+    __slots__ = ("_asked_of", "_behind", "_blockers", "given_back", "keys", "reads")
+
+    def __init__(self, keys: frozenset[int], *, reads: bool = False) -> None:
+        self.keys: Final = keys
+        self.reads: Final = reads
+        self.given_back = False
+        # How many earlier ones it waits for, and which later ones wait for it.
+        self._blockers = 0
+        self._behind: list[Turn] = []
+        self._asked_of: Turns | None = None
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the operation may run."""
+        return not self._blockers
+
+
+class _Line:
+    """The turns on one key (or on all of them), as far as they are in a newcomer's way."""
+
+    __slots__ = ("readers", "writer")
+
+    def __init__(self) -> None:
+        self.writer: Turn | None = None
+        # Those since the writer.
+        self.readers: set[Turn] = set()
+
+
+class Turns:
+    """Grants turns in the order they were asked for, as far as operations conflict.
+
+    Invariants:
+
+    1. Two conflicting turns are never had at once, and the one asked for first comes
+       first.
+    2. No deadlock: a turn waits only for turns that were asked for earlier.
+
+    Not thread-safe. A turn costs time in proportion to its keys and to the readers it
+    waits for; one on everything, to all that were not given back.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[int, _Line] = {}
+        # Those that conflict with everything.
+        self._all = _Line()
+        # Not given back, with keys.
+        self._keyed: set[Turn] = set()
+
+    def __len__(self) -> int:
+        """How many turns were not given back."""
+        return len(self._keyed) + (self._all.writer is not None) + len(self._all.readers)
+
+    def __contains__(self, turn: Turn) -> bool:
+        """Whether the turn was asked for here, and not given back."""
+        return turn._asked_of is self and not turn.given_back
+
+    def ask(self, turn: Turn) -> bool:
+        """Stand in line; True if the turn has come already."""
+        turn._asked_of = self
+        blockers: set[Turn] = set()
+        if turn.keys:
+            self._add_blockers(turn, self._all, blockers)
+            for key in turn.keys:
+                line = self._lines.get(key)
+                if line is None:
+                    line = self._lines[key] = _Line()
+                self._add_blockers(turn, line, blockers)
+                self._join(turn, line)
+            self._keyed.add(turn)
+        else:
+            self._add_blockers(turn, self._all, blockers)
+            blockers.update(other for other in self._keyed if not (other.reads and turn.reads))
+            self._join(turn, self._all)
+        turn._blockers = len(blockers)
+        for other in blockers:
+            other._behind.append(turn)
+        return not blockers
+
+    def give_back(self, turn: Turn) -> list[Turn]:
+        """Let go of a turn, had or not; return those that have come by that."""
+        if turn.given_back:
+            return []
+        turn.given_back = True
+        come: list[Turn] = []
+        # One that had not come yet keeps its place until it would have: those behind it
+        # must not overtake those before it.
+        over = [turn] if turn.has_come else []
+        while over:
+            for other in self._end(over.pop()):
+                (over if other.given_back else come).append(other)
+        return come
+
+    def _end(self, turn: Turn) -> list[Turn]:
+        """Take a turn out of its lines; return those that wait for nothing more."""
+        if turn.keys:
+            self._keyed.discard(turn)
+            for key in turn.keys:
+                line = self._lines[key]
+                self._leave(turn, line)
+                if line.writer is None and not line.readers:
+                    del self._lines[key]
+        else:
+            self._leave(turn, self._all)
+        for other in turn._behind:
+            other._blockers -= 1
+            invariant(other._blockers >= 0, "a turn is waited for twice")
+        behind, turn._behind = turn._behind, []
+        return [other for other in behind if other.has_come]
+
+    @staticmethod
+    def _add_blockers(turn: Turn, line: _Line, blockers: set[Turn]) -> None:
+        if line.writer is not None:
+            blockers.add(line.writer)
+        if not turn.reads:
+            blockers |= line.readers
+
+    @staticmethod
+    def _join(turn: Turn, line: _Line) -> None:
+        if turn.reads:
+            line.readers.add(turn)
+        else:
+            line.writer = turn
+            line.readers = set()
+
+    @staticmethod
+    def _leave(turn: Turn, line: _Line) -> None:
+        line.readers.discard(turn)
+        if line.writer is turn:
+            line.writer = None

@@ -1,0 +1,138 @@
+"""The lease server as it moves with the leadership (DESIGN §5, §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from curp._replica.errors import NotLeading
+from lease_server._authority import Grant, LeaseAuthority
+from lease_server._sessionbook import OpenedSession
+
+__all__ = ["GroupAuthority"]
+
+
+class GroupAuthority:
+    """What ``LeaseAuthority`` is, while this replica leads; else it refuses. Any thread.
+
+    Each leadership has an authority of its own, recovered from the log: every client
+    that the log knows gets a full term (late is safe, early is not).
+    """
+
+    # A heartbeat may find a leader that has just begun to read its log.
+    blocks = True
+    # Tokens are checked here each time: whose secrets count changes with the leader.
+    key_ring = None
+
+    def __init__(self, term_s: float, takes_calls: Callable[[], bool] = lambda: True) -> None:
+        """``takes_calls``: whether the leader still does; else it is no place to stay at."""
+        self.term_s = term_s
+        self._takes_calls = takes_calls
+        self._leading: LeaseAuthority | None = None
+
+    def lead(self, authority: LeaseAuthority | None) -> None:
+        """Answer from this authority from now on; None: refuse."""
+        self._leading = authority
+
+    @property
+    def current(self) -> LeaseAuthority:
+        """The leadership's authority; raises ``NotLeading``."""
+        leading = self._leading
+        if leading is None:
+            raise NotLeading("another replica leads, or none does yet")
+        return leading
+
+    def __len__(self) -> int:
+        """Leases held."""
+        return 0 if self._leading is None else len(self._leading)
+
+    def now(self) -> float:
+        """See ``LeaseAuthority``."""
+        return self.current.now()
+
+    def grant(self, peer: bytes = b"") -> Grant:
+        """See ``LeaseAuthority``."""
+        if not self._takes_calls():
+            raise NotLeading("another replica may lead by now")
+        return self.current.grant(peer)
+
+    @property
+    def store(self) -> int:
+        """See ``LeaseAuthority``."""
+        return self.current.store
+
+    def check_store(self, client_id: int, store: int) -> None:
+        """See ``LeaseAuthority``."""
+        self.current.check_store(client_id, store)
+
+    def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
+        """See ``LeaseAuthority``."""
+        self.current.check(client_id, token, peer)
+
+    def still_signed(self, token: bytes) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.still_signed(token)
+
+    def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
+        """See ``LeaseAuthority``."""
+        return self.current.fresh_token(client_id, token, peer)
+
+    def renew(self, client_id: int, now: float | None = None) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.renew(client_id, now)
+
+    def alive(self, client_id: int, now: float | None = None) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.alive(client_id, now)
+
+    def is_session(self, client_id: int) -> bool:
+        """See ``LeaseAuthority``."""
+        return self.current.is_session(client_id)
+
+    def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
+        """See ``LeaseAuthority``."""
+        if not self._takes_calls():
+            raise NotLeading("another replica may lead by now")
+        return self.current.heartbeat(client_id, token, peer)
+
+    def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
+        """See ``LeaseAuthority``."""
+        self.current.release(client_id, token, peer)
+
+    def open_session(
+        self,
+        name: str,
+        peer: bytes = b"",
+        retention_s: float = 0.0,
+        secret: bytes = b"",
+        *,
+        adopting: bool = False,
+        source: str = "",
+    ) -> OpenedSession:
+        """See ``LeaseAuthority``."""
+        return self.current.open_session(
+            name, peer, retention_s, secret, adopting=adopting, source=source
+        )
+
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
+    ) -> int:
+        """See ``LeaseAuthority``."""
+        return self.current.close_session(name, peer, secret, adopting=adopting)
+
+    def rotate_secret(self) -> None:
+        """See ``LeaseAuthority``."""
+        self.current.rotate_secret()
+
+    def extend(self) -> None:
+        """See ``LeaseAuthority``: before the leader, whose lease was over, takes calls again."""
+        leading = self._leading
+        if leading is not None:
+            leading.extend()
+
+    def expire(self, now: float | None = None) -> list[int]:
+        """See ``LeaseAuthority``; nobody, while no calls are taken: nor is a heartbeat then."""
+        leading: Any = self._leading
+        if leading is None or not self._takes_calls():
+            return []
+        return list(leading.expire(now))

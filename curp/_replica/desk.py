@@ -1,0 +1,210 @@
+"""What a replica answers to ``curp.v1.Group`` (DESIGN §7)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from curp._core.entries import ApplicationVersion
+from curp._core.group_call import SyncVerdict
+from curp._core.recovery import WitnessList
+from curp._core.witness_change import left_out
+from curp._replica.authority import GroupAuthority
+from curp._replica.group_store import GroupStore
+from curp._replica.leading import Leading
+from curp._replica.metadata import TRANSFER_KEY
+from curp._replica.picture import Picture
+from curp._replica.role import Role
+from curp._replica.runner import Runner
+from curp._replica.services import Services
+from curp._replica.settings import ReplicaSettings
+from curp._replica.watched_engine import EngineWatch
+from curp._replica.witnesses import Witnesses
+from curp._wire import poison_case
+from curp.log._engine import LogEngine
+from curp.v1 import curp_pb2 as pb
+from rifl._log import get_logger
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
+
+__all__ = ["ReplicaDesk", "group_configuration"]
+
+_log = get_logger("curp.replica")
+_MOST_STATUS_S = 1.0
+
+
+class ReplicaDesk:
+    """Answers for one replica. Any thread; may block."""
+
+    def __init__(
+        self,
+        engine: LogEngine,
+        store: GroupStore,
+        services: Services,
+        authority: GroupAuthority,
+        witnesses: Witnesses,
+        settings: ReplicaSettings,
+        picture: Picture,
+        watch: EngineWatch,
+    ) -> None:
+        self._picture = picture
+        self._watch = watch
+        self._engine = engine
+        self._store = store
+        self._services = services
+        self._authority = authority
+        self._witnesses = witnesses
+        self._settings = settings
+        # None until the replica is started.
+        self.runner: Runner | None = None
+
+    @property
+    def leading(self) -> Leading | None:
+        """The leadership, None while there is none here."""
+        return None if self.runner is None else self.runner.leading
+
+    @property
+    def role(self) -> str:
+        """What the replica does, a ``Role``."""
+        return Role.STANDBY if self.runner is None else self.runner.role
+
+    @property
+    def waiting_for(self) -> str:
+        """What it waits for, or why it stopped; empty if neither."""
+        if self.runner is None:
+            return ""
+        leading = self.runner.leading
+        return (
+            self.runner.waiting_for
+            or ("" if leading is None else leading.trouble)
+            or self._watch.trouble()
+        )
+
+    def check(self, call: Call) -> None:
+        """Raise unless the call's token is genuine; ``NotLeading`` on a standby."""
+        self._authority.check(call.client_id, call.token, call.peer)
+
+    def configuration(self) -> pb.GroupConfiguration:
+        """Return who makes up the group, as this replica saw it last. Never waits."""
+        settings, leading, picture = self._settings, self.leading, self._picture
+        listed: WitnessList | None
+        if leading is not None and self._store.serving:
+            leader, listed = settings.address, leading.listed
+            log = leading.store_id
+        else:
+            leader, listed, log = picture.leader(), picture.listed, picture.store_id
+        found = group_configuration(settings.group, leader, listed)
+        found.log = log
+        found.serves = self._store.takes_calls()
+        found.methods.extend(self._services.conflicts())
+        found.replicas.extend(settings.replicas or (settings.address,))
+        return found
+
+    def sync(self, configuration: int, call: Call, timeout_s: float) -> int:
+        """Wait until a call's entry is in the log (invariant 9)."""
+        if self.leading is None or not self._store.takes_calls():
+            raise self._store.not_leader()
+        until = time.monotonic() + timeout_s
+        while not isinstance(found := self._store.call_synced(configuration, call), SyncVerdict):
+            ended = threading.Event()
+            found.add_callback(lambda _, ended=ended: ended.set())  # type: ignore[misc]
+            if not ended.wait(max(0.0, until - time.monotonic())):
+                raise InProgress("the call is not in the log yet")
+        return found
+
+    def status(self) -> pb.GroupStatusReply:
+        """Tell what the replica does, from memory; the leader asks its witnesses, too.
+
+        Waits for these a second at most, and for the log engine only to begin, no longer.
+        """
+        if self.runner is not None:
+            # One that was just started has nothing to tell from yet.
+            self._picture.begun.wait(_MOST_STATUS_S)
+        settings, leader, leading = self._settings, self._store.leader, self.leading
+        clients, _, _ = self._store.statistics()
+        applied = self._store.state.applied
+        reply = pb.GroupStatusReply(
+            configuration=self.configuration(),
+            replica=settings.name,
+            role=self.role,
+            applied=applied,
+            tail=max(applied, self._picture.tail) if leader is None else leader.synced,
+            unsynced=0 if leader is None else leader.unsynced,
+            clients=clients,
+            waiting_for=self.waiting_for,
+            application_version=settings.application_version,
+            active_version=self._store.state.version,
+            serves=self._store.takes_calls(),
+            engine=self._watch.trouble(),
+            warnings=() if leading is None else leading.warnings(),
+            poison=[poison_case(case) for case in self._store.ledger.cases],
+        )
+        if leading is not None:
+            reply.wanted_witnesses.extend(leading.listed.wanted)
+            for address in left_out(leading.listed):
+                why = self._witnesses.why_not_started(address)
+                reply.left_out.add(witness=address, why=why)
+        listed = list(reply.configuration.witnesses) if self.role == Role.LEADER else []
+        said = self._witnesses.statuses(listed, min(_MOST_STATUS_S, settings.witness_timeout_s))
+        for address in listed:
+            reply.witnesses.append(
+                said.get(address) or pb.WitnessStatusReply(group=settings.group, mode="unreachable")
+            )
+        return reply
+
+    def change_witnesses(
+        self, witnesses: Sequence[str], configuration: int
+    ) -> pb.GroupConfiguration:
+        """Put another witness list in force (invariant 11)."""
+        leading = self._require_leading()
+        if len(set(witnesses)) != len(witnesses):
+            raise RiflError("the same witness is given twice")
+        try:
+            leading.change_witnesses(witnesses, configuration)
+        except RiflError:
+            raise
+        except Exception as error:
+            raise Deposed(f"the list may have changed: {error}") from error
+        return self.configuration()
+
+    def transfer(self, replica: str) -> None:
+        """Hand the leadership over, to a replica by name or to any other."""
+        leading = self._require_leading()
+        if replica == self._settings.name or self.runner is None:
+            return
+        try:
+            self._engine.put_metadata(
+                {TRANSFER_KEY: replica.encode() or None}, configuration=leading.configuration
+            )
+        except Exception as error:
+            raise StoreUnavailable(f"the transfer was not begun: {error}") from error
+        self.runner.hand_over()
+
+    def finalize_upgrade(self, version: int, who: str) -> int:
+        """Make this leader's application version the active one, which is returned."""
+        self._require_leading()
+        own = self._settings.application_version
+        if version != own:
+            raise RiflError(f"the leader is of application version {own}, not {version}")
+        if self._store.state.version < own:
+            self._store.log(ApplicationVersion(own, who)).wait()
+            _log.info("upgrade_finalized", replica=self._settings.name, version=own, who=who)
+        return own
+
+    def _require_leading(self) -> Leading:
+        leading = self.leading
+        if leading is None or not self._store.serving:
+            raise NotLeader(*self._store.not_leader().args)
+        return leading
+
+
+def group_configuration(
+    group: str, leader: str, listed: WitnessList | None
+) -> pb.GroupConfiguration:
+    """Return a configuration by which calls may be sent: its list's, if that is served."""
+    found = pb.GroupConfiguration(group=group, leader=leader)
+    if listed is not None and listed.serving:
+        found.configuration = listed.configuration
+        found.witnesses.extend(listed.witnesses)
+    return found

@@ -1,0 +1,36 @@
+"""Why a replica does not serve, or stopped."""
+
+from __future__ import annotations
+
+import grpc
+
+from lease_server._errors import LeaseError
+
+__all__ = ["Diverged", "NotLeading", "NotServed", "ReplicaStopped"]
+
+
+class ReplicaStopped(Exception):
+    """The replica cannot go on by itself; ``str()`` says why.
+
+    ::
+
+        ReplicaStopped
+        ├── Diverged      a handler answered in replay otherwise than the log says
+        └── NotServed     the log holds calls of a method that is not served here
+    """
+
+
+class Diverged(ReplicaStopped):
+    """A handler is not deterministic in state, request and stamp: the state is not the log's."""
+
+
+class NotServed(ReplicaStopped):
+    """Replay needs a handler that this server does not have."""
+
+
+class NotLeading(LeaseError):
+    """Another replica leads, or none does yet: nothing was granted or renewed here."""
+
+    reason = "NOT_LEADER"
+    code = grpc.StatusCode.UNAVAILABLE
+    retry_after_s = 0.05

@@ -1,0 +1,183 @@
+"""``curp.v1.Group`` on every replica: configuration, sync, status, changes (DESIGN §7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from curp._group_token import shows_group_token
+from curp.v1 import curp_pb2 as pb
+from lease_server._errors import LeaseError
+from lease_server._tokens import peer_bound
+from rifl._leases.peer import peer_of
+from rifl._log import get_logger
+from rifl._server import aio, sync
+from rifl._server.answers import refusal_status
+from rifl._wire import error_class
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import BadHeader, NotLeader, NotYours, RiflError
+
+__all__ = ["SERVICE", "GroupDesk", "add_group_service"]
+
+_log = get_logger("curp.replica")
+
+SERVICE = "curp.v1.Group"
+_THREADS = 16
+_ANSWERING = 4
+_FROM_MEMORY = ("Configuration", "Status")
+_MAX_WAIT_S = 30.0
+
+
+class GroupDesk(Protocol):
+    """What answers: the replica. Any thread; may block."""
+
+    def configuration(self) -> pb.GroupConfiguration:
+        """Return who makes up the group, as this replica knows it."""
+
+    def sync(self, configuration: int, call: Call, timeout_s: float) -> int:
+        """Wait until a call's entry is in the log; a ``SyncReply.Verdict`` (invariant 9)."""
+
+    def status(self) -> pb.GroupStatusReply:
+        """Tell what the replica does."""
+
+    def change_witnesses(self, witnesses: list[str], configuration: int) -> pb.GroupConfiguration:
+        """Put another witness list in force (invariant 11)."""
+
+    def transfer(self, replica: str) -> None:
+        """Hand the leadership over."""
+
+    def finalize_upgrade(self, version: int, who: str) -> int:
+        """Make the leader's application version the active one, which is returned."""
+
+    def check(self, call: Call) -> None:
+        """Raise unless the call's token is genuine."""
+
+
+def add_group_service(
+    server: Any,
+    desk: GroupDesk,
+    *,
+    peer_property: str | None = None,
+    group_token: str | None = None,
+) -> None:
+    """Serve ``curp.v1.Group`` from ``desk`` on a sync or aio server, before it starts.
+
+    ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open.
+    """
+    token = None if group_token is None else group_token.encode()
+
+    def authorise(context: Any) -> None:
+        if not shows_group_token(context, token):
+            _log.warning("group_token_refused", peer=context.peer())
+            raise NotYours("only who has the group's token may change the group")
+
+    def synced(request: pb.SyncRequest, context: Any) -> pb.SyncReply:
+        kind = request.WhichOneof("identity")
+        if not request.client_id or kind is None:
+            raise BadHeader("a sync request names a call")
+        call = Call(
+            request.client_id,
+            request.token,
+            request.seq if kind == "seq" else None,
+            request.key if kind == "key" else None,
+        )
+        if peer_bound(call.token):
+            call.peer = peer_of(context, peer_property)
+        desk.check(call)
+        remaining = context.time_remaining()
+        timeout_s = _MAX_WAIT_S if remaining is None else min(remaining, _MAX_WAIT_S)
+        verdict: Any = desk.sync(request.configuration, call, timeout_s)
+        return pb.SyncReply(verdict=verdict)
+
+    def configuration(request: pb.ConfigurationRequest, context: Any) -> pb.GroupConfiguration:
+        return desk.configuration()
+
+    def status(request: pb.GroupStatusRequest, context: Any) -> pb.GroupStatusReply:
+        return desk.status()
+
+    def change(request: pb.ChangeWitnessesRequest, context: Any) -> pb.GroupConfiguration:
+        authorise(context)
+        return desk.change_witnesses(list(request.witnesses), request.configuration)
+
+    def transfer(request: pb.TransferRequest, context: Any) -> pb.TransferReply:
+        authorise(context)
+        desk.transfer(request.replica)
+        return pb.TransferReply()
+
+    def finalize(request: pb.FinalizeUpgradeRequest, context: Any) -> pb.FinalizeUpgradeReply:
+        authorise(context)
+        return pb.FinalizeUpgradeReply(version=desk.finalize_upgrade(request.version, request.who))
+
+    methods: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+        "Configuration": (pb.ConfigurationRequest, configuration),
+        "Sync": (pb.SyncRequest, synced),
+        "Status": (pb.GroupStatusRequest, status),
+        "ChangeWitnesses": (pb.ChangeWitnessesRequest, change),
+        "Transfer": (pb.TransferRequest, transfer),
+        "FinalizeUpgrade": (pb.FinalizeUpgradeRequest, finalize),
+    }
+    if isinstance(server, grpc.aio.Server):
+        pool = ThreadPoolExecutor(_THREADS, "curp-group")
+    else:
+        pool = None
+    # What never waits for the log does not wait for threads either that do, nor for those
+    # of the server's pool.
+    answering = ThreadPoolExecutor(_ANSWERING, "curp-status")
+    handlers: dict[str, Any] = {}
+    for name, (request, answer) in methods.items():
+        own = answering if name in _FROM_MEMORY else pool
+        behavior: Any
+        if isinstance(server, grpc.aio.Server):
+            behavior = _aio_behavior(request, answer, own)
+        else:
+            behavior = _sync_behavior(request, answer, own)
+        handlers[name] = grpc.unary_unary_rpc_method_handler(
+            behavior, response_serializer=lambda reply: reply.SerializeToString()
+        )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+
+def _answer(kind: Any, answer: Callable[[Any, Any], Any], raw: bytes, context: Any) -> Any:
+    try:
+        request = kind.FromString(raw)
+    except DecodeError:
+        raise BadHeader(f"the request is not a {kind.DESCRIPTOR.full_name}") from None
+    try:
+        return answer(request, context)
+    except LeaseError as error:
+        found = error_class(error.reason) or RiflError
+        raise (NotLeader if found is NotLeader else found)(str(error)) from error
+
+
+def _sync_behavior(
+    kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor | None
+) -> Any:
+    def behavior(raw: bytes, context: Any) -> Any:
+        try:
+            return _answer(kind, answer, raw, context)
+        except RiflError as error:
+            return sync.send(context, refusal_status(error, None))
+
+    if pool is not None:
+        # gRPC's own way to keep a handler out of the server's pool.
+        behavior.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    return behavior
+
+
+def _aio_behavior(
+    kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor | None
+) -> Any:
+    async def behavior(raw: bytes, context: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(pool, _answer, kind, answer, raw, context)
+        except RiflError as error:
+            return await aio.send(context, refusal_status(error, None))
+
+    return behavior

@@ -1,0 +1,509 @@
+"""A group as a rifl store: decisions in memory, records in the group's log (DESIGN §7)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from curp._core.conflict_keys import keys_of_all
+from curp._core.entries import SetAside
+from curp._core.group_call import SyncVerdict
+from curp._core.leader import Speed
+from curp._core.poison import RETRIED, case_of, unknown_record
+from curp._core.recovery import operation_of
+from curp._core.turns import Turn
+from curp._replica.arrival import Arrival, SharedTurn, arrival_of, arrived
+from curp._replica.clock import boottime
+from curp._replica.places import LogWrite, Places
+from curp._replica.role_store import RoleStore, random_append_id, wake_all
+from curp._wire import entry_to_bytes
+from curp.observer import GroupObservers
+from rifl._stores.pending import Pending
+from rifl.core._serving.client_table import Attempt, Decision
+from rifl.core._serving.groups import Replies, Together
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import (
+    Deposed,
+    InProgress,
+    LeaseExpired,
+    OutcomeUnknown,
+    RiflError,
+    SessionClosed,
+    StoreUnavailable,
+)
+from rifl.core._shared.invariant import InvariantViolated
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["Arrival", "GroupStore", "LogWrite", "not_by_log"]
+
+
+class GroupStore(RoleStore):
+    """Decides while this replica leads, and refuses everything else.
+
+    Invariants (the numbers are those of DESIGN §7):
+
+    - 1, 3: ``finish`` lets an answer leave before its entry is in the log only if
+      ``Leader.place`` says FAST.
+    - 4: ``step_down`` ends every waiting answer as DEPOSED and lets go of the state.
+    - 9: an attempt is settled only when its entry is in the log. So a duplicate of an
+      unsynced operation waits for that, and what it is answered is synced.
+    - 10: a read is answered when what it conflicts with is synced and, after that, the
+      read lease is found valid.
+    - 13: an attempt of a call that may be on a witness ends as not executed by an entry
+      in the log, and in no other way.
+
+    Acknowledgements are applied with the entry that carries them, so calls arrive with
+    theirs put aside (``Arrival``). Any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        boottime: Callable[[], float] = boottime,
+        append_id: Callable[[], bytes] = random_append_id,
+    ) -> None:
+        """As ``RoleStore``."""
+        super().__init__(boottime=boottime, append_id=append_id)
+        # Gives a batch's call its arrival, which single calls bring along.
+        self.arrive: Callable[[Call], None] = lambda call: None
+        # Told of reads that waited.
+        self.watcher: GroupObservers | None = None
+        self.speeds: dict[Speed, int] = dict.fromkeys(Speed, 0)
+        # What one entry may have: what the engine takes in one append.
+        self.max_entry_bytes = sys.maxsize
+
+    # -- what the serving rules ask (rifl.core._serving.serving.Records) ------------------------
+
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision:
+        """Decide about a call and claim it if it is new, while this replica leads."""
+        try:
+            return self._claim(call, policy)
+        except RiflError as error:
+            raise not_by_log(error, call) from None
+
+    def _claim(self, call: Call, policy: MethodPolicy) -> Decision:
+        now = self._clock()
+        with self._lock:
+            places = self._places
+            if not self.serving or places is None:
+                raise self.not_leader()
+            try:
+                decision = self._table.decide(call, policy, now)
+            except (LeaseExpired, SessionClosed) as error:
+                # Until its removal is in the log a later leader may run the request from
+                # a witness: the client must not take it for one that never ran (13).
+                if call.configuration and places.known(call.client_id):
+                    raise InProgress("the client's removal is not in the log yet") from error
+                raise
+            except InvariantViolated as violation:
+                self._broken(violation)
+                raise
+            if places.watch.condemned and decision.verdict is Verdict.NEW:
+                decision = self._set_aside(places, decision)
+            if call.configuration and decision.verdict is not Verdict.NEW:
+                # It is in the log, or will be before it is answered (invariant 9).
+                call.marks = places.marks
+            return decision
+
+    def _set_aside(self, places: Places, decision: Decision) -> Decision:
+        """Answer a call that killed leaders before: unknown, for ever (invariant 12).
+
+        It is new here, so no answer of it is in the log or was on a witness, and nobody has
+        one: its arrival waits for the entry as for another's attempt.
+        """
+        attempt: Any = decision.attempt
+        case = places.watch.condemned.get(attempt.call.rpc_id)
+        if case is None:
+            return decision
+        places.notes.close(case.rpc_id)
+        self.work.notify_all()
+        record = unknown_record(case)
+        if arrival_of(attempt.call).reads:
+            # Nothing is kept of a read.
+            self._table.settle(attempt, None, keep=True, now=self._clock())
+            raise OutcomeUnknown(record.details)
+        write = self._write(attempt, record, SetAside(case.deaths, case.who, case.why))
+        # Nobody else's turn comes by it.
+        self._place(attempt, write)
+        places.leader.demand(places.leader.placed)
+        return Decision(Verdict.IN_PROGRESS, attempt)
+
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> list[Any]:
+        """Decide about the calls of a batch, one by one."""
+        replies: list[Any] = []
+        for call in calls:
+            try:
+                if call.extra is None:
+                    self.arrive(call)
+                replies.append(self.claim(call, policy))
+            except RiflError as refusal:
+                replies.append(refusal)
+        return replies
+
+    def start(self, attempt: Attempt) -> Pending | None:
+        """Wait for the turn on the call's conflict keys, and for its client to be known."""
+        arrival = arrived(attempt)
+        turn = arrival.turn = Turn(arrival.keys, reads=arrival.reads)
+        with self._lock:
+            places = self._own(attempt)
+            # Counted from now: it may run as soon as it is woken.
+            self._executing[attempt] = self._term
+            pending = self._line.stand(turn)
+            registered = self._registered(places, attempt)
+            notes = places.notes
+            if not (attempt.call.attempt > 1 or notes.alert):
+                return _after(registered, pending)
+            watched = notes.watches(attempt.call, self._clock())
+        pending = _after(registered, pending)
+        return self._noted([attempt], pending) if watched else pending
+
+    def _noted(self, attempts: Sequence[Attempt], turn: Pending | None) -> Pending:
+        """Have calls noted when their turn has come; what is done when they may run."""
+        noted = Pending()
+        cases = {attempt: case_of(attempt.call, RETRIED) for attempt in attempts}
+
+        def come(done: Pending | None = None) -> None:
+            error = None if done is None else done.error
+            if error is None:
+                with self._lock:
+                    try:
+                        places = self._own(attempts[0])
+                    except Deposed as deposed:
+                        error = deposed
+                    else:
+                        places.notes.ask(noted, cases)
+                        self.work.notify_all()
+            if error is not None:
+                noted.fail(error)
+
+        if turn is None:
+            come()
+        else:
+            turn.add_callback(come)
+        return noted
+
+    def _registered(self, places: Places, attempt: Attempt) -> Pending | None:
+        pending = places.registered(attempt.call.client_id)
+        if pending is not None:
+            self.work.notify_all()
+        return pending
+
+    def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
+        """Wait for one turn on the keys of all.
+
+        A turn each would have calls of a batch wait for one another, and they end
+        together.
+        """
+        replies: list[Any] = [None] * len(attempts)
+        arrivals = [arrived(attempt) for attempt in attempts]
+        turn = Turn(
+            keys_of_all(arrival.keys for arrival in arrivals),
+            reads=all(arrival.reads for arrival in arrivals),
+        )
+        shared = SharedTurn()
+        with self._lock:
+            for at, attempt in enumerate(attempts):
+                try:
+                    self._own(attempt)
+                except Deposed as error:
+                    replies[at] = error
+                    continue
+                self._executing[attempt] = self._term
+                shared.attempts.add(attempt)
+                arrivals[at].turn, arrivals[at].shared = turn, shared
+            if not shared.attempts:
+                return replies
+            pending = self._line.stand(turn)
+            places = self._own(owned := next(iter(shared.attempts)))
+            registered = self._registered(places, owned)
+            come = self._one_suspect(places, shared, attempts, replies)
+            watched = [
+                attempt
+                for attempt in shared.attempts
+                if places.notes.watches(attempt.call, self._clock())
+            ]
+        wake_all(come)
+        pending = _after(registered, pending)
+        if watched:
+            pending = self._noted(watched, pending)
+        if pending is None:
+            return replies
+        return Together([pending if reply is None else reply for reply in replies])
+
+    def _one_suspect(
+        self,
+        places: Places,
+        shared: SharedTurn,
+        attempts: Sequence[Attempt],
+        replies: list[Any],
+    ) -> list[Pending]:
+        """Refuse all but the first of a batch that has suspects: they run one at a time."""
+        suspects = places.watch.suspects
+        if not suspects or not any(each.call.rpc_id in suspects for each in shared.attempts):
+            return []
+        come: list[Pending] = []
+        first = True
+        for at, attempt in enumerate(attempts):
+            if attempt not in shared.attempts:
+                continue
+            if not first:
+                replies[at] = StoreUnavailable(
+                    "a leader died running some of this batch: they run one at a time"
+                )
+                come += self._give_back(attempt)
+            first = False
+        return come
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
+        """Give the operation its place; return at once if it may be answered first."""
+        arrival = arrival_of(attempt.call)
+        if arrival.reads:
+            return self._finish_read(attempt, arrival)
+        self._strike("executed")
+        write = self._write(attempt, record)
+        with self._lock:
+            pending, come = self._place(attempt, write)
+        wake_all(come)
+        if pending is None:
+            self._strike("answered")
+        return pending
+
+    def finish_all(
+        self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]
+    ) -> Replies | Later:
+        """Give operations their places, one behind the other: one append takes them all.
+
+        Up to the bounds of an append. None of a batch is answered first (invariant 1): its
+        header has no configuration number, and so no witness has it.
+        """
+        replies: list[Any] = [None] * len(attempts)
+        writes: list[tuple[int, Attempt, LogWrite]] = []
+        self._strike("executed")
+        for at, (attempt, record) in enumerate(zip(attempts, records, strict=True)):
+            try:
+                arrival = arrival_of(attempt.call)
+                if arrival.reads:
+                    replies[at] = self._finish_read(attempt, arrival)
+                else:
+                    writes.append((at, attempt, self._write(attempt, record)))
+            except Exception as error:  # noqa: BLE001 - its own; the others go on
+                replies[at] = error
+        come: list[Pending] = []
+        with self._lock:
+            for at, attempt, write in writes:
+                try:
+                    replies[at], ready = self._place(attempt, write)
+                except Deposed as error:
+                    replies[at] = error
+                else:
+                    come += ready
+        wake_all(come)
+        return Together(replies)
+
+    def _write(
+        self, attempt: Attempt, record: CompletionRecord, set_aside: SetAside | None = None
+    ) -> LogWrite:
+        """Return the entry; made here, where what cannot be written is recorded as such."""
+        call = attempt.call
+        arrival = arrival_of(call)
+        entry = operation_of(
+            call,
+            arrival.request,
+            record,
+            arrival.keys,
+            first_incomplete=arrival.first_incomplete,
+            completed=arrival.completed,
+            refusal=arrival.turn is None,
+            application_version=self.application_version,
+        )
+        if set_aside is not None:
+            entry = entry._replace(request=b"", set_aside=set_aside)
+        body = entry_to_bytes(entry)
+        if len(body) > self.max_entry_bytes:
+            raise ValueError(f"its entry has {len(body)} bytes, which one append does not hold")
+        return LogWrite(entry, body, attempt, call.configuration)
+
+    def _place(self, attempt: Attempt, write: LogWrite) -> tuple[Pending | None, list[Pending]]:
+        """Give an operation its place, with the lock held.
+
+        What it waits for, None if it is answered first; and whose turn has come.
+        """
+        call = attempt.call
+        places = self._own(attempt)
+        try:
+            lsn, speed = places.operation(write, attempt)
+            come = self._give_back(attempt)
+        except InvariantViolated as violation:
+            self._broken(violation)
+            raise
+        if arrival_of(call).turn is not None:
+            self.speeds[speed] += 1
+        pending: Pending | None = None
+        if speed is not Speed.FAST:
+            pending = places.wait_for(lsn)
+            if call.configuration:
+                call.marks = places.marks
+        if places.due():
+            self.work.notify_all()
+        return pending, come
+
+    def abandon(self, attempt: Attempt) -> Pending | None:
+        """Make the call new again, which nothing but a failed start does."""
+        with self._lock:
+            come = self._give_back(attempt)
+        wake_all(come)
+        self._settle(attempt, None)
+        return None
+
+    def drop(self, client_ids: Iterable[int]) -> None:
+        """Log the removal of clients behind their last operation (invariant 7)."""
+        ended = list(client_ids)
+        self.held.drop(ended)
+        with self._lock:
+            if self._places is None:
+                return
+            self._places.remove(self._table.drop(ended))
+            self.work.notify_all()
+
+    def close(self) -> None:
+        """Nothing to let go of: the replica closes the engine."""
+
+    # -- sync requests --------------------------------------------------------------------
+
+    def call_synced(self, configuration: int, call: Call) -> Pending | SyncVerdict:
+        """Find a call for a sync request (invariant 9).
+
+        ``configuration``: under which the client sent it. The verdict, or what is done when
+        the call's attempt ended: then ask again.
+        """
+        with self._lock:
+            places = self._places
+            if not self.serving or places is None:
+                raise self.not_leader()
+            if configuration != places.leader.configuration:
+                # What a later leader knows of the call is not what this one answered.
+                return SyncVerdict.OTHER_CONFIGURATION
+            entry = self._table.find(call.client_id)
+            if entry is None:
+                return SyncVerdict.NOT_KNOWN
+            attempt = entry.running.get(call.identity)
+            if attempt is None:
+                synced = entry.kept(call) is not None
+                return SyncVerdict.SYNCED if synced else SyncVerdict.NOT_KNOWN
+            pending = Pending()
+            attempt.waiters = [*attempt.waiters, pending.succeed]
+            places.leader.demand(places.leader.placed)
+            self.work.notify_all()
+        return pending
+
+    def _rest(self) -> None:
+        """Let nobody rest: recovery and sync requests look at entries (6, 9, 12)."""
+
+    def _settle(self, attempt: Attempt, record: CompletionRecord | None) -> None:
+        """End an attempt that leaves no entry, unless its leadership ended it."""
+        with self._lock:
+            if attempt.ended:
+                return
+            if self._table.settle(attempt, record, keep=True, now=self._clock()):
+                if self._places is not None:
+                    self._places.remove([attempt.call.client_id])
+                self.work.notify_all()
+            if self._draining:
+                self._idle.notify_all()
+            waiters, attempt.waiters = attempt.waiters, ()
+        for wake in waiters:
+            wake()
+
+    # -- under the lock -------------------------------------------------------------------
+
+    def _own(self, attempt: Attempt) -> Places:
+        """Return what its leadership places, if the attempt is of this one."""
+        places = self._places
+        # One of an earlier leadership is ended, and its state is gone.
+        if attempt.ended or places is None:
+            self._executing.pop(attempt, None)
+            raise Deposed("the leader was deposed with the call under way")
+        return places
+
+    def _give_back(self, attempt: Attempt) -> list[Pending]:
+        """End an attempt's turn, where it is its own; who is to be woken."""
+        self._executing.pop(attempt, None)
+        if (places := self._places) is not None and places.notes.any:
+            places.notes.ended(attempt)
+            self.work.notify_all()
+        arrival = arrival_of(attempt.call)
+        turn, shared = arrival.turn, arrival.shared
+        if turn is None or attempt.ended:
+            return []
+        if shared is not None:
+            shared.attempts.discard(attempt)
+            if shared.attempts:
+                return []
+        return self._line.leave(turn)
+
+    # -- reads ----------------------------------------------------------------------------
+
+    def _finish_read(self, attempt: Attempt, arrival: Arrival) -> Pending | None:
+        """Answer a read that is on top of synced operations only (invariant 10)."""
+        call = attempt.call
+        with self._lock:
+            places = self._own(attempt)
+            lsn = places.leader.conflict(arrival.keys)
+            pending = places.wait_for(lsn) if lsn else None
+            come = self._give_back(attempt)
+            if call.configuration:
+                call.marks = places.marks
+            if pending is not None:
+                self.work.notify_all()
+        wake_all(come)
+        if pending is None:
+            try:
+                self._reads.check(attempt)
+            finally:
+                self._end_read(attempt)
+            return None
+        if (watcher := self.watcher) is not None:
+            began = self._clock()
+            pending.add_callback(lambda _: watcher.read_waited(call.method, self._clock() - began))
+        return self._reads.answered(attempt, pending, self._end_read)
+
+    def _end_read(self, attempt: Attempt) -> None:
+        # Nothing is kept of it: asked again, it is run again.
+        self._settle(attempt, None)
+
+
+def _after(first: Pending | None, second: Pending | None) -> Pending | None:
+    """Return what is done when both are; None if there is nothing to wait for."""
+    if first is None or second is None:
+        return first or second
+    both = Pending()
+
+    def ended(last: Pending) -> None:
+        if last.error is not None:
+            both.fail(last.error)
+        else:
+            both.succeed()
+
+    def after_first(done: Pending) -> None:
+        if done.error is not None:
+            both.fail(done.error)
+        else:
+            second.add_callback(ended)
+
+    first.add_callback(after_first)
+    return both
+
+
+def not_by_log(error: RiflError, call: Call) -> RiflError:
+    """Return a refusal as it is told of a call that may be on a witness (invariant 13).
+
+    A later leader may run it: only what is in the log says that it never will.
+    """
+    if call.configuration and error.outcome is Outcome.NOT_EXECUTED:
+        error.may_have_run()
+    return error

@@ -1,0 +1,247 @@
+"""One leadership: what serves, appends, expires and collects while it lasts (DESIGN §7)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from curp._core.handover import (
+    ChangesUnderWay,
+    CountRunning,
+    EndLease,
+    EndNumber,
+    RefuseCalls,
+    StepDown,
+    hand_over,
+)
+from curp._core.leader import Leader
+from curp._core.poison import Watch
+from curp._core.recovery import Wait, WitnessList
+from curp._core.state import GroupState
+from curp._core.steps import Sync
+from curp._replica.appender import Appender
+from curp._replica.authority import GroupAuthority
+from curp._replica.collector import Collector
+from curp._replica.driving import drive
+from curp._replica.group_store import GroupStore
+from curp._replica.keeper import LeaseKeeper
+from curp._replica.lease_storage import LogLeaseStorage
+from curp._replica.metadata import LIST_KEY, read_store_id, read_witness_list
+from curp._replica.relisting import Relisting
+from curp._replica.services import Services
+from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.snapshots import Snapshots
+from curp._replica.witnesses import Witnesses
+from curp._wire import witness_list_to_bytes
+from curp.log._engine import LogEngine
+from curp.log._errors import LogError
+from lease_server._authority import LeaseAuthority
+from rifl._log import get_logger
+from rifl.core._shared.errors import NotLeader, RiflError
+
+__all__ = ["LIST_KEY", "Leading"]
+
+_log = get_logger("curp.replica")
+
+_SWEEPS_PER_TERM = 20
+_LOOK_S = 0.25
+
+
+class Leading:
+    """The threads and parts of one leadership. ``start`` once, ``stop`` once."""
+
+    def __init__(
+        self,
+        engine: LogEngine,
+        store: GroupStore,
+        services: Services,
+        authority: GroupAuthority,
+        witnesses: Witnesses,
+        settings: ReplicaSettings,
+        hooks: StateHooks,
+        fault: Callable[[str], None] | None,
+        state: GroupState,
+        leader: Leader,
+        keeper: LeaseKeeper,
+        listed: WitnessList,
+        watch: Watch,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._services = services
+        self._authority = authority
+        self._witnesses = witnesses
+        self._settings = settings
+        self._fault = fault
+        self._state = state
+        self._leader = leader
+        self._keeper = keeper
+        self.listed = listed
+        # The id of the log, 0 until it serves.
+        self.store_id = 0
+        self._keeps_all = hooks.snapshot is None
+        self._watch = watch
+        self._stopping = threading.Event()
+        self._appender: Appender | None = None
+        self._collector: Collector | None = None
+        self._relisting: Relisting | None = None
+        self._housekeeper = threading.Thread(
+            target=self._keep_house, name="curp-housekeeper", daemon=True
+        )
+        self._snapshots = Snapshots(engine, store, state, leader, settings, hooks)
+
+    def start(self, end: Callable[[Exception], None]) -> None:
+        """Take calls; ``end`` is told, in any thread, why the leadership is over."""
+        appending = self._store.lead(self._leader, self._keeper.read_lease, self._watch)
+        self._appender = Appender(self._engine, self._store, appending, end, self._fault)
+        self._appender.start()
+        self.store_id = read_store_id(self._engine, self._leader.configuration)
+        storage = LogLeaseStorage(self._store, self._state, self.store_id)
+        self._store.leases = storage
+        authority = LeaseAuthority(
+            storage, term_s=self._settings.client_term_s, events=get_logger("lease_server")
+        )
+        relisting = self._relisting = Relisting(
+            self._engine,
+            self._store,
+            self._witnesses,
+            self._settings,
+            self._state,
+            self._leader,
+            self._keeper,
+            self._appender,
+            self.listed,
+            self._serve,
+            end,
+        )
+        self._collector = Collector(
+            self._store, self._services, self._witnesses, self._state, relisting.again
+        )
+        self._collector.serve(self.listed.configuration, self.listed.witnesses)
+        self._store.on_synced = self._collector.synced
+        self._collector.start()
+        self._authority.lead(authority)
+        # Who could not renew meanwhile has a full new term (DESIGN §5: late is safe).
+        self._keeper.resuming = self._authority.extend
+        self._store.open(authority)
+        self._housekeeper.start()
+
+    def hand_over(self) -> None:
+        """Let what runs end, within bounds, have it synced, and let the leadership go."""
+        # Deposed meanwhile: others lead already, or will when the lease is over.
+        with contextlib.suppress(LogError, RiflError):
+            drive(hand_over(time.monotonic), self._step)
+
+    def stop(self) -> None:
+        """End all threads; the store has stepped down."""
+        self._stopping.set()
+        if self._relisting is not None:
+            self._relisting.stop()
+        self._authority.lead(None)
+        self._store.on_synced = None
+        if self._appender is not None:
+            self._appender.stop()
+        if self._collector is not None:
+            self._collector.stop()
+        if self._housekeeper.ident is not None:
+            self._housekeeper.join()
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing gets into the log now, empty if it does."""
+        return "" if self._appender is None else self._appender.trouble
+
+    @property
+    def configuration(self) -> int:
+        """The configuration number in force."""
+        return self._leader.configuration
+
+    def warnings(self) -> list[str]:
+        """Say what will be in the way one day."""
+        entries = self._leader.synced
+        if not self._keeps_all or entries < self._settings.snapshot_entries:
+            return []
+        return [
+            f"the log has {entries} entries, and nothing trims it: the servicers have no snapshot "
+            "and restore, so every replica reads all of it when it starts"
+        ]
+
+    def change_witnesses(self, wanted: Sequence[str], configuration: int) -> WitnessList:
+        """Put another list in force, under the next number; see ``Relisting.change``."""
+        if self._relisting is None:
+            raise NotLeader("the leadership has not begun")
+        return self._relisting.change(wanted, configuration)
+
+    def snapshot(self) -> int | None:
+        """Save a snapshot at the log's tail and trim behind it; see ``Snapshots.take``."""
+        return self._snapshots.take()
+
+    def _serve(self, listed: WitnessList) -> None:
+        self.listed = listed
+        if self._collector is not None:
+            self._collector.serve(listed.configuration, listed.witnesses)
+        self._store.changed(listed.configuration, witnessed=bool(listed.witnesses))
+
+    # -- housekeeping ---------------------------------------------------------------------
+
+    def _keep_house(self) -> None:
+        sweep_s = min(_LOOK_S, self._settings.client_term_s / _SWEEPS_PER_TERM)
+        warned = False
+        while not self._stopping.wait(sweep_s):
+            try:
+                if not warned and (warnings := self.warnings()):
+                    warned = True
+                    _log.warning("log_grows", replica=self._settings.name, warning=warnings[0])
+                if ended := self._authority.expire():
+                    self._store.drop(ended)
+                    _log.info("clients_ended", clients=len(ended))
+                self._store.expire_keys()
+                if self._relisting is not None:
+                    self._relisting.keep_up()
+                if self._snapshots.due():
+                    self._snapshots.take()
+            except (LogError, RiflError) as error:
+                _log.warning("housekeeping_failed", error=str(error))
+            except Exception:  # noqa: BLE001 - logged with its traceback; the next round may work
+                _log.exception("housekeeping_failed")
+
+    # -- handing over ---------------------------------------------------------------------
+
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, ChangesUnderWay):
+            return self._relisting is not None and self._relisting.stop()
+        if isinstance(step, RefuseCalls):
+            with self._store.work:
+                self._store.serving = False
+                self._leader.begin_change()
+        elif isinstance(step, CountRunning):
+            return self._store.count_running()
+        elif isinstance(step, Wait):
+            self._stopping.wait(step.seconds)
+        elif isinstance(step, Sync):
+            self._store.wait_synced(step.lsn, step.timeout_s)
+        elif isinstance(step, StepDown):
+            self._store.step_down()
+        elif isinstance(step, EndNumber):
+            self._end_number()
+        elif isinstance(step, EndLease):
+            # Renewed once more, it would not have ended.
+            self._keeper.stop()
+            self._engine.end_leadership(self._keeper.configuration)
+        else:
+            raise RuntimeError(f"no such step: {step!r}")
+        return None
+
+    def _end_number(self) -> None:
+        with self._keeper.renewing:
+            number = self._leader.configuration
+            # As the engine has it: a change that was begun may not have ended.
+            wanted = (read_witness_list(self._engine) or self.listed).wanted
+            ended = WitnessList(number + 1, wanted, False, wanted)
+            self._keeper.configuration = self._engine.next_configuration(
+                number, {LIST_KEY: witness_list_to_bytes(ended)}, term_s=self._settings.term_s
+            )
+        _log.info("number_ended", replica=self._settings.name, configuration=number)

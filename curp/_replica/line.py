@@ -1,0 +1,44 @@
+"""Calls in line for their turns on conflict keys, and who is woken when one has come."""
+
+from __future__ import annotations
+
+from curp._core.turns import Turn, Turns
+from rifl._stores.pending import Pending
+
+__all__ = ["Line"]
+
+
+class Line:
+    """The turns of one leadership. Under the store's lock, so nobody is woken in here."""
+
+    def __init__(self) -> None:
+        self._turns = Turns()
+        self._waiting: dict[Turn, Pending] = {}
+
+    def __len__(self) -> int:
+        """How many have a turn, or wait for one."""
+        return len(self._turns)
+
+    def __contains__(self, turn: Turn) -> bool:
+        """Whether a turn was not given back yet."""
+        return turn in self._turns
+
+    def stand(self, turn: Turn) -> Pending | None:
+        """Ask for a turn; what is done when it has come, None if it has."""
+        if self._turns.ask(turn):
+            return None
+        pending = self._waiting[turn] = Pending()
+        return pending
+
+    def leave(self, turn: Turn) -> list[Pending]:
+        """Give a turn back, or wait for it no longer; who is to be woken now."""
+        self._waiting.pop(turn, None)
+        return [
+            pending
+            for come in self._turns.give_back(turn)
+            if (pending := self._waiting.pop(come, None)) is not None
+        ]
+
+    def waiting(self) -> list[Pending]:
+        """Return everyone whose turn has not come."""
+        return list(self._waiting.values())

@@ -1,0 +1,75 @@
+"""What a group keeps in its log engine beside the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from curp._core.recovery import AcceptedLoss, WitnessList
+from curp._wire import accepted_loss_from_bytes, witness_list_from_bytes
+from curp.log._creation import LOG_ID_KEY, new_log
+from curp.log._engine import LogEngine, MetadataCondition
+
+__all__ = [
+    "BACK_KEY",
+    "LIST_KEY",
+    "LOSS_KEY",
+    "TRANSFER_KEY",
+    "read_accepted_loss",
+    "read_asked_for",
+    "read_store_id",
+    "read_went_back",
+    "read_witness_list",
+]
+
+# The witness list, the replica that a transfer asked for, the loss that was accepted last.
+LIST_KEY = "curp-witnesses"
+TRANSFER_KEY = "curp-transfer"
+LOSS_KEY = "curp-accepted-loss"
+# Why the log is taken for an older copy, by the leader that found out.
+BACK_KEY = "curp-went-back"
+
+
+def read_witness_list(engine: LogEngine) -> WitnessList | None:
+    """Return the newest witness list; None if the group never had one. Raises ``LogError``."""
+    data = engine.metadata(LIST_KEY)
+    return None if data is None else witness_list_from_bytes(data)
+
+
+def read_asked_for(engine: LogEngine) -> str:
+    """Return whom a transfer named, empty for nobody. Raises ``LogError``."""
+    return (engine.metadata(TRANSFER_KEY) or b"").decode()
+
+
+def read_accepted_loss(engine: LogEngine) -> AcceptedLoss | None:
+    """Return what an operator accepted last; None if nobody ever did. Raises ``LogError``."""
+    data = engine.metadata(LOSS_KEY)
+    return None if data is None else accepted_loss_from_bytes(data)
+
+
+def read_went_back(engine: LogEngine) -> str:
+    """Return why a leader took the log for an older copy, empty if none. Raises ``LogError``.
+
+    It is kept, since each leader that finds out has taken a number: sooner or later one
+    is above what any witness served.
+    """
+    return (engine.metadata(BACK_KEY) or b"").decode()
+
+
+def read_store_id(
+    engine: LogEngine, configuration: int, random_bytes: Callable[[int], bytes] = os.urandom
+) -> int:
+    """Return the log's id; drawn here for a log of an earlier release, which had none.
+
+    To be asked by the leader of that number. Raises ``LogError``.
+    """
+    found = engine.metadata(LOG_ID_KEY)
+    if found is None:
+        new = new_log(random_bytes)
+        found = new.metadata[LOG_ID_KEY]
+        engine.put_metadata(
+            new.metadata,
+            configuration=configuration,
+            condition=MetadataCondition(LOG_ID_KEY, None),
+        )
+    return int.from_bytes(found)

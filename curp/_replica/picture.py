@@ -1,0 +1,71 @@
+"""What a replica saw last of its group, for whoever asks without waiting for the engine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from curp._core.recovery import WitnessList
+from curp._replica.metadata import read_witness_list
+from curp.log._creation import log_id
+from curp.log._engine import Leadership, LogEngine
+
+__all__ = ["Picture"]
+
+
+class Picture:
+    """The newest leadership, witness list, log id and tail that the replica's thread read.
+
+    ``look`` is of one thread; everything else of any, and never waits.
+    """
+
+    def __init__(self, engine: LogEngine, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: seconds, monotonic."""
+        self._engine = engine
+        self._clock = clock
+        self._leadership: Leadership | None = None
+        self._seen_at = 0.0
+        self.listed: WitnessList | None = None
+        self.store_id = 0
+        self.tail = 0
+        # Set once anything was seen at all.
+        self.begun = threading.Event()
+
+    def look(self) -> Leadership | None:
+        """Ask the engine who leads; its answer, which is kept. Raises ``LogError``."""
+        leadership = self._engine.leadership()
+        self._leadership, self._seen_at = leadership, self._clock()
+        number = 0 if leadership is None else leadership.configuration
+        listed = self.listed
+        # A list that serves changes with the number only.
+        if number and (listed is None or not listed.serving or listed.configuration != number):
+            self.listed = read_witness_list(self._engine)
+            self.store_id = self.store_id or log_id(self._engine)
+        return leadership
+
+    def begin(self) -> None:
+        """See who leads, and where the log ends, before any of it is read. Raises ``LogError``."""
+        self.look()
+        self.look_at_tail()
+        self.begun.set()
+
+    def look_at_tail(self) -> None:
+        """Ask the engine where the log ends. Raises ``LogError``."""
+        self.tail = self._engine.tail()
+
+    def leader(self) -> str:
+        """Return the leader's address, empty while nobody's lease runs that this one knows."""
+        leadership, left_s = self._leadership, self.lease_left_s()
+        return leadership.address if leadership is not None and left_s > 0 else ""
+
+    def lease_left_s(self) -> float:
+        """Return how long the lease still runs, 0.0 or less where it does not."""
+        leadership = self._leadership
+        if leadership is None:
+            return 0.0
+        return leadership.expires_in_s - (self._clock() - self._seen_at)
+
+    def followed(self, tail: int) -> None:
+        """Take where the log ends."""
+        self.tail = tail

@@ -1,0 +1,220 @@
+"""Carries out a recovery, in the replica's thread (DESIGN §7, invariants 5 and 6)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from curp._core.notes import NoteDown
+from curp._core.poison import Ledger
+from curp._core.recovery import (
+    Append,
+    Freeze,
+    Publish,
+    ReadAcceptedLoss,
+    ReadToEnd,
+    ReadWitnessList,
+    Recovered,
+    Run,
+    StartWitnesses,
+    TakeNumber,
+    Wait,
+    recover,
+)
+from curp._core.setting_aside import Conclude, CountDeaths, ReadPoison
+from curp._replica.driving import drive
+from curp._replica.follower import Follower
+from curp._replica.group_store import GroupStore
+from curp._replica.metadata import (
+    BACK_KEY,
+    LIST_KEY,
+    TRANSFER_KEY,
+    read_accepted_loss,
+    read_store_id,
+    read_went_back,
+    read_witness_list,
+)
+from curp._replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
+from curp._replica.services import Services
+from curp._replica.settings import ReplicaSettings
+from curp._replica.waiting import Waiting
+from curp._replica.witnesses import Witnesses
+from curp._wire import entry_to_bytes, secrets_to_message, witness_list_to_bytes
+from curp.log._engine import LogEngine, NewEntry
+from curp.log._errors import CorruptLog, LogError, may_pass
+from curp.log._states import check_state
+from rifl._log import get_logger
+
+__all__ = ["Recovering"]
+
+_log = get_logger("curp.replica")
+_SECRET_BYTES = 32
+# For so long a recovery asks witnesses in vain before it lets others try.
+_PATIENCE_TERMS = 2
+
+
+class Recovering:
+    """Does what ``recover`` asks for, under a number that was taken."""
+
+    def __init__(
+        self,
+        engine: LogEngine,
+        follower: Follower,
+        services: Services,
+        witnesses: Witnesses,
+        settings: ReplicaSettings,
+        waiting: Waiting,
+        store: GroupStore,
+    ) -> None:
+        self._engine = engine
+        self._follower = follower
+        self._services = services
+        self._witnesses = witnesses
+        self._settings = settings
+        self._waiting = waiting
+        self._store = store
+        self._number = 0
+
+    def run(
+        self, number: int, clock: Callable[[], float], go_on: Callable[[], None]
+    ) -> Recovered | None:
+        """Recover; None where that was given up. ``go_on`` is called before each step.
+
+        It raises what is to end it.
+        """
+
+        def do(step: Any) -> Any:
+            go_on()
+            return number if isinstance(step, TakeNumber) else self._step(step)
+
+        settings = self._settings
+        self._number = number
+        check_state(self._engine)
+        went_back = read_went_back(self._engine)
+        if went_back:
+            raise CorruptLog(went_back)
+        # Before any witness is asked: two groups of one name may share one.
+        self._witnesses.of_log(read_store_id(self._engine, number))
+        rule = recover(
+            settings.name,
+            self._follower.state,
+            settings.witnesses,
+            clock,
+            secret=os.urandom(_SECRET_BYTES),
+            bounds=settings.bounds.within(self._engine.limits),
+            patience_s=_PATIENCE_TERMS * settings.term_s,
+            application_version=settings.application_version,
+            poison_deaths=settings.poison_deaths,
+        )
+        return drive(rule, do)
+
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, ReadWitnessList):
+            return read_witness_list(self._engine)
+        if isinstance(step, ReadToEnd):
+            return self._follower.apply_to_end()
+        if isinstance(step, Freeze):
+            frozen = self._witnesses.freeze(step.addresses, step.configuration)
+            self._check_numbers()
+            return frozen
+        if isinstance(step, ReadAcceptedLoss):
+            return read_accepted_loss(self._engine)
+        if isinstance(step, Wait):
+            self._waiting.wait(step.reason, step.seconds)
+            return None
+        if isinstance(step, Run):
+            return self._services.run(step.witnessed.call, step.witnessed.request)
+        if isinstance(step, ReadPoison):
+            left = read_left(self._engine)
+            self._saw(left.ledger)
+            self._follower.require(left.ledger)
+            return left
+        if isinstance(step, NoteDown):
+            note_down(self._engine, step)
+            return None
+        if isinstance(step, CountDeaths):
+            for case in step.fatal:
+                _log.warning(
+                    "died_running",
+                    call=str(case.rpc_id),
+                    method=case.method,
+                    how=case.how,
+                    alone=len(step.fatal) == 1,
+                )
+            now_us = time.time_ns() // 1000
+            return self._saw(count_deaths(self._engine, self._number, step, now_us))
+        if isinstance(step, Conclude):
+            for rpc_id in step.closed:
+                _log.warning("call_set_aside", call=str(rpc_id))
+            return self._saw(conclude(self._engine, self._number, step))
+        if isinstance(step, Append):
+            return self._append(step)
+        if isinstance(step, StartWitnesses):
+            secrets = secrets_to_message(self._follower.state.secrets)
+            started = self._witnesses.start(step.addresses, step.configuration, secrets)
+            self._check_numbers()
+            return started
+        if isinstance(step, Publish):
+            self._engine.put_metadata(
+                {
+                    LIST_KEY: witness_list_to_bytes(step.witnesses),
+                    TRANSFER_KEY: None,
+                    # What was replayed is in the log.
+                    NOTES_KEY: None,
+                },
+                configuration=step.witnesses.configuration,
+            )
+            return None
+        raise RuntimeError(f"no such step: {step!r}")
+
+    def _saw(self, ledger: Ledger) -> Ledger:
+        self._store.ledger = ledger
+        return ledger
+
+    def _check_numbers(self) -> None:
+        """Raise ``CorruptLog`` where a witness served a number of this log that it never gave.
+
+        Ours counts, too: each was seen before we started it.
+        """
+        address, seen = self._witnesses.ahead
+        if seen < self._number:
+            return
+        # Asked for after the witness: a number is in the log before any witness hears of it.
+        leadership = self._engine.leadership()
+        given = 0 if leadership is None else leadership.configuration
+        if self._number < seen <= given:
+            return
+        why = (
+            f"the log went back: witness {address} served its configuration {seen}, and it had "
+            f"given {self._number - 1}. This is an older copy: bring the newest one back. If that "
+            "is lost, start the witnesses on new data directories, and accept the loss: curp "
+            "recover"
+        )
+        # The next one takes a higher number, and may see nothing amiss.
+        with contextlib.suppress(LogError):
+            self._engine.put_metadata({BACK_KEY: why.encode()}, configuration=self._number)
+        raise CorruptLog(why)
+
+    def _append(self, step: Append) -> int:
+        entries = [NewEntry(entry_to_bytes(entry)) for entry in step.entries]
+        append_id = os.urandom(16)
+        listed = step.witnesses
+        metadata = None if listed is None else {LIST_KEY: witness_list_to_bytes(listed)}
+        while True:
+            try:
+                return self._engine.append(
+                    entries,
+                    configuration=step.configuration,
+                    expected_tail=step.expected_tail,
+                    append_id=append_id,
+                    metadata=metadata,
+                )
+            except LogError as error:
+                if not may_pass(error):
+                    raise
+                self._waiting.wait(f"the log engine: {error}")
+                if self._waiting.closing:
+                    raise

@@ -1,0 +1,186 @@
+"""Puts witness lists in force while a leadership lasts (DESIGN §7, invariant 11)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from curp._core.leader import Leader
+from curp._core.recovery import Publish, StartWitnesses, WitnessList
+from curp._core.state import GroupState
+from curp._core.steps import Sync
+from curp._core.upkeep import Upkeep
+from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
+from curp._replica.appender import Appender
+from curp._replica.driving import drive
+from curp._replica.group_store import GroupStore
+from curp._replica.keeper import LeaseKeeper
+from curp._replica.metadata import LIST_KEY
+from curp._replica.settings import ReplicaSettings
+from curp._replica.witnesses import Witnesses
+from curp._wire import secrets_to_message, witness_list_to_bytes
+from curp.log._engine import LogEngine
+from curp.log._errors import Deposed, LogError
+from rifl._log import get_logger
+from rifl.core._shared.errors import NotLeader, RiflError
+
+__all__ = ["Relisting"]
+
+_log = get_logger("curp.replica")
+_STATUS_S = 0.5
+
+
+class Relisting:
+    """One leadership's witness list, and its changes. Any thread; blocks.
+
+    ``serve`` is called with each list that comes into force. ``end`` is told when the
+    leadership is over by a change that may or may not have happened.
+    """
+
+    def __init__(
+        self,
+        engine: LogEngine,
+        store: GroupStore,
+        witnesses: Witnesses,
+        settings: ReplicaSettings,
+        state: GroupState,
+        leader: Leader,
+        keeper: LeaseKeeper,
+        appender: Appender,
+        listed: WitnessList,
+        serve: Callable[[WitnessList], None],
+        end: Callable[[Exception], None],
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._witnesses = witnesses
+        self._settings = settings
+        self._state = state
+        self._leader = leader
+        self._keeper = keeper
+        self._appender = appender
+        self._serve = serve
+        self._end = end
+        self._changing = threading.Lock()
+        self._stopped = False
+        self._upkeep = Upkeep(listed, state.secrets, time.monotonic())
+        self._looking = threading.Lock()
+
+    def stop(self) -> bool:
+        """Begin no change any more; whether one is under way, which ends at its next step."""
+        self._stopped = True
+        return self._changing.locked()
+
+    def change(self, wanted: Sequence[str], configuration: int) -> WitnessList:
+        """Put another list in force, under the next number.
+
+        Everything answered first under the old one is synced before; nothing is
+        answered first in between; and a witness serves the new number only from
+        empty. Raises ``NotLeader`` if another number is in force than the caller
+        knows, ``LogError``.
+        """
+        with self._changing:
+            return self._put_in_force(tuple(wanted), configuration)
+
+    def again(self, configuration: int) -> None:
+        """Put the list in force anew: a witness of that number forgot what it held, or is back.
+
+        A change that is under way is not waited for: the leadership might be over meanwhile.
+        """
+        if not self._changing.acquire(blocking=False):
+            return
+        try:
+            wanted = self._upkeep.again(configuration)
+            if wanted is not None:
+                self._put_in_force(wanted, configuration)
+        except (LogError, RiflError, RuntimeError) as error:
+            _log.warning("witnesses_not_changed", error=str(error))
+        finally:
+            self._changing.release()
+
+    def keep_up(self) -> None:
+        """Look after those that were left out, and tell those that serve of new secrets."""
+        upkeep, secrets = self._upkeep, self._state.secrets
+        with self._looking:
+            configuration, told = upkeep.listed.configuration, upkeep.to_tell(secrets)
+            missing = upkeep.missing(time.monotonic())
+        if told:
+            self._witnesses.refresh(told, configuration, secrets_to_message(secrets))
+        said = self._witnesses.statuses(missing, _STATUS_S)
+        answering = [address for address in missing if said.get(address) is not None]
+        if answering:
+            with self._looking:
+                for address in answering:
+                    upkeep.answers(address)
+            self.again(configuration)
+
+    def _put_in_force(self, wanted: tuple[str, ...], configuration: int) -> WitnessList:
+        if configuration != self._leader.configuration or self._stopped:
+            raise NotLeader(
+                f"configuration {self._leader.configuration} is in force, not {configuration}"
+            )
+        try:
+            serving = drive(change_witnesses(configuration, wanted), self._step)
+        except Exception as error:
+            # Whether the number was taken may not be known. Answering first under the
+            # old one again could be in nobody's log, and on no witness that is asked.
+            # A leadership that is over has no end: it would be the next one's.
+            if not self._stopped:
+                self._end(Deposed(f"the witness list may have changed: {error}"))
+            raise
+        _log.info(
+            "witnesses_changed",
+            replica=self._settings.name,
+            configuration=serving.configuration,
+            witnesses=list(serving.witnesses),
+            wanted=list(wanted),
+        )
+        return serving
+
+    def _step(self, step: Any) -> Any:
+        if self._stopped:
+            raise NotLeader("the leadership is over")
+        if isinstance(step, HoldBack):
+            with self._store.work:
+                return self._leader.begin_change()
+        if isinstance(step, Sync):
+            self._store.wait_synced(step.lsn)
+            return None
+        if isinstance(step, NextNumber):
+            return self._next_number(step)
+        if isinstance(step, StartWitnesses):
+            secrets = secrets_to_message(self._state.secrets)
+            return self._witnesses.start(step.addresses, step.configuration, secrets)
+        if isinstance(step, Publish):
+            self._engine.put_metadata(
+                {LIST_KEY: witness_list_to_bytes(step.witnesses)},
+                configuration=step.witnesses.configuration,
+            )
+            return None
+        if isinstance(step, Serve):
+            with self._looking:
+                self._upkeep.in_force(step.witnesses, time.monotonic())
+            self._serve(step.witnesses)
+            return None
+        raise RuntimeError(f"no such step: {step!r}")
+
+    def _next_number(self, step: NextNumber) -> int:
+        """Take the next number between two appends and two renewals."""
+
+        def take() -> int:
+            with self._keeper.renewing:
+                number = self._engine.next_configuration(
+                    step.configuration,
+                    {LIST_KEY: witness_list_to_bytes(step.witnesses)},
+                    term_s=self._settings.term_s,
+                )
+                self._keeper.configuration = number
+            # No list is served under it yet: everything is synced.
+            self._store.changed(number, witnessed=False)
+            return number
+
+        taken: Future[int] = self._appender.between(take)
+        return taken.result()

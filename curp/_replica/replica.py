@@ -1,0 +1,516 @@
+"""The one object a server in a group needs (DESIGN §7)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.parse import parse_qs, urlsplit
+
+import grpc
+import grpc.aio
+
+from curp._core.leader import Leader, LeaderBounds
+from curp._core.poison import Watch
+from curp._core.recovery import WitnessList
+from curp._core.state import GroupState
+from curp._declarations import KeyDeclaration
+from curp._replica.authority import GroupAuthority
+from curp._replica.desk import ReplicaDesk
+from curp._replica.engine import GroupEngine
+from curp._replica.group_service import SERVICE as GROUP
+from curp._replica.group_service import add_group_service
+from curp._replica.group_store import GroupStore
+from curp._replica.keeper import LeaseKeeper
+from curp._replica.leading import Leading
+from curp._replica.picture import Picture
+from curp._replica.policies import group_policies
+from curp._replica.runner import Role, Runner
+from curp._replica.servicers import Servicers
+from curp._replica.services import Registrar, Services
+from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.watched_engine import watched
+from curp._replica.witnesses import Witnesses
+from curp.log._engine import LogEngine
+from curp.log._opening import open_engine
+from curp.observer import GroupObservers, GroupReport
+from curp.v1 import curp_pb2 as pb
+from lease_server import Authority, SessionsFrom
+from rifl._leases.service import SERVICE_NAME as LEASES
+from rifl._leases.service import add_lease_service
+from rifl._log import get_logger
+from rifl._server.engine import KeysFrom
+from rifl._server.health import HealthStatus, add_reflection
+from rifl._server.interceptors import Interceptors
+from rifl._server.outcomes import SERVICE as OUTCOMES
+from rifl._server.outcomes import add_outcomes_service
+from rifl._server.pool import pool_size
+from rifl._stores.forks import belongs_here
+from rifl.core._serving.held import AnswerBounds
+from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicy
+from rifl.core._shared.observer import Observer, Statistics
+
+__all__ = ["PATH", "Replica"]
+
+# What clients load to send their calls by: an entry point of the group `rifl.paths`.
+PATH = "curp"
+
+_log = get_logger("curp.replica")
+_MAX_WAIT_S = 30.0
+
+
+class Replica:
+    """Makes a gRPC server one of a group that survives the loss of its leader.
+
+    ::
+
+        url = "sqlite:////var/lib/bank.log?group=bank"
+        replica = curp.Replica(url, name="r1", address="10.0.0.1:50051")
+        server = grpc.server(pool, interceptors=[replica.interceptor()])
+        bank = replica.servicer(Bank)
+        bank_pb2_grpc.add_BankServicer_to_server(bank, replica.registrar(server))
+        replica.add_to_server(server)
+        server.start()
+        replica.start()
+
+    ``engine``: the log engine's URL, or an open one, shared by the group's replicas;
+    it names the ``group``, too. The log was created before, by ``curp init`` or
+    ``curp.create_log``: else ``curp.log._errors.NoSuchLog``.
+    ``name`` is unique in the group; ``address`` is where clients reach this one.
+    ``witnesses``: the group's first witness list; later it is what the engine says.
+    ``conflict_keys``: by full method name the fields, or a callable of the request,
+    that say what calls conflict with; ``read_only`` methods change nothing, and are
+    answered by the leader alone; ``nondeterministic`` ones depend on more than state,
+    request and stamp, and are synced before their answer. All three can be said by
+    proto options, too. ``methods``: as for ``rifl.Deduplicator``; a method declared as
+    None is served by every replica by itself.
+
+    State is what handlers change. It is rebuilt by running the same handlers on the
+    log's requests, so they have to be deterministic: ``curp.now`` and ``curp.random``
+    stand for clock and chance. A servicer given by ``servicer`` is made anew when the
+    replica has to begin over; for one that was not, ``reset`` does that. With
+    ``snapshot`` and ``restore`` (bytes; or methods of these names on servicers given by
+    ``servicer``) the log is compacted every ``snapshot_entries`` entries.
+
+    ``application_version`` grows when what handlers answer changes: replicas of neighbouring
+    versions follow each other until the upgrade is finalized (``curp upgrade --finalize``).
+
+    A call that killed ``poison_deaths`` leaders is not run again: if nobody can have its
+    answer it is logged as unknown, else the group waits for an operator (``curp poison``).
+
+    Witnesses are reached with ``witness_credentials``; None: plaintext. ``group_token``: a
+    secret that the group's replicas, witnesses and operators share. With it nobody else
+    changes the witness list or the leader; give it to the witnesses, too.
+
+    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers that nobody
+    acknowledged yet, of one client and of all, as counted by the leader since it leads;
+    new calls beyond them are WINDOW_EXCEEDED, and wait, as with ``rifl.Deduplicator``.
+
+    Every call needs an identity: ``rifl.connect`` gives one, or an ``idempotency-key``.
+    A handler must not call its own group.
+
+    ``start`` after the server's; ``close`` before it stops. Thread-safe. A crash leaves
+    what the log holds, and on the witnesses what was answered before that.
+    """
+
+    def __init__(
+        self,
+        engine: str | LogEngine,
+        *,
+        name: str,
+        address: str,
+        group: str | None = None,
+        witnesses: Sequence[str] = (),
+        replicas: Sequence[str] = (),
+        conflict_keys: Mapping[str, KeyDeclaration] | None = None,
+        read_only: Iterable[str] = (),
+        nondeterministic: Iterable[str] = (),
+        methods: Mapping[str, MethodPolicy | Kind | str | None] | None = None,
+        reset: Callable[[], None] | None = None,
+        snapshot: Callable[[], bytes] | None = None,
+        restore: Callable[[bytes], None] | None = None,
+        lease_term_s: float = 1.0,
+        client_term_s: float = 60.0,
+        drift: float = 0.1,
+        window: int = 512,
+        snapshot_entries: int = 10_000,
+        application_version: int = 0,
+        poison_deaths: int = 3,
+        batch_entries: int = 64,
+        batch_delay_s: float = 0.005,
+        max_unsynced: int = 1024,
+        witness_timeout_s: float = 2.0,
+        witness_credentials: grpc.ChannelCredentials | None = None,
+        group_token: str | None = None,
+        max_waiters: int | None = None,
+        max_aio_waiters: int = 1000,
+        peer_property: str | None = None,
+        keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
+        sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
+        key_retention_s: float | None = 86_400.0,
+        max_answer_bytes: int = 64 << 20,
+        max_total_answer_bytes: int = 1 << 30,
+        observer: Observer | Sequence[Observer] | None = None,
+        fault: Callable[[str], None] | None = None,
+    ) -> None:
+        self.settings = ReplicaSettings(
+            name=name,
+            address=address,
+            group=group or _group_of(engine),
+            witnesses=tuple(witnesses),
+            replicas=tuple(replicas),
+            term_s=lease_term_s,
+            drift=drift,
+            client_term_s=client_term_s,
+            window=window,
+            witness_timeout_s=witness_timeout_s,
+            snapshot_entries=snapshot_entries,
+            application_version=application_version,
+            poison_deaths=poison_deaths,
+            bounds=LeaderBounds(
+                batch_entries=batch_entries,
+                batch_delay_s=batch_delay_s,
+                max_unsynced=max_unsynced,
+            ),
+        )
+        self._hooks = StateHooks(reset=reset, snapshot=snapshot, restore=restore)
+        self._policies = group_policies(methods)
+        self._services = Services(
+            conflict_keys,
+            read_only,
+            nondeterministic,
+            excluded=lambda method: self._policies.find(method) is None,
+            application_version=application_version,
+        )
+        self._servicers = Servicers()
+        self._given_waiters = max_waiters
+        self._peer_property = peer_property
+        self._sessions_from = SessionsFrom(sessions_from)
+        if group_token is not None and not group_token:
+            raise ValueError("an empty group token keeps nobody out")
+        self._group_token = group_token
+        self._fault = fault
+        self._witnesses = Witnesses(
+            self.settings.group,
+            self._services,
+            timeout_s=witness_timeout_s,
+            credentials=witness_credentials,
+            group_token=group_token,
+        )
+        opened: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
+        self._log_engine, self._watch = watched(opened)
+        self._picture = Picture(self._log_engine)
+        self._owns_engine = isinstance(engine, str)
+        self._store = GroupStore()
+        self._store.max_entry_bytes = self._log_engine.limits.append_bytes
+        self._authority = GroupAuthority(client_term_s, self._store.takes_calls)
+        self._store.fault = fault
+        self._store.application_version = application_version
+        self._observer = watcher = _watching(observer)
+        self._store.observer = self._store.watcher = watcher
+        key_bounds = KeyBounds(retention_s=key_retention_s)
+        # Judged by the leader, for new calls: nothing of it is in the log.
+        self._store.held.bound(
+            AnswerBounds(client_bytes=max_answer_bytes, total_bytes=max_total_answer_bytes),
+            key_bounds,
+        )
+        # Of calls, which the leader takes; and of the replica, that it has not stopped.
+        self._health = HealthStatus(serving=False)
+        self._store.bind(
+            self._authority,
+            self._policies,
+            clock=time.monotonic,
+            # Acknowledgements count from their entry: what is not synced stays known.
+            window=2 * window + max_unsynced,
+            key_bounds=key_bounds,
+        )
+        self._engine = GroupEngine(
+            self._store,
+            self._services,
+            cast("Authority", self._authority),
+            self._policies,
+            max_waiters=max_waiters or 0,
+            max_aio_waiters=max_aio_waiters,
+            max_wait_s=_MAX_WAIT_S,
+            peer_property=peer_property,
+            observer=watcher,
+            keys_from=KeysFrom(keys_from),
+        )
+        self._interceptors = Interceptors(self._engine)
+        self._desk = ReplicaDesk(
+            self._log_engine,
+            self._store,
+            self._services,
+            self._authority,
+            self._witnesses,
+            self.settings,
+            self._picture,
+            self._watch,
+        )
+        self._closing = threading.Lock()
+        self._closed = False
+        belongs_here(self, "Replica")
+
+    # -- building a server ----------------------------------------------------------------
+
+    def interceptor(self) -> grpc.ServerInterceptor:
+        """Return the interceptor for ``grpc.server``."""
+        return self._interceptors.for_server()
+
+    def aio_interceptor(self) -> grpc.aio.ServerInterceptor:
+        """Return the interceptor for ``grpc.aio.server``."""
+        return self._interceptors.for_aio_server()
+
+    def servicer(self, factory: Callable[[], Any]) -> Any:
+        """Return what to register in place of the servicer that ``factory`` makes."""
+        return self._servicers.add(factory)
+
+    def registrar(self, server: grpc.Server | grpc.aio.Server) -> Any:
+        """Return what servicers are added to in place of the server.
+
+        Handlers are found there for replay. Raises ``PolicyError`` for a stream that is
+        not declared as None.
+        """
+        return Registrar(server, self._services)
+
+    def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
+        """Host the lease service, outcomes and ``curp.v1.Group``.
+
+        After the servicers were added, and before the server starts. Raises
+        ``PolicyError`` for declarations of methods that are not served, and where the
+        interceptor for this kind of server was never asked for.
+        """
+        self._services.settle()
+        self._interceptors.require(server, "replica")
+        add_lease_service(
+            server,
+            cast("Authority", self._authority),
+            deduplicated=self._policies.deduplicated(),
+            not_deduplicated=self._policies.not_deduplicated(),
+            window=self.settings.window,
+            peer_property=self._peer_property,
+            path=PATH,
+            sessions_from=self._sessions_from,
+        )
+        add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
+        add_group_service(
+            server, self._desk, peer_property=self._peer_property, group_token=self._group_token
+        )
+        if isinstance(server, grpc.aio.Server):
+            self._services.loop = asyncio.get_running_loop()
+        elif self._given_waiters is None:
+            self._engine.max_waiters = pool_size(server) // 4
+
+    def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC health (``rifl-grpc[health]``): for the server, and the services named.
+
+        SERVING on the replica that leads, NOT_SERVING on all others, so that a load
+        balancer sends calls to the leader. The service ``curp.v1.Group`` is SERVING on
+        every replica that has not stopped: ask for that one to learn whether the process
+        is to be replaced. Before the server starts, and on its loop for an aio one.
+        """
+        self._health.serve(server, services)
+        self._health.set_named(GROUP, serving=self.role != Role.STOPPED)
+
+    def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and ours."""
+        add_reflection(server, (*services, LEASES, OUTCOMES, GROUP))
+
+    def start(self) -> None:
+        """Begin to follow, and to lead when nobody else does. Returns at once."""
+        if self._desk.runner is not None:
+            raise RuntimeError("a replica is started once")
+        hooks = self._servicers.hooks(self._hooks)
+
+        def leading(
+            state: GroupState,
+            leader: Leader,
+            keeper: LeaseKeeper,
+            listed: WitnessList,
+            watch: Watch,
+        ) -> Leading:
+            return Leading(
+                self._log_engine,
+                self._store,
+                self._services,
+                self._authority,
+                self._witnesses,
+                self.settings,
+                hooks,
+                self._fault,
+                state,
+                leader,
+                keeper,
+                listed,
+                watch,
+            )
+
+        self._desk.runner = Runner(
+            self._log_engine,
+            self._store,
+            self._services,
+            self._witnesses,
+            self.settings,
+            hooks,
+            leading,
+            self._picture,
+            self._observer,
+            self._role_changed,
+        )
+        if self._observer is not None:
+            self._observer.attached(self.statistics)
+            self._observer.group_attached(self.report)
+            self._role_changed(self._desk.runner.role)
+        self._desk.runner.start()
+
+    def close(self) -> None:
+        """Hand the leadership over if it is here, and let go of everything. Idempotent.
+
+        Blocks for the calls that run, at most some seconds; not to be called on the
+        event loop that serves: see ``aclose``.
+        """
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            if self._desk.runner is not None:
+                self._desk.runner.close()
+                if self._observer is not None:
+                    self._observer.group_detached(self.report)
+                    self._observer.detached(self.statistics)
+            self._witnesses.close()
+            if self._owns_engine:
+                self._log_engine.close()
+
+    async def aclose(self) -> None:
+        """Do what ``close`` does, letting the loop's handlers end meanwhile."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- looking at it --------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        """What it does: "leader", "standby", "recovering" or "stopped"."""
+        return self._desk.role
+
+    @property
+    def waiting_for(self) -> str:
+        """What it waits for, or why it stopped; empty if neither."""
+        return self._desk.waiting_for
+
+    def answered(self) -> dict[str, int]:
+        """Return how many operations were answered first, or why they were not, so far."""
+        return {speed.value: count for speed, count in self._store.speeds.items()}
+
+    def statistics(self) -> Statistics:
+        """Count what is held now, without holding calls up. Any thread."""
+        clients, unacknowledged, running = self._store.statistics()
+        waiting = sum(count() for count in self._engine.waiting)
+        return Statistics(
+            clients,
+            len(self._authority),
+            unacknowledged,
+            running,
+            waiting,
+            self._store.held.total,
+        )
+
+    def report(self) -> GroupReport:
+        """Look at the replica, and at what it saw last of the log. Any thread; never waits."""
+        leading = self._desk.leading
+        leader = self._store.leader
+        listed = self._picture.listed if leading is None else leading.listed
+        applied = self._store.state.applied
+        tail = max(applied, self._picture.tail) if leader is None else leader.synced
+        return GroupReport(
+            group=self.settings.group,
+            replica=self.settings.name,
+            role=self.role,
+            configuration=0 if listed is None else listed.configuration,
+            applied=applied,
+            # While the engine does not answer, nobody knows.
+            tail=None if self._watch.trouble() else tail,
+            unsynced=0 if leader is None else leader.unsynced,
+            wanted=0 if listed is None else len(listed.wanted),
+            listed=0 if listed is None else len(listed.witnesses),
+            answers=self.answered(),
+            serves=self._store.takes_calls(),
+            engine_silent_s=self._watch.silent_s(),
+        )
+
+    def snapshot(self) -> int | None:
+        """Save a snapshot now; its LSN, None where this replica does not lead."""
+        leading = self._desk.leading
+        return None if leading is None else leading.snapshot()
+
+    def configuration(self) -> pb.GroupConfiguration:
+        """Return who makes up the group, as this replica saw it last. Never waits."""
+        return self._desk.configuration()
+
+    def status(self) -> pb.GroupStatusReply:
+        """Tell what it does, from memory; on the leader, what its witnesses say, too.
+
+        Those are waited for, a second at most; the log engine is not.
+        """
+        return self._desk.status()
+
+    # -- changing the group ---------------------------------------------------------------
+
+    def change_witnesses(self, witnesses: list[str], configuration: int) -> pb.GroupConfiguration:
+        """Put another witness list in force, in the place of that number's (invariant 11).
+
+        Blocks. Raises ``NotLeader``, and ``Deposed`` where it may have changed.
+        """
+        return self._desk.change_witnesses(witnesses, configuration)
+
+    def transfer(self, replica: str) -> None:
+        """Hand the leadership over, to a replica by name or to any other.
+
+        Raises ``NotLeader``, ``StoreUnavailable``.
+        """
+        self._desk.transfer(replica)
+
+    def finalize_upgrade(self, version: int, who: str) -> int:
+        """Make this leader's application version the active one, which is returned.
+
+        From there on older replicas stop, and nobody can go back. Raises ``NotLeader``,
+        ``RiflError`` where the leader is of another version, and ``Deposed`` where nobody
+        knows.
+        """
+        return self._desk.finalize_upgrade(version, who)
+
+    def _role_changed(self, role: str) -> None:
+        leads = role == Role.LEADER
+        self._health.set(leads)
+        self._health.set_named(GROUP, serving=role != Role.STOPPED)
+        if self._observer is not None:
+            self._observer.role_changed(self.settings.name, role)
+            self._observer.serving(None if leads else self._store.not_leader())
+
+
+def _group_of(engine: str | LogEngine) -> str:
+    named = parse_qs(urlsplit(engine).query).get("group") if isinstance(engine, str) else None
+    return named[-1] if named else "group"
+
+
+def _watching(observer: Observer | Sequence[Observer] | None) -> GroupObservers | None:
+    observers = (observer,) if isinstance(observer, Observer) else tuple(observer or ())
+    return GroupObservers(observers, _observer_failed) if observers else None
+
+
+def _observer_failed(method: str, error: Exception) -> None:
+    _log.error("observer_failed", method=method, error=repr(error))

@@ -1,0 +1,342 @@
+"""What a replica knows while it follows, and what it places in the log while it leads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from curp._core.appending import Appending
+from curp._core.collection import Collectable
+from curp._core.entries import Entry, Operation
+from curp._core.leader import Batch, Leader
+from curp._core.poison import Ledger, Watch
+from curp._core.read_lease import ReadLease
+from curp._core.state import GroupState
+from curp._core.turns import Turn
+from curp._replica.arrival import GroupAnswers
+from curp._replica.clock import boottime
+from curp._replica.line import Line
+from curp._replica.places import Places
+from curp._replica.reads import Reads
+from lease_server._storage import LeaseStorage
+from rifl._stores.embedded import EmbeddedStore
+from rifl._stores.pending import Pending
+from rifl.core._serving.client_table import Attempt, Leases
+from rifl.core._serving.policy import KeyBounds, MethodPolicies
+from rifl.core._shared.errors import Deposed, NotLeader, StoreUnavailable
+
+__all__ = ["RoleStore", "random_append_id", "wake_all"]
+
+
+def random_append_id() -> bytes:
+    """Draw what an append is named by."""
+    return os.urandom(16)
+
+
+class RoleStore(EmbeddedStore):
+    """A table of clients that is the log's, under the roles of a replica.
+
+    Called by the replica's own threads; what a server asks of a store is
+    ``GroupStore``'s. Invariant 4 (DESIGN §7): ``step_down`` ends every waiting answer as
+    DEPOSED and lets go of the state. Any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        boottime: Callable[[], float] = boottime,
+        append_id: Callable[[], bytes] = random_append_id,
+    ) -> None:
+        """``boottime``: the seconds that read leases are counted by.
+
+        ``append_id``: draws what an append is named by (``Appending``).
+        """
+        super().__init__()
+        self.held = GroupAnswers()
+        self._append_id = append_id
+        self.leases: LeaseStorage
+        # For the appender, and everyone who looks whether there is something to do.
+        self.work = threading.Condition(self._lock)
+        self.state = GroupState()
+        self._use(self.state)
+        # None: it does not lead.
+        self._places: Places | None = None
+        self._reads = Reads(boottime)
+        self.serving = False
+        # Counts leaderships, so that a call of an earlier one is told apart.
+        self._term = 0
+        self._line = Line()
+        # Attempts whose handler may run now, with their leadership.
+        self._executing: dict[Attempt, int] = {}
+        self._leader_address = ""
+        self._policies: MethodPolicies
+        # Told of requests that are in the log, outside any lock.
+        self.on_synced: Callable[[list[Collectable]], None] | None = None
+        # Of the services; in each operation's entry.
+        self.application_version = 0
+        # What was known last of calls that kill.
+        self.ledger = Ledger()
+        # Where a test lets the process die.
+        self.fault: Callable[[str], None] | None = None
+
+    def bind(
+        self,
+        leases: Leases,
+        policies: MethodPolicies,
+        *,
+        clock: Callable[[], float],
+        window: int,
+        key_bounds: KeyBounds | None = None,
+    ) -> None:
+        """Keep what new states are made with; ``leases`` come with a leadership."""
+        self._clock = clock
+        self._policies = policies
+        self._window = window
+        self._key_bounds = key_bounds
+        self._use(self.new_state())
+
+    @property
+    def leader(self) -> Leader | None:
+        """The leader's rules, None while this replica does not lead."""
+        places = self._places
+        return None if places is None else places.leader
+
+    @property
+    def appending(self) -> Appending | None:
+        """What the leader's entries are appended by; under ``work``."""
+        places = self._places
+        return None if places is None else places.appending
+
+    def now(self) -> float:
+        """Return the seconds that places are timed by."""
+        return self._clock()
+
+    def new_state(self) -> GroupState:
+        """Return a state as it is before the first entry."""
+        return GroupState(window=self._window, key_bounds=self._key_bounds)
+
+    # -- roles (called by the replica's thread) ------------------------------------------
+
+    def follow(self, state: GroupState) -> None:
+        """Let ``state`` be what the replica knows; nothing is served."""
+        with self._lock:
+            self._use(state)
+
+    def name_leader(self, address: str) -> None:
+        """Let refusals name the leader; empty: nobody knows it."""
+        self._leader_address = address
+
+    def apply(self, lsn: int, entry: Entry) -> None:
+        """Take an entry of another leader's, whose effect is there already."""
+        with self._lock:
+            self.state.commit(lsn, entry, self._clock(), retention_s=self._retention(entry))
+
+    def lead(self, leader: Leader, read_lease: ReadLease, watch: Watch | None = None) -> Appending:
+        """Begin a leadership: entries may be placed, calls are not taken yet.
+
+        ``watch``: what may have killed those who led before. Returns what its
+        entries are to be appended by, until it is over.
+        """
+        self.held.forget()
+        with self._lock:
+            self._term += 1
+            places = self._places = Places(leader, self.state, self._append_id, self._clock, watch)
+            self._reads.lease = read_lease
+            return places.appending
+
+    def open(self, leases: Leases) -> None:
+        """Take calls from now on."""
+        with self._lock:
+            self.state.lead(leases)
+            self.serving = True
+            self._leader_address = ""
+
+    def changed(self, configuration: int, *, witnessed: bool) -> None:
+        """Go on under that number, unless it is one of an earlier leadership."""
+        with self._lock:
+            if self._places is not None and configuration >= self._places.leader.configuration:
+                self._places.changed(configuration, witnessed=witnessed)
+
+    def step_down(self) -> None:
+        """Drop every waiting answer, and the state with it (invariant 4).
+
+        The state may hold what never reached the log: it is not used again.
+        """
+        with self._lock:
+            self.serving = False
+            places, self._places = self._places, None
+            line, self._line = self._line, Line()
+            self._term += 1
+            state, self.state = self.state, self.new_state()
+            state.lead(None)
+            waiters = []
+            for attempt in state.table.running():
+                attempt.ended = True
+                waiters += list(attempt.waiters)
+                attempt.waiters = ()
+            pendings = line.waiting()
+            if places is not None:
+                places.appending.stop()
+                pendings += places.waiting()
+            self._use(self.state)
+            self.work.notify_all()
+        for pending in pendings:
+            pending.fail(Deposed("the leader was deposed with the call under way"))
+        for wake in waiters:
+            wake()
+
+    def executing(self) -> int:
+        """How many handlers of earlier leaderships may still run."""
+        with self._lock:
+            return sum(
+                term != self._term or self._places is None for term in self._executing.values()
+            )
+
+    def takes_calls(self) -> bool:
+        """Whether calls are taken: of a leader, until its lease is over.
+
+        One that is cut off from the engine would keep them waiting, while another leads
+        by now: so its clients look for that one.
+        """
+        return self.serving and self._reads.may_lead()
+
+    def not_leader(self) -> NotLeader:
+        """Return the refusal of a replica that does not lead, or cannot tell."""
+        if self.serving:
+            return NotLeader("the lease is over, and was not renewed: another may lead")
+        known = self._leader_address
+        return NotLeader("another replica leads" if known else "no leader is known", known)
+
+    # -- the log --------------------------------------------------------------------------
+
+    def log(self, entry: Entry) -> Pending:
+        """Have an entry that is no operation appended; done when it is in the log.
+
+        Raises ``Deposed`` if this replica does not lead.
+        """
+        with self._lock:
+            places = self._leading()
+            pending = places.wait_for(places.event(entry))
+            self.work.notify_all()
+        return pending
+
+    def synced(self, lsn: int | None = None) -> Pending | None:
+        """Return what is done when the log has everything placed so far; None if it has.
+
+        With ``lsn``, everything up to that one. Raises ``Deposed``.
+        """
+        with self._lock:
+            places = self._leading()
+            upto = places.leader.placed if lsn is None else lsn
+            if upto <= places.leader.synced:
+                return None
+            pending = places.wait_for(upto)
+            self.work.notify_all()
+        return pending
+
+    def wait_synced(self, lsn: int | None = None, timeout_s: float | None = None) -> None:
+        """Block until the log has everything placed so far; with ``lsn``, up to that one.
+
+        Raises ``Deposed``; ``StoreUnavailable`` if ``timeout_s`` seconds were not enough.
+        """
+        if (pending := self.synced(lsn)) is None:
+            return
+        if timeout_s is not None and not pending.wait_for(timeout_s):
+            raise StoreUnavailable(f"the log did not come so far in {timeout_s} seconds")
+        pending.wait()
+
+    def committed_batch(self, batch: Batch, tail: int) -> None:
+        """Take that a batch is in the log: settle its attempts, and answer who waits.
+
+        One that is not under way is of a leadership that is over.
+        """
+        with self._lock:
+            found = None if self._places is None else self._places.committed(batch, tail)
+            if found is None:
+                return
+            if self._draining:
+                self._idle.notify_all()
+        self._strike("reply")
+        wake_all(found.synced)
+        for wake in found.waiters:
+            wake()
+        if found.collectable and self.on_synced is not None:
+            self.on_synced(found.collectable)
+
+    def noted(self) -> None:
+        """Take that notes were put down: calls that waited for theirs begin."""
+        with self._lock:
+            tokens = [] if self._places is None else self._places.appending.noted()
+        wake_all(list(tokens))
+
+    # -- turns on everything --------------------------------------------------------------
+
+    def exclusively(self, timeout_s: float) -> Turn | None:
+        """Wait until nothing runs, and let nothing run, until the turn is given back.
+
+        None if that took too long, or this replica does not lead any more.
+        """
+        asked = self.ask_exclusively()
+        if asked is None:
+            return None
+        turn, pending = asked
+        if pending is None:
+            return turn
+        event = threading.Event()
+        pending.add_callback(lambda _: event.set())
+        if event.wait(timeout_s) and pending.error is None:
+            return turn
+        self.give_back(turn)
+        return None
+
+    def ask_exclusively(self) -> tuple[Turn, Pending | None] | None:
+        """Ask for the turn on everything, and for what is done when it has come.
+
+        None in its place if it has; nothing at all if this replica does not lead. It is
+        given back, whether it has come or not.
+        """
+        turn = Turn(frozenset())
+        with self._lock:
+            if self._places is None:
+                return None
+            return turn, self._line.stand(turn)
+
+    def give_back(self, turn: Turn) -> None:
+        """Let others run again."""
+        with self._lock:
+            come = self._line.leave(turn) if turn in self._line else []
+        wake_all(come)
+
+    def count_running(self) -> int:
+        """How many calls have a turn, or wait for one."""
+        with self._lock:
+            return len(self._line)
+
+    # -- under the lock -------------------------------------------------------------------
+
+    def _use(self, state: GroupState) -> None:
+        self.state = state
+        self._table = state.table
+        self._update_refusal()
+
+    def _leading(self) -> Places:
+        if self._places is None:
+            raise Deposed("another replica leads")
+        return self._places
+
+    def _retention(self, entry: Entry) -> float | None:
+        if not isinstance(entry, Operation) or entry.key is None:
+            return None
+        policy = self._policies.find(entry.method)
+        return None if policy is None else policy.retention_s
+
+    def _strike(self, point: str) -> None:
+        if self.fault is not None:
+            self.fault(point)
+
+
+def wake_all(pendings: list[Pending]) -> None:
+    """Wake everyone whose time has come."""
+    for pending in pendings:
+        pending.succeed()

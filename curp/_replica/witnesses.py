@@ -1,0 +1,264 @@
+"""A replica's way to the group's witnesses; a wire's errors become answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import grpc
+
+from curp._core.collection import Collectable
+from curp._core.not_started import why_not_started
+from curp._core.recovery import WitnessedCall
+from curp._core.witness_table import WitnessVerdict, group_of_log
+from curp._replica.at_once import ask_at_once
+from curp._replica.services import Services
+from curp._wire import witnessed_call
+from curp.v1 import curp_pb2 as pb
+from curp.witness._client import WitnessClient
+from rifl._log import get_logger
+
+__all__ = ["Witnesses", "read_held"]
+
+_log = get_logger("curp.replica")
+# Once a witness was started, the others have so long to be started with it.
+_GRACE_S = 0.5
+_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500))
+
+
+class Witnesses:
+    """The witnesses by address, each with a channel of its own. Any thread; blocks."""
+
+    def __init__(
+        self,
+        group: str,
+        services: Services,
+        *,
+        timeout_s: float,
+        credentials: grpc.ChannelCredentials | None = None,
+        group_token: str | None = None,
+    ) -> None:
+        self._name = self._group = group
+        self._services = services
+        self._timeout_s = timeout_s
+        self._credentials = credentials
+        self._group_token = group_token
+        self._lock = threading.Lock()
+        self._clients: dict[str, WitnessClient] = {}
+        self._noted: set[tuple[str, str]] = set()
+        # Why a witness was not started when that was tried last, by its address.
+        self._not_started: dict[str, str] = {}
+        # The highest number of this log that a witness was found under when it refused, or
+        # was not started, since it serves that number, or a higher one.
+        self.ahead = ("", 0)
+
+    def of_log(self, store_id: int) -> None:
+        """Take the id of the group's log, which every message carries from now on."""
+        self._group = group_of_log(self._name, store_id)
+
+    def freeze(
+        self, addresses: Sequence[str], configuration: int
+    ) -> tuple[str, list[WitnessedCall]] | None:
+        """Freeze witnesses; the first that can tell what it holds, None if none can (5)."""
+        found = ask_at_once(
+            addresses,
+            lambda address: self._freeze(address, configuration),
+            enough=lambda held: held is not None,
+            timeout_s=self._timeout_s,
+        )
+        return next(((at, held) for at, held in found.items() if held is not None), None)
+
+    def _freeze(self, address: str, configuration: int) -> list[WitnessedCall] | None:
+        try:
+            verdict, calls = self._client(address).freeze(
+                self._group, configuration, timeout_s=self._timeout_s
+            )
+        except grpc.RpcError as error:
+            self._note("witness_not_frozen", address, error)
+            return None
+        if verdict is not WitnessVerdict.ACCEPTED:
+            # It restarted under that number, or serves another one.
+            _log.warning("witness_not_frozen", witness=address, verdict=verdict.name)
+            if verdict is WitnessVerdict.OTHER_CONFIGURATION:
+                self._look_ahead(address)
+            return None
+        return self.read(calls)
+
+    def start(
+        self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut
+    ) -> list[str]:
+        """Start witnesses, empty, under a number; those that said yes. Each is asked once.
+
+        A slow one is not waited for much longer than another that was quick: it is listed
+        when it answers.
+        """
+        found = ask_at_once(
+            addresses,
+            lambda address: self._start(address, configuration, secrets, refresh=False),
+            grace_s=_GRACE_S,
+            timeout_s=self._timeout_s,
+        )
+        for address in addresses:
+            if address not in found:
+                self._note_start(address, f"it did not answer within {self._timeout_s:g} s")
+        return [address for address, started in found.items() if started]
+
+    def refresh(self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut) -> None:
+        """Tell witnesses the secrets that are valid now."""
+        ask_at_once(
+            addresses,
+            lambda address: self._start(address, configuration, secrets, refresh=True),
+            timeout_s=self._timeout_s,
+        )
+
+    def collect(
+        self, address: str, configuration: int, synced: Sequence[Collectable]
+    ) -> tuple[WitnessVerdict, list[WitnessedCall]] | None:
+        """Have it drop what is synced; its verdict and what is stuck. None: not asked."""
+        message = []
+        for seen in synced:
+            collected = pb.Collected(client_id=seen.client_id, conflict_keys=sorted(seen.keys))
+            if seen.key is None:
+                collected.seq = seen.seq or 0
+            else:
+                collected.key = seen.key
+            message.append(collected)
+        try:
+            verdict, stuck = self._client(address).collect(
+                self._group, configuration, message, timeout_s=self._timeout_s
+            )
+        except grpc.RpcError as error:
+            self._note("witness_not_told", address, error)
+            return None
+        self._reached("witness_not_told", address)
+        return verdict, self.read(stuck)
+
+    def statuses(
+        self, addresses: Sequence[str], timeout_s: float
+    ) -> dict[str, pb.WitnessStatusReply | None]:
+        """Return what witnesses say of themselves; of those that say nothing, nothing."""
+        return ask_at_once(
+            addresses, lambda address: self._status(address, timeout_s), timeout_s=timeout_s
+        )
+
+    def _status(self, address: str, timeout_s: float) -> pb.WitnessStatusReply | None:
+        try:
+            return self._client(address).status(timeout_s=timeout_s)
+        except grpc.RpcError:
+            return None
+
+    def why_not_started(self, address: str) -> str:
+        """Say why a witness was not started when that was tried last; empty if it was."""
+        return self._not_started.get(address, "")
+
+    def _look_ahead(self, address: str) -> pb.WitnessStatusReply | None:
+        found = self._status(address, self._timeout_s)
+        if found is not None:
+            self._saw(address, found)
+        return found
+
+    def _saw(self, address: str, found: pb.WitnessStatusReply) -> None:
+        if found.group == self._group:
+            with self._lock:
+                self.ahead = max(
+                    self.ahead, (address, found.configuration), key=lambda seen: seen[1]
+                )
+
+    def _serves_already(self, found: pb.WitnessStatusReply, configuration: int) -> bool:
+        """Whether another leader started it under that number: in a log that went back since.
+
+        The witness takes such a start for ours, asked again, and keeps what it holds.
+        """
+        return found.group == self._group and found.configuration >= configuration
+
+    def read(self, messages: Sequence[pb.WitnessedCall]) -> list[WitnessedCall]:
+        """Read requests that a witness held; see ``read_held``."""
+        return read_held(messages, self._services)
+
+    def close(self) -> None:
+        """Let all channels go."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+    def _start(
+        self, address: str, configuration: int, secrets: pb.SecretsPut, *, refresh: bool
+    ) -> bool:
+        client = self._client(address)
+        try:
+            found = None if refresh else client.status(timeout_s=self._timeout_s)
+            if found is not None and self._serves_already(found, configuration):
+                self._saw(address, found)
+                verdict = WitnessVerdict.OTHER_CONFIGURATION
+            else:
+                verdict = client.start(
+                    self._group,
+                    configuration,
+                    secrets,
+                    self._services.conflicts(),
+                    refresh=refresh,
+                    timeout_s=self._timeout_s,
+                )
+        except grpc.RpcError as error:
+            self._note_start(address, _why_not_asked(error))
+            return False
+        if verdict is WitnessVerdict.ACCEPTED:
+            self._note_start(address, "")
+            return True
+        if verdict is WitnessVerdict.OTHER_CONFIGURATION:
+            found = self._look_ahead(address) or found
+        served = None if found is None else (found.group, found.configuration)
+        self._note_start(address, why_not_started(verdict, self._name, served))
+        return False
+
+    def _note_start(self, address: str, why: str) -> None:
+        """Note how a start went; told once for each reason."""
+        if why and self._not_started.get(address) != why:
+            _log.warning("witness_not_started", witness=address, why=why)
+        self._not_started[address] = why
+
+    def _client(self, address: str) -> WitnessClient:
+        with self._lock:
+            client = self._clients.get(address)
+            if client is None:
+                client = self._clients[address] = WitnessClient(
+                    address,
+                    credentials=self._credentials,
+                    group_token=self._group_token,
+                    options=_OPTIONS,
+                )
+            return client
+
+    def _note(self, event: str, address: str, error: grpc.RpcError) -> None:
+        code = error.code() if isinstance(error, grpc.Call) else None
+        # Once for each time that it cannot be reached.
+        if (event, address) not in self._noted:
+            self._noted.add((event, address))
+            _log.warning(event, witness=address, code=None if code is None else code.name)
+
+    def _reached(self, event: str, address: str) -> None:
+        if (event, address) in self._noted:
+            self._noted.discard((event, address))
+            _log.info("witness_back", witness=address)
+
+
+def _why_not_asked(error: grpc.RpcError) -> str:
+    code = error.code() if isinstance(error, grpc.Call) else None
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return "refused: it has another group token"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return "refused: it is no witness of this release"
+    return f"it does not answer ({'' if code is None else code.name})"
+
+
+def read_held(messages: Sequence[pb.WitnessedCall], services: Services) -> list[WitnessedCall]:
+    """Read requests that a witness held; under the keys that the leader finds."""
+    found = []
+    for message in messages:
+        witnessed = witnessed_call(message)
+        if witnessed is not None:
+            keys = services.keys(message.method, message.request)
+            covered = services.covers(witnessed.call, keys)
+            found.append(witnessed._replace(keys=keys, covered=covered))
+    return found

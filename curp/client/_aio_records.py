@@ -1,0 +1,181 @@
+"""A stream of records to one witness, on an event loop (DESIGN §7)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import weakref
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from curp._core.record_line import OutOfLine, RecordLine, Smoothed
+from curp.client._record import NO_STREAM, SENT_SINGLY, SILENT_S, Record, take_together
+from curp.client._requests import RECORD_TIMEOUT_S
+from curp.client._stubs import record_stub, records_stub
+from curp.v1 import curp_pb2
+from rifl._log import get_logger
+
+__all__ = ["AioRecords"]
+
+_log = get_logger("curp.client")
+
+
+class AioRecords:
+    """As ``SyncRecords``: two tasks of the loop, of which one lives as long as the stream."""
+
+    def __init__(self, channel: grpc.aio.Channel, leader: Smoothed) -> None:
+        """``leader``: how long it takes to answer."""
+        self._open = records_stub(channel)
+        self._unary = _Unary(channel)
+        self._leader = leader
+        self._stream: _Stream | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+
+    def send(self, record: Record) -> None:
+        """Have a record sent soon. UsageError: the channel is closed."""
+        if self._unary.instead:
+            self._unary.send(record)
+            return
+        stream = self._stream
+        if stream is None or stream.over:
+            call = self._open()
+            stream = self._stream = _Stream(call, RecordLine(self._leader), self._unary)
+            loop = asyncio.get_running_loop()
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, _end_soon, loop, call)
+            self._finalizer.atexit = False
+        stream.send(record)
+        if stream.line.oldest_s(time.monotonic()) > SILENT_S:
+            stream.close()
+
+    def again(self) -> None:
+        """Try a stream again: the witness may be another program by now."""
+        self._unary.instead = False
+
+    def close(self) -> None:
+        """End the stream; what has no verdict will have none."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+class _Tasks:
+    """Kept, since a loop does not keep its tasks."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Stream:
+    """One life of the stream; held by its reading task, and holding nothing of the client's."""
+
+    def __init__(self, call: Any, line: RecordLine[Record], unary: _Unary) -> None:
+        self.line = line
+        self.over = False
+        self._call = call
+        self._unary = unary
+        self._waiting: deque[Record] = deque()
+        self._writing = False
+        self._tasks = _Tasks()
+        self._tasks.start(self._read())
+
+    def send(self, record: Record) -> None:
+        """Leave a record for the writing task."""
+        self._waiting.append(record)
+        if not self._writing:
+            self._writing = True
+            self._tasks.start(self._write())
+
+    def close(self) -> None:
+        """End it."""
+        self._call.cancel()
+
+    async def _write(self) -> None:
+        """Send what waits, until nothing does."""
+        try:
+            while self._waiting and not self.over:
+                if wait_s := self.line.wait_s(time.monotonic()):
+                    await asyncio.sleep(wait_s)
+                records, requests = take_together(self._waiting)
+                if requests and not self.over:
+                    first = self.line.sent(records, time.monotonic())
+                    message = curp_pb2.RecordsRequest(first=first, records=requests)
+                    await self._call.write(message.SerializeToString())
+        except (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+            # The reading task sees how it ended.
+            pass
+        finally:
+            self._writing = False
+
+    async def _read(self) -> None:
+        call = self._call
+        code = grpc.StatusCode.UNAVAILABLE
+        try:
+            while (reply := await call.read()) is not grpc.aio.EOF:
+                verdicts = reply.verdicts
+                records = self.line.answered(reply.first, len(verdicts), time.monotonic())
+                for record, verdict in zip(records, verdicts, strict=True):
+                    record.end(verdict)
+            code = await call.code()
+        except (grpc.RpcError, grpc.aio.UsageError):
+            code = await call.code()
+        except OutOfLine as error:
+            _log.error("witness_out_of_line", error=str(error))
+        finally:
+            call.cancel()
+            self._end(code)
+
+    def _end(self, code: grpc.StatusCode) -> None:
+        self.over = True
+        lost = [*self.line.broken(), *self._waiting]
+        self._waiting.clear()
+        if code in NO_STREAM:
+            self._unary.instead = True
+        for record in lost:
+            if code in SENT_SINGLY and not record.done:
+                self._unary.send(record)
+            else:
+                record.end(None)
+
+
+class _Unary:
+    """Records one by one, where there is no stream."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._record = record_stub(channel)
+        self._tasks = _Tasks()
+        self.instead = False
+
+    def send(self, record: Record) -> None:
+        """Send a record."""
+        if (request := record.request) is not None:
+            self._tasks.start(self._send(record, request))
+
+    async def _send(self, record: Record, request: bytes) -> None:
+        verdict: int | None = None
+        sent = True
+        try:
+            reply = await self._record(request, timeout=RECORD_TIMEOUT_S)
+            verdict = reply.verdict
+        except grpc.RpcError:
+            pass
+        except (grpc.aio.UsageError, ValueError):
+            # The channel is closed.
+            sent = False
+        record.end(verdict, sent=sent)
+
+
+def _end_soon(loop: asyncio.AbstractEventLoop, call: Any) -> None:
+    # Of a finalizer, which may run in any thread.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call.cancel)

@@ -1,0 +1,217 @@
+"""What a client knows of its group, and when it asks again (DESIGN §7)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from curp._core.record_line import Smoothed
+from curp._core.suspects import Suspects
+from curp._core.way_choice import UNCOUNTED, Begun, WayChoice
+from curp.client._requests import number_field, record_fields
+from curp.v1 import curp_pb2
+from rifl._log import get_logger
+from rifl.core._calling.retry import RetryPolicy
+
+__all__ = ["GROUP_RETRY", "GroupKnowledge", "GroupView", "Statistics"]
+
+_log = get_logger("curp.client")
+
+# Between two requests for the configuration, where the first one told nothing new.
+_ASK_EVERY_S = 0.1
+# How long a call waits for witnesses once the leader has answered: so many times as long
+# as the leader took, within these bounds.
+_PATIENCE = 3.0
+_LEAST_PATIENCE_S = 0.05
+_MOST_PATIENCE_S = 0.5
+_MAX_WITNESSES = 16
+
+# For applications that gave no policy: a leader that hangs is left, and a new one is not
+# missed for longer than it takes to find it. A slow handler costs an attempt a second,
+# each of which waits for the first one's answer.
+GROUP_RETRY = RetryPolicy(max_backoff_s=0.2, attempt_timeout_s=1.0)
+
+
+class GroupView(NamedTuple):
+    """One configuration: its number, its witnesses, and the methods recorded on them.
+
+    ``by_callable``: those of the methods whose keys the caller has to find. ``log``: the
+    id of the group's log, 0 for none. ``number_field`` and ``record_fields``: see
+    ``curp.client._requests``.
+    """
+
+    number: int
+    witnesses: tuple[str, ...]
+    recorded: frozenset[str]
+    by_callable: frozenset[str] = frozenset()
+    log: int = 0
+    number_field: bytes = b""
+    record_fields: bytes = b""
+
+
+class Statistics(NamedTuple):
+    """How many answers were final, since the channel was made, and how.
+
+    ``fast``: in one round trip, by the witnesses' word; ``synced``: marked so by the
+    leader, or sent to it alone while a witness was silent, in one round trip and an append;
+    ``asked``: after a sync request; ``skipped``: as ``synced``, sent to the leader alone since
+    that took no longer (``group_path``).
+    """
+
+    fast: int
+    synced: int
+    asked: int
+    skipped: int = 0
+
+
+class GroupKnowledge:
+    """The newest view, and what was learnt of witnesses. Any thread; never blocks.
+
+    Invariant 11 (DESIGN §7): a view is replaced only by one with a higher number, of
+    the same group; what is recorded is sent under one view's number to all its
+    witnesses, and to no others.
+    """
+
+    def __init__(self, group_path: str = "adaptive") -> None:
+        """``group_path``: see ``rifl.connect``."""
+        self.view: GroupView | None = None
+        # How long the leader takes to answer.
+        self.leader = Smoothed()
+        self._adaptive = group_path == "adaptive"
+        self._fast = group_path == "fast"
+        # By method: how often its calls conflict, and what they cost, differ.
+        self._choices: dict[str, WayChoice] = {}
+        self._group = ""
+        self._log = 0
+        self._lock = threading.Lock()
+        self._asking = False
+        self._ask_at = 0.0
+        self._suspects = Suspects()
+        self._counts = [0, 0, 0, 0]
+
+    def may_ask(self, now: float) -> bool:
+        """Whether to ask for the configuration now; if so, ``asked`` is to follow."""
+        with self._lock:
+            if self._asking or now < self._ask_at:
+                return False
+            self._asking = True
+            self._ask_at = now + _ASK_EVERY_S
+            return True
+
+    def asked(self, reply: curp_pb2.GroupConfiguration | None) -> None:
+        """Take the configuration, None if there was no answer."""
+        with self._lock:
+            self._asking = False
+            if reply is None or not reply.configuration:
+                return
+            other_log = self._log and reply.log and reply.log != self._log
+            if (self._group and reply.group != self._group) or other_log:
+                _log.error("other_group_answered", expected=self._group, found=reply.group)
+                self.view = None
+                return
+            self._group = reply.group
+            self._log = reply.log or self._log
+            if self.view is not None and reply.configuration <= self.view.number:
+                return
+            witnesses = tuple(dict.fromkeys(reply.witnesses))
+            if len(witnesses) > _MAX_WITNESSES:
+                witnesses = ()
+            recorded = frozenset(
+                method.method
+                for method in reply.methods
+                if not method.read_only and not method.synced
+            )
+            # That was worth it: the next change may be asked for at once.
+            self._ask_at = 0.0
+            by_callable = frozenset(method.method for method in reply.methods if method.by_callable)
+            number = reply.configuration
+            self.view = GroupView(
+                number,
+                witnesses,
+                recorded,
+                by_callable,
+                self._log,
+                number_field(number),
+                record_fields(number, self._log),
+            )
+            self._suspects = Suspects()
+        _log.info("configuration", number=reply.configuration, witnesses=witnesses)
+
+    @property
+    def number(self) -> int:
+        """The newest configuration's, 0 while none is known."""
+        view = self.view
+        return 0 if view is None else view.number
+
+    def view_for(self, method: str) -> GroupView | None:
+        """Return the view to record a call under; None: send it to the leader alone."""
+        view = self.view
+        if view is None or not view.witnesses or method not in view.recorded:
+            return None
+        return view
+
+    def unlisted(self, addresses: Iterable[str]) -> list[str]:
+        """Return those that are no witnesses any more; none while no view is known."""
+        view = self.view
+        return [] if view is None else [at for at in addresses if at not in view.witnesses]
+
+    def patience_s(self, elapsed_s: float) -> float:
+        """How long to wait for witnesses after a leader that took ``elapsed_s``."""
+        return min(max(_LEAST_PATIENCE_S, _PATIENCE * elapsed_s), _MOST_PATIENCE_S)
+
+    def may_record(self) -> bool:
+        """Whether to record a call, rather than send it to the leader alone (see ``Suspects``).
+
+        The latter is counted as synced.
+        """
+        suspects = self._suspects
+        if not suspects or suspects.may_record(time.monotonic()):
+            return True
+        self.count(fast=False, asked=False)
+        return False
+
+    def heard(self, witness: str) -> None:
+        """Note that a witness answered."""
+        self._suspects.heard(witness, time.monotonic())
+
+    def silent(self, witness: str, since: float) -> None:
+        """Note that a call which began at ``since`` waited for a witness in vain."""
+        self._suspects.silent(witness, since, time.monotonic())
+
+    def begin(self, method: str) -> Begun | None:
+        """Begin a call that may be recorded; ``ended`` follows. None: it is not to be."""
+        if not self._adaptive:
+            return UNCOUNTED if self._fast else None
+        with self._lock:
+            choice = self._choices.get(method)
+            if choice is None:
+                choice = self._choices[method] = WayChoice()
+            return choice.begin()
+
+    def ended(self, method: str, begun: Begun | None, seconds: float | None) -> None:
+        """Take how long such a call took to its final answer; None: it came to none."""
+        if not self._adaptive or begun is None:
+            return
+        with self._lock:
+            choice = self._choices[method]
+            if seconds is None:
+                choice.failed(begun)
+            else:
+                choice.ended(begun, seconds)
+
+    def count_skipped(self) -> None:
+        """Count an answer to a call that was not recorded since that was no slower."""
+        with self._lock:
+            self._counts[3] += 1
+
+    def count(self, *, fast: bool, asked: bool) -> None:
+        """Count a final answer."""
+        with self._lock:
+            self._counts[0 if fast else 2 if asked else 1] += 1
+
+    def statistics(self) -> Statistics:
+        """Return the counts."""
+        with self._lock:
+            return Statistics(*self._counts)

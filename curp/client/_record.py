@@ -1,0 +1,112 @@
+"""One record on its way to one witness."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+
+from curp._core.record_line import MOST_TOGETHER
+
+__all__ = ["NO_STREAM", "SENT_SINGLY", "SILENT_S", "Record", "give_up", "take_together"]
+
+# A stream whose witness was silent for so long is given up.
+SILENT_S = 5.0
+# How a stream ends at a witness that has none, or has too many.
+NO_STREAM = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+# And how an aio one may, whatever its witness said, when a message was just being sent. A
+# record may be sent twice: the same one is accepted again.
+SENT_SINGLY = (*NO_STREAM, grpc.StatusCode.INTERNAL)
+# Of one message, far below what gRPC takes; at least one record.
+_MESSAGE_BYTES = 1 << 20
+
+
+class Record:
+    """The verdict of a witness on one call, once there is one. Any thread, or a loop's.
+
+    ``verdict``: by the numbers of ``curp.v1.RecordReply``; None: it could not be asked, or did
+    not say, and may hold the call. ``sent``: False where it is known that it was not asked.
+    Without a lock: each step is one of the interpreter's, and whoever comes second, the verdict or
+    who waits for it, sees the other.
+    """
+
+    __slots__ = ("_wakes", "done", "request", "sent", "verdict")
+
+    def __init__(self, request: bytes) -> None:
+        """``request``: a serialised RecordRequest, kept as long as it may have to be sent."""
+        self.request: bytes | None = request
+        self.done = False
+        self.sent = True
+        self.verdict: int | None = None
+        self._wakes: list[Callable[[Record], Any]] = []
+
+    def end(self, verdict: int | None, *, sent: bool = True) -> None:
+        """Take its verdict; only the first one counts."""
+        if self.done:
+            return
+        self.verdict = verdict
+        self.sent = sent
+        self.request = None
+        self.done = True
+        self._wake()
+
+    def give_up(self) -> None:
+        """Let go of it: nobody is told of its verdict any more."""
+        self._wakes = []
+        self.request = None
+        self.done = True
+
+    def on_end(self, wake: Callable[[Record], Any]) -> None:
+        """Have ``wake`` called at its end; now if it is over."""
+        self._wakes.append(wake)
+        if self.done:
+            self._wake()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until its end; whether that came in time."""
+        ended = threading.Lock()
+        ended.acquire()
+        self.on_end(lambda _: ended.release())
+        return ended.acquire(timeout=timeout_s)
+
+    def _wake(self) -> None:
+        wakes = self._wakes
+        while wakes:
+            try:
+                wake = wakes.pop()
+            except IndexError:
+                # Another thread has it.
+                return
+            wake(self)
+
+
+def give_up(records: Iterable[Record]) -> None:
+    """Let go of those that are still under way."""
+    for record in records:
+        if not record.done:
+            record.give_up()
+
+
+def take_together(waiting: deque[Record]) -> tuple[list[Record], list[bytes]]:
+    """Take the records of one message, and what is sent of each; none that was given up."""
+    records: list[Record] = []
+    requests: list[bytes] = []
+    size = 0
+    while len(records) < MOST_TOGETHER:
+        try:
+            # At once: another thread may take what is left.
+            record = waiting.popleft()
+        except IndexError:
+            break
+        if (request := record.request) is None:
+            continue
+        size += len(request)
+        if requests and size > _MESSAGE_BYTES:
+            waiting.appendleft(record)
+            break
+        requests.append(request)
+        records.append(record)
+    return records, requests

@@ -1,0 +1,149 @@
+"""The group path of a sync channel: leader and witnesses at once (CURP §3.2.1; DESIGN §7)."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from curp.client._alone import SyncAlone
+from curp.client._group import GROUP_RETRY, GroupKnowledge, Statistics
+from curp.client._keys import CallerKeys
+from curp.client._record import Record
+from curp.client._searching import SyncSearch
+from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
+from curp.client._sync_future import SyncFuture, is_ok
+from curp.client._sync_unary import SyncUnary
+from curp.client._sync_witness import SyncWitness
+from curp.v1 import curp_pb2
+
+__all__ = ["SyncPath"]
+
+
+class SyncPath:
+    """What attempts of a channel's calls are sent by, once it knows that it has a group.
+
+    ``channel`` reaches the leader; ``connect`` opens a channel to a witness. Any thread.
+    """
+
+    # For applications that gave no policy.
+    retry = GROUP_RETRY
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        connect: Callable[[str], grpc.Channel],
+        keys: CallerKeys,
+        group_path: str = "adaptive",
+    ) -> None:
+        """Ask for the configuration; what is sent before it is there is synced."""
+        self.knowledge = GroupKnowledge(group_path)
+        self.keys = keys
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._closed = False
+        self._witnesses: dict[str, SyncWitness] = {}
+        self._configuration: Any = configuration_stub(channel)
+        self.sync: Any = sync_stub(channel)
+        self._search = SyncSearch(channel, self._told)
+        # Attempts in the background, which can be left.
+        self._under_way: weakref.WeakSet[SyncFuture | SyncAlone] = weakref.WeakSet()
+        self.refresh()
+
+    def unary_unary(self, method: str, inner: Any) -> Any:
+        """Return what sends attempts of a method; ``inner`` sends them to the leader alone."""
+        return SyncUnary(self, method, inner)
+
+    def statistics(self) -> Statistics:
+        """Count the answers since the path was made."""
+        return self.knowledge.statistics()
+
+    def target(self) -> int:
+        """Return where calls go now, by its place among the targets."""
+        return self._search.target()
+
+    def begun(self, attempt: SyncFuture | SyncAlone) -> None:
+        """Take note of an attempt in the background."""
+        with self._lock:
+            self._under_way.add(attempt)
+
+    def refresh(self) -> None:
+        """Ask for the configuration, unless that was just done; of all targets, for the leader."""
+        if self._search.possible:
+            self._search.missed()
+            return
+        if not self.knowledge.may_ask(time.monotonic()):
+            return
+        try:
+            asked = self._configuration.future(
+                curp_pb2.ConfigurationRequest(), timeout=ASK_TIMEOUT_S
+            )
+        except ValueError:
+            # The channel is closed.
+            self.knowledge.asked(None)
+            return
+        asked.add_done_callback(self._asked)
+
+    def close(self) -> None:
+        """Close the witnesses' channels."""
+        self._search.close()
+        with self._lock:
+            self._closed = True
+            witnesses = list(self._witnesses.values())
+            self._witnesses.clear()
+        for witness in witnesses:
+            witness.close()
+
+    def record(self, address: str, request: bytes) -> Record:
+        """Send a record."""
+        record = Record(request)
+        try:
+            self._witness(address).records.send(record)
+        except ValueError:
+            if self._closed:
+                raise
+            # The witness was just taken out of the list, and its channel closed.
+            record.end(None, sent=False)
+        return record
+
+    def _witness(self, address: str) -> SyncWitness:
+        found = self._witnesses.get(address)
+        if found is None:
+            with self._lock:
+                if self._closed:
+                    raise ValueError("Cannot invoke RPC on closed channel!")
+                found = self._witnesses.get(address)
+                if found is None:
+                    channel = self._connect(address)
+                    found = SyncWitness(channel, self.knowledge.leader)
+                    self._witnesses[address] = found
+        return found
+
+    def _asked(self, reply: Any) -> None:
+        self._take(reply.result() if is_ok(reply) else None)
+
+    def _told(self, reply: curp_pb2.GroupConfiguration, leader: int | None) -> None:
+        """Take what a target says, and its place if it is the leader that was looked for."""
+        self._take(reply)
+        if leader is None:
+            return
+        with self._lock:
+            under_way = list(self._under_way)
+        for attempt in under_way:
+            attempt.leave(leader, reply.configuration)
+
+    def _take(self, reply: curp_pb2.GroupConfiguration | None) -> None:
+        self.knowledge.asked(reply)
+        with self._lock:
+            unlisted = self.knowledge.unlisted(self._witnesses)
+            # Their last records fail, and are of no use any more.
+            gone = [self._witnesses.pop(address) for address in unlisted]
+            # One that restarted serves again only under a new number.
+            for witness in self._witnesses.values():
+                witness.records.again()
+        for witness in gone:
+            witness.close()

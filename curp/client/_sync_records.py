@@ -1,0 +1,248 @@
+"""A stream of records to one witness, for threads (DESIGN §7)."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+import grpc
+
+from curp._core.record_line import OutOfLine, RecordLine, Smoothed
+from curp.client._record import NO_STREAM, SENT_SINGLY, SILENT_S, Record, take_together
+from curp.client._requests import RECORD_TIMEOUT_S
+from curp.client._stubs import record_stub, records_stub, watch_stub
+from curp.v1 import curp_pb2
+from rifl._log import get_logger
+
+__all__ = ["SyncRecords"]
+
+_log = get_logger("curp.client")
+
+_Queue = queue.SimpleQueue[Record | None]
+
+
+class SyncRecords:
+    """Opened when the first record is sent, and again after it ended. Any thread.
+
+    Two threads while it is open: gRPC's, which sends what callers left, and one that reads
+    verdicts. Both end with the stream, at ``close``, and when this is dropped: they do not
+    hold it. Callers never wait here. A witness that has no streams, or no more of them, is sent
+    each record by itself, until ``again``.
+    """
+
+    def __init__(self, channel: grpc.Channel, leader: Smoothed) -> None:
+        """``leader``: how long it takes to answer."""
+        self._open = records_stub(channel)
+        self._unary = _Unary(channel)
+        self._leader = leader
+        self._lock = threading.Lock()
+        self._stream: _Stream | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+
+    def send(self, record: Record) -> None:
+        """Have a record sent soon. ValueError: the channel is closed."""
+        if self._unary.instead:
+            self._unary.send(record)
+            return
+        stream = self._stream
+        if stream is None or stream.over:
+            stream = self._begin()
+        stream.send(record)
+        if stream.line.oldest_s(time.monotonic()) > SILENT_S:
+            stream.close()
+
+    def again(self) -> None:
+        """Try a stream again: the witness may be another program by now."""
+        self._unary.stay_awake()
+        self._unary.instead = False
+
+    def close(self) -> None:
+        """End the stream; what has no verdict will have none."""
+        if (stream := self._stream) is not None:
+            stream.close()
+
+    def _begin(self) -> _Stream:
+        with self._lock:
+            stream = self._stream
+            if stream is None or stream.over:
+                stream = _Stream(RecordLine(self._leader), self._unary)
+                stream.begin(self._open)
+                if self._finalizer is not None:
+                    self._finalizer.detach()
+                # A SimpleQueue takes no lock that the collected thread may hold.
+                self._finalizer = weakref.finalize(self, stream.queue.put, None)
+                self._finalizer.atexit = False
+                self._stream = stream
+        return stream
+
+
+class _Stream:
+    """One life of the stream; held by its two threads, and holding nothing of the client's."""
+
+    def __init__(self, line: RecordLine[Record], unary: _Unary) -> None:
+        self.line = line
+        self.over = False
+        # What callers left; None ends the stream. A SimpleQueue, which finalizers may put into
+        # in the middle of anything.
+        self.queue: _Queue = queue.SimpleQueue()
+        # Of gRPC's thread: taken from there, and not sent.
+        self._waiting: deque[Record] = deque()
+        self._closing = False
+        self._unary = unary
+        self._call: Any = None
+        self._code = grpc.StatusCode.UNAVAILABLE
+
+    def begin(self, opened: Any) -> None:
+        """Open it. ValueError: the channel is closed."""
+        call = self._call = opened(self)
+        try:
+            threading.Thread(target=self._read, name="curp-records", daemon=True).start()
+        except RuntimeError:
+            # No more threads here: records go one by one.
+            self._end(grpc.StatusCode.RESOURCE_EXHAUSTED)
+            call.cancel()
+
+    def send(self, record: Record) -> None:
+        """Leave a record for gRPC's thread."""
+        self.queue.put(record)
+        if self.over:
+            self._lose()
+
+    def close(self) -> None:
+        """End it."""
+        self.queue.put(None)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        # A witness that hangs would leave it open.
+        if (call := self._call) is not None:
+            call.cancel()
+
+    # What gRPC's thread asks for: an iterator of messages.
+
+    def __iter__(self) -> _Stream:
+        return self
+
+    def __next__(self) -> bytes:
+        waiting = self._waiting
+        requests: list[bytes] = []
+        while not requests:
+            if not waiting:
+                if self._closing:
+                    self._cancel()
+                    raise StopIteration
+                self._gather(self.queue.get())
+            records, requests = take_together(waiting)
+        first = self.line.sent(records, time.monotonic())
+        if self.over:
+            self._lose()
+            raise StopIteration
+        message = curp_pb2.RecordsRequest(first=first, records=requests)
+        return message.SerializeToString()
+
+    def _gather(self, record: Record | None) -> None:
+        """Take what callers left, after a while in which more may come."""
+        if record is not None and (wait_s := self.line.wait_s(time.monotonic())):
+            time.sleep(wait_s)
+        with contextlib.suppress(queue.Empty):
+            while record is not None:
+                self._waiting.append(record)
+                record = self.queue.get_nowait()
+        self._closing = self._closing or record is None
+
+    # The reading thread.
+
+    def _read(self) -> None:
+        call = self._call
+        code = grpc.StatusCode.UNAVAILABLE
+        try:
+            for reply in call:
+                self._answered(reply)
+        except grpc.RpcError as error:
+            code = error.code()
+        except OutOfLine as error:
+            _log.error("witness_out_of_line", error=str(error))
+            call.cancel()
+        except BaseException:
+            call.cancel()
+            raise
+        finally:
+            self._end(code)
+
+    def _answered(self, reply: curp_pb2.RecordsReply) -> None:
+        verdicts = reply.verdicts
+        records = self.line.answered(reply.first, len(verdicts), time.monotonic())
+        for record, verdict in zip(records, verdicts, strict=True):
+            _end_one(record, verdict)
+
+    def _end(self, code: grpc.StatusCode) -> None:
+        self._code = code
+        self.over = True
+        self._lose()
+
+    def _lose(self) -> None:
+        """See to what has no verdict, in a stream that is over. Several threads may."""
+        lost = self.line.broken()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (left := self.queue.get_nowait()) is not None:
+                    lost.append(left)
+        with contextlib.suppress(IndexError):
+            while True:
+                lost.append(self._waiting.popleft())
+        # For gRPC's thread, which may wait there.
+        self.queue.put(None)
+        if self._code in NO_STREAM:
+            self._unary.instead = True
+        for record in lost:
+            if self._code in SENT_SINGLY and not record.done:
+                self._unary.send(record)
+            else:
+                _end_one(record, None)
+
+
+class _Unary:
+    """Records one by one, where there is no stream."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._record = record_stub(channel)
+        self._watch = watch_stub(channel)
+        self._watching: Any = None
+        self.instead = False
+
+    def send(self, record: Record) -> None:
+        """Send a record. ValueError: the channel is closed."""
+        if (request := record.request) is None:
+            return
+        self.stay_awake()
+        self._record.future(request, RECORD_TIMEOUT_S).add_done_callback(
+            lambda reply: _end_one(record, _unary_verdict(reply))
+        )
+
+    def stay_awake(self) -> None:
+        """Keep gRPC's thread for this channel, which it ends when no call is under way.
+
+        To begin a thread for each record of a caller that is alone takes longer than
+        to send it.
+        """
+        if self.instead and (self._watching is None or self._watching.done()):
+            self._watching = self._watch(b"")
+
+
+def _unary_verdict(reply: Any) -> int | None:
+    if reply.cancelled() or reply.code() is not grpc.StatusCode.OK:
+        return None
+    verdict: int = reply.result().verdict
+    return verdict
+
+
+def _end_one(record: Record, verdict: int | None) -> None:
+    try:
+        record.end(verdict)
+    except Exception:  # noqa: BLE001 - of one caller's; the others' verdicts are to come
+        _log.exception("record_callback_raised")

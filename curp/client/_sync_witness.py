@@ -1,0 +1,23 @@
+"""A sync channel to one witness."""
+
+from __future__ import annotations
+
+import grpc
+
+from curp._core.record_line import Smoothed
+from curp.client._sync_records import SyncRecords
+
+__all__ = ["SyncWitness"]
+
+
+class SyncWitness:
+    """A channel to one witness, and its stream of records."""
+
+    def __init__(self, channel: grpc.Channel, leader: Smoothed) -> None:
+        self.channel = channel
+        self.records = SyncRecords(channel, leader)
+
+    def close(self) -> None:
+        """End the stream, and the channel."""
+        self.records.close()
+        self.channel.close()

@@ -1,0 +1,72 @@
+"""A clock that all processes of a machine share, and that counts its sleep (invariant 10)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from curp.log._errors import EngineUnavailable
+
+__all__ = ["BootClock", "LeaseDate", "LeaseView"]
+
+
+class BootClock(NamedTuple):
+    """Seconds since the machine's boot, and which boot that was.
+
+    Dates of two boots cannot be compared. ``boot`` also tells time namespaces apart,
+    as containers may have, for these shift the clock.
+    """
+
+    now: Callable[[], float]
+    boot: str
+
+    @classmethod
+    def of_this_machine(cls) -> BootClock:
+        """Return the machine's own; Linux only, raises ``EngineUnavailable`` elsewhere."""
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+            namespace = os.readlink("/proc/self/ns/time")
+            clock = time.CLOCK_BOOTTIME
+        except (OSError, AttributeError) as error:
+            raise EngineUnavailable(
+                f"this machine does not tell its boots apart: {error}"
+            ) from None
+        return cls(lambda: time.clock_gettime(clock), f"{boot} {namespace}")
+
+
+class LeaseDate(NamedTuple):
+    """When a lease ends, as one process wrote it down for the others."""
+
+    configuration: int
+    boot: str
+    expires_at: float
+    term_s: float
+
+
+class LeaseView:
+    """What is left of leases that others wrote down; for one engine, under its lock.
+
+    A lease of another boot gets a full term from when it is first seen here: its
+    holder is most likely gone, and late is safe where early is not.
+    """
+
+    def __init__(self, clock: BootClock) -> None:
+        self.clock = clock
+        self._foreign: LeaseDate | None = None
+        self._seen_at = 0.0
+
+    def date(self, configuration: int, term_s: float) -> LeaseDate:
+        """Return the date of a lease that runs for a term from now."""
+        return LeaseDate(configuration, self.clock.boot, self.clock.now() + term_s, term_s)
+
+    def remaining_s(self, lease: LeaseDate) -> float:
+        """Return the seconds left, 0.0 or less once it is over."""
+        now = self.clock.now()
+        if lease.boot == self.clock.boot:
+            return lease.expires_at - now
+        if lease != self._foreign:
+            self._foreign, self._seen_at = lease, now
+        return self._seen_at + lease.term_s - now

@@ -1,0 +1,137 @@
+"""``curp log dump|verify|accept-loss URL`` and ``copy FROM TO``, also ``python -m curp.log``."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+
+from curp.log._copying import copy_log
+from curp.log._engine import Entry, LogEngine
+from curp.log._errors import LogError
+from curp.log._opening import accept_loss, open_engine
+from curp.log._verification import verify
+from curp.v1 import curp_pb2
+
+__all__ = ["add_log_commands", "main"]
+
+# What may hold personal data, in an operation.
+_CONTENTS = ("request", "answer")
+
+
+def add_log_commands(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to a parser; ``run`` of what it parses takes that, and returns a code."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    dump = commands.add_parser("dump", help="print entries, one JSON object a line")
+    dump.add_argument(
+        "url", metavar="URL", help="sqlite:///file?group=NAME, redis://..., etcd://..."
+    )
+    dump.add_argument("--after", type=int, metavar="LSN", help="begin behind this one")
+    dump.add_argument("--limit", type=int, metavar="N", help="so many at most")
+    dump.add_argument("--tag", help="only those that carry it")
+    dump.add_argument("--contents", action="store_true", help="with requests and answers")
+    dump.set_defaults(run=_dump)
+
+    copy = commands.add_parser("copy", help="move a stopped group's log to another engine")
+    copy.add_argument("source", metavar="FROM", help="the log's URL")
+    copy.add_argument("target", metavar="TO", help="where there is none, for the same group")
+    copy.set_defaults(run=_copy)
+
+    accept = commands.add_parser(
+        "accept-loss", help="have a log go on that stopped since it may have lost entries"
+    )
+    accept.add_argument("url", metavar="URL", help="in SQLite, PostgreSQL or etcd")
+    accept.add_argument("--who", default="", help="who says so (default: the user's name)")
+    accept.add_argument("--why", required=True, help="kept with the log, and who")
+    accept.set_defaults(run=_accept_loss)
+
+    check = commands.add_parser("verify", help="read everything; 1 if anything is damaged")
+    check.add_argument("url", metavar="URL")
+    check.set_defaults(run=_verify)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns 0, 1 for a log that cannot be read whole. One line of error."""
+    parser = argparse.ArgumentParser(prog="python -m curp.log", description=__doc__)
+    add_log_commands(parser)
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except LogError as error:
+        sys.stderr.write(f"curp: {error}\n")
+        return 1
+    return code
+
+
+def _dump(arguments: argparse.Namespace) -> int:
+    with closing(open_engine(arguments.url, read_only=True)) as engine:
+        after = engine.first() - 1 if arguments.after is None else arguments.after
+        for entry in _entries(engine, after, arguments.limit, arguments.tag):
+            told = _told(entry, contents=arguments.contents)
+            sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    with closing(open_engine(arguments.url, read_only=True)) as engine:
+        found = verify(engine)
+    told = found._asdict()
+    if found.leadership is not None:
+        told["leadership"] = found.leadership._asdict()
+    sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    copied = copy_log(arguments.source, arguments.target)
+    sys.stdout.write(json.dumps({**copied._asdict(), "log": f"{copied.log:016x}"}) + "\n")
+    sys.stdout.write("moved and compared; the old log is not served from any more\n")
+    return 0
+
+
+def _accept_loss(arguments: argparse.Namespace) -> int:
+    who = arguments.who or getpass.getuser()
+    stopped = accept_loss(arguments.url, who, arguments.why)
+    if not stopped:
+        sys.stderr.write("curp: the log has not stopped: nothing to accept\n")
+        return 1
+    sys.stdout.write(f"accepted by {who}: the log goes on ({stopped})\n")
+    return 0
+
+
+def _entries(engine: LogEngine, after: int, limit: int | None, tag: str | None) -> Iterator[Entry]:
+    left = limit
+    while left is None or left > 0:
+        found = engine.read(after, limit=min(left or 1000, 1000), tag=tag)
+        if not found:
+            return
+        yield from found
+        after = found[-1].lsn
+        left = None if left is None else left - len(found)
+
+
+def _told(entry: Entry, *, contents: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"lsn": entry.lsn, "tags": list(entry.tags), "bytes": len(entry.body)}
+    message = curp_pb2.LogEntry()
+    try:
+        message.ParseFromString(entry.body)
+        kind = message.WhichOneof("entry")
+    except DecodeError:
+        kind = None
+    if kind is None:
+        # Another use of the log than a group's.
+        return {**told, **({"body": entry.body.hex()} if contents else {})}
+    fields = MessageToDict(message, preserving_proto_field_name=True)[kind]
+    if kind == "secrets_put":
+        fields = {}
+    if not contents:
+        fields = {name: value for name, value in fields.items() if name not in _CONTENTS}
+    return {**told, "kind": kind, **fields}

@@ -1,0 +1,221 @@
+"""Moving a stopped group's log to another engine, verified (``curp log copy``)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from curp.log._creation import log_id
+from curp.log._engine import Entry, LogEngine, NewEntry, NewLog
+from curp.log._errors import CorruptLog, InvalidRequest, LogError, NoSuchLog
+from curp.log._opening import group_of, open_in_any_state, open_new
+from curp.log._states import COPY_KEY, MOVED_KEY, Place, place_in
+from curp.log._verification import verify
+
+__all__ = ["Copied", "copy_log"]
+
+# Renewed between two pieces, each of which takes far less.
+_TERM_S = 60.0
+_PIECE_ENTRIES = 1000
+_PIECE_BYTES = 4 << 20
+# What a body is weighed with, for its tags and what an engine adds.
+_ENTRY_BYTES = 256
+
+
+class Copied(NamedTuple):
+    """What was moved; ``configuration`` is above every number that the old log gave."""
+
+    log: int
+    first: int
+    tail: int
+    entries: int
+    snapshot_lsn: int | None
+    configuration: int
+
+
+def copy_log(source: str, target: str) -> Copied:
+    """Move the log at one URL to another, where there is none. Raises a ``LogError``.
+
+    Refused (``LeaseHeld``) while a leader's lease runs: the copy holds the lease itself
+    then, so that nobody appends. The log keeps its id, entries with their LSNs and tags,
+    metadata and newest snapshot; its configuration number only grows. So witnesses know
+    the group, and the next leader recovers from them what only they hold.
+
+    Invariant: at most one of the two can be served from. The target cannot be opened
+    until everything was read back and compared, and the source not from just before on
+    (``LogMoved``). What broke off before that leaves the source as it was, and a
+    target that nobody can open; after that, the same copy asked again finishes it.
+    """
+    if group_of(source) != group_of(target):
+        raise InvalidRequest("both URLs name the same group: its witnesses know it by that name")
+    with ExitStack() as stack:
+        old = stack.enter_context(closing(open_in_any_state(source)))
+        moved = place_in(old, MOVED_KEY)
+        if moved is not None:
+            return _finish(old, moved, target)
+        if place_in(old, COPY_KEY) is not None:
+            raise InvalidRequest("that log is itself a copy that was not finished")
+        name = f"curp log copy/{secrets.token_hex(4)}"
+        held = _Held(old, name)
+        stack.callback(held.end)
+        # Nothing is appended from here on.
+        found = verify(old)
+        place = Place(secrets.token_hex(16), _shown(target), time.time_ns() // 1000)
+        metadata = {**old.all_metadata(), COPY_KEY: place.to_bytes()}
+        new = stack.enter_context(
+            closing(open_new(target, NewLog(metadata, found.first - 1, held.configuration)))
+        )
+        taken = _Held(new, name)
+        stack.callback(taken.end)
+        _write(old, new, found.first, held, taken)
+        _compare(old, new, (held, taken))
+        verify(new)
+        # From here on the source is not served from, ...
+        old.put_metadata({MOVED_KEY: place.to_bytes()}, configuration=held.configuration)
+        # ... and from here on the target may be.
+        new.put_metadata({COPY_KEY: None}, configuration=taken.configuration)
+        return _told(new)
+
+
+def _finish(old: LogEngine, moved: Place, target: str) -> Copied:
+    """Open up a target that was whole when the copy broke off."""
+    try:
+        new = open_in_any_state(target)
+    except NoSuchLog:
+        raise moved.error() from None
+    with closing(new):
+        place = place_in(new, COPY_KEY)
+        if place is None or place.token != moved.token:
+            raise moved.error()
+        held = _Held(new, f"curp log copy/{secrets.token_hex(4)}")
+        try:
+            new.put_metadata({COPY_KEY: None}, configuration=held.configuration)
+        finally:
+            held.end()
+        return _told(new)
+
+
+class _Held:
+    """A lease that the copy holds, and renews while it goes on."""
+
+    def __init__(self, engine: LogEngine, name: str) -> None:
+        self._engine = engine
+        self.configuration = engine.take_leadership(name, "", term_s=_TERM_S)
+        self._renewed = time.monotonic()
+
+    def renew(self) -> None:
+        """Renew it when some of it is over. Raises ``Deposed``."""
+        if time.monotonic() > self._renewed + _TERM_S / 4:
+            self._engine.renew_leadership(self.configuration, term_s=_TERM_S)
+            self._renewed = time.monotonic()
+
+    def end(self) -> None:
+        """Let it end now, if the engine can be asked."""
+        try:
+            self._engine.end_leadership(self.configuration)
+        except LogError:
+            # It ends by itself.
+            return
+
+
+def _write(old: LogEngine, new: LogEngine, first: int, held: _Held, taken: _Held) -> None:
+    bounds, both = new.limits, (held, taken)
+    most = min(_PIECE_BYTES, bounds.append_bytes)
+    tail, entries = first - 1, min(_PIECE_ENTRIES, bounds.entries)
+    for piece in _pieces(_entries(old, tail, both), entries, most):
+        tail = new.append(
+            [NewEntry(entry.body, entry.tags) for entry in piece],
+            configuration=taken.configuration,
+            expected_tail=tail,
+            append_id=os.urandom(16),
+        )
+    snapshot = old.load_snapshot()
+    if snapshot is not None:
+        chunks = _renewing(snapshot.chunks, both)
+        new.save_snapshot(snapshot.lsn, chunks, configuration=taken.configuration)
+
+
+def _compare(old: LogEngine, new: LogEngine, held: Iterable[_Held]) -> None:
+    """Read both to the end; raises ``CorruptLog`` for the first thing that differs."""
+    if (old.first(), old.tail()) != (new.first(), new.tail()):
+        raise CorruptLog("the copy does not begin and end where the log does")
+    after = old.first() - 1
+    pairs = zip(_entries(old, after, held), _entries(new, after, held), strict=True)
+    for one, other in pairs:
+        if one != other:
+            raise CorruptLog(f"entry {one.lsn} of the copy differs")
+    there, here = old.load_snapshot(), new.load_snapshot()
+    if there is None or here is None:
+        if there is not here:
+            raise CorruptLog("the copy lacks the snapshot")
+    elif there.lsn != here.lsn:
+        raise CorruptLog("the snapshot of the copy is another one")
+    else:
+        for chunk, copied in zip(there.chunks, _renewing(here.chunks, held), strict=True):
+            if chunk != copied:
+                raise CorruptLog("the snapshot of the copy differs")
+    kept = new.all_metadata()
+    del kept[COPY_KEY]
+    if old.all_metadata() != kept:
+        raise CorruptLog("the metadata of the copy differs")
+
+
+def _told(new: LogEngine) -> Copied:
+    first, tail, snapshot = new.first(), new.tail(), new.load_snapshot()
+    return Copied(
+        log_id(new),
+        first,
+        tail,
+        tail - first + 1,
+        None if snapshot is None else snapshot.lsn,
+        _number(new),
+    )
+
+
+def _entries(engine: LogEngine, after: int, held: Iterable[_Held]) -> Iterator[Entry]:
+    while found := engine.read(after):
+        for each in held:
+            each.renew()
+        yield from found
+        after = found[-1].lsn
+
+
+def _pieces(entries: Iterable[Entry], count: int, most: int) -> Iterator[list[Entry]]:
+    piece: list[Entry] = []
+    size = 0
+    for entry in entries:
+        weight = _weight(entry)
+        if piece and (len(piece) == count or size + weight > most):
+            yield piece
+            piece, size = [], 0
+        piece.append(entry)
+        size += weight
+    if piece:
+        yield piece
+
+
+def _weight(entry: Entry) -> int:
+    return len(entry.body) + sum(len(tag.encode()) for tag in entry.tags) + _ENTRY_BYTES
+
+
+def _renewing(chunks: Iterable[bytes], held: Iterable[_Held]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for each in held:
+            each.renew()
+        yield chunk
+
+
+def _number(engine: LogEngine) -> int:
+    leadership = engine.leadership()
+    return 0 if leadership is None else leadership.configuration
+
+
+def _shown(url: str) -> str:
+    """Return a URL without what may be secret in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

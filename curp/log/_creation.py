@@ -1,0 +1,40 @@
+"""Creating a log: explicitly, once, and under an id that no other log has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from curp.log._engine import LogEngine, NewLog
+from curp.log._opening import open_engine
+
+__all__ = ["LOG_ID_KEY", "create_log", "log_id", "new_log"]
+
+# What witnesses and clients know the log by, in its metadata. Its first leader drew it
+# in earlier releases, and still does in a log of theirs that has none.
+LOG_ID_KEY = "curp-store"
+_ID_BYTES = 8
+
+
+def create_log(url: str) -> int:
+    """Create the log of a new group, empty, and return its id; what ``curp init`` does.
+
+    Nothing else creates one: ``open_engine`` of a log that is not there (any more) is
+    ``NoSuchLog``, so that a group never starts over by itself. ``LogExists`` where
+    there is one. After an ``EngineUnavailable`` it may have been created, empty.
+    """
+    new = new_log()
+    open_engine(url, new=new).close()
+    return int.from_bytes(new.metadata[LOG_ID_KEY])
+
+
+def new_log(random_bytes: Callable[[int], bytes] = os.urandom) -> NewLog:
+    """Return what a new group's log is created with: an id of its own."""
+    # Not 0, which stands for none.
+    drawn = int.from_bytes(random_bytes(_ID_BYTES)) or 1
+    return NewLog({LOG_ID_KEY: drawn.to_bytes(_ID_BYTES)})
+
+
+def log_id(engine: LogEngine) -> int:
+    """Return the log's id, 0 for one of an earlier release that nobody led. Raises ``LogError``."""
+    return int.from_bytes(engine.metadata(LOG_ID_KEY) or b"")

@@ -1,0 +1,215 @@
+"""A thin client of etcd: calls that move on to the next node, tokens, streams."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import grpc
+
+from curp.log._errors import EngineStopped, EngineUnavailable, LogError
+from curp.log._etcd.address import EtcdAddress
+from curp.log._etcd.calls import (
+    AUTHENTICATE,
+    WATCH,
+    Method,
+    may_be_better_elsewhere,
+    read_refusal,
+    wants_new_token,
+)
+from curp.log._etcd.v1 import etcd_pb2 as pb
+
+__all__ = ["Client"]
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+_Metadata = tuple[tuple[str, str | bytes], ...]
+_ROUND_PAUSE_S = 0.05
+_OPTIONS = [
+    # Nothing is sent twice on its own: a write whose reply was lost may have happened.
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A node that came back is found within a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # So that a watch on a machine that vanished ends; etcd forbids less than 5 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class Client:
+    """One process's connections to a cluster. Any thread.
+
+    One node is asked until it fails; then all ask the next one. Raises the ``LogError``
+    that a failure means (see ``read_refusal``), ``EngineStopped`` once closed.
+    """
+
+    def __init__(self, address: EtcdAddress) -> None:
+        self.closing = threading.Event()
+        self.address = address
+        credentials = _credentials(address)
+        self._channels = [
+            grpc.secure_channel(host, credentials, _OPTIONS)
+            if credentials
+            else grpc.insecure_channel(host, _OPTIONS)
+            for host in address.hosts
+        ]
+        self._calls: dict[tuple[int, str], Any] = {}
+        self._at = 0
+        self._token = ""
+        self._signing_in = threading.Lock()
+
+    def call(
+        self, method: Method[_Request, _Response], request: _Request, *, again: bool
+    ) -> _Response:
+        """Ask a node and return its reply.
+
+        ``again``: when it fails the next one is asked, until the address's
+        ``timeout_s`` is over: for what does no harm twice, and late. Else it is asked
+        once, and ``EngineUnavailable`` leaves open whether it happened.
+        """
+        end = time.monotonic() + self.address.timeout_s
+        failed = 0
+        while True:
+            node = self._at
+            left_s = end - time.monotonic()
+            try:
+                return self._ask(node, method, request, min(left_s, self._try_s(again)))
+            except LogError as error:
+                cause = error.__cause__
+                passing = (
+                    isinstance(cause, grpc.RpcError)
+                    and may_be_better_elsewhere(cause)
+                    and not isinstance(error, EngineStopped)
+                )
+                if passing:
+                    self.leave(node)
+                failed += 1
+                left_s = end - time.monotonic()
+                if (
+                    isinstance(error, EngineStopped)
+                    or not (again and passing)
+                    or left_s <= _ROUND_PAUSE_S
+                ):
+                    raise
+                if failed % len(self._channels) == 0:
+                    self.closing.wait(_ROUND_PAUSE_S)
+
+    def leave(self, node: int) -> None:
+        """Ask another node from now on, if that one is asked now."""
+        if self._at == node:
+            self._at = (node + 1) % len(self._channels)
+
+    def watch(self, key: bytes, ended: threading.Event) -> tuple[int, Any]:
+        """Watch a key at the node that is asked now; return that, and the stream.
+
+        ``ended`` is set by the caller when it is done with the stream.
+        """
+
+        def requests() -> Iterator[pb.WatchRequest]:
+            yield pb.WatchRequest(create=pb.WatchCreateRequest(key=key))
+            # What ends the requests ends the watch.
+            ended.wait()
+
+        self._require_open()
+        node = self._at
+        call = self._channels[node].stream_stream(
+            WATCH.path,
+            request_serializer=WATCH.request.SerializeToString,
+            response_deserializer=WATCH.response.FromString,
+        )
+        return node, call(requests(), metadata=self._metadata(node, self.address.try_s))
+
+    def close(self) -> None:
+        """Close the connections; what is under way fails. Idempotent."""
+        if not self.closing.is_set():
+            self.closing.set()
+            for channel in self._channels:
+                channel.close()
+
+    def _try_s(self, again: bool) -> float:
+        return self.address.try_s if again else self.address.timeout_s
+
+    def _ask(
+        self, node: int, method: Method[_Request, _Response], request: _Request, within_s: float
+    ) -> _Response:
+        for turn in range(2):
+            token = self._token
+            try:
+                return self._send(node, method, request, within_s, self._metadata(node, within_s))
+            except grpc.RpcError as error:
+                if self.closing.is_set():
+                    raise EngineStopped("the log engine was closed") from error
+                if turn == 0 and self.address.username and wants_new_token(error):
+                    self._sign_out(token)
+                    continue
+                raise read_refusal(error, self._named(node)) from error
+        raise EngineUnavailable(f"{self._named(node)} takes no token")
+
+    def _send(
+        self,
+        node: int,
+        method: Method[_Request, _Response],
+        request: _Request,
+        within_s: float,
+        metadata: _Metadata,
+    ) -> _Response:
+        self._require_open()
+        call = self._calls.get((node, method.path))
+        if call is None:
+            kinds: Any = method
+            call = self._channels[node].unary_unary(
+                method.path,
+                request_serializer=kinds.request.SerializeToString,
+                response_deserializer=kinds.response.FromString,
+            )
+            self._calls[node, method.path] = call
+        try:
+            reply: _Response = call(request, timeout=within_s, metadata=metadata)
+        except ValueError as error:
+            # Of a channel that was closed between the look and the call.
+            raise EngineStopped("the log engine was closed") from error
+        return reply
+
+    def _metadata(self, node: int, within_s: float) -> _Metadata:
+        if not self.address.username:
+            return ()
+        with self._signing_in:
+            if not self._token:
+                who = pb.AuthenticateRequest(
+                    name=self.address.username, password=self.address.password
+                )
+                try:
+                    self._token = self._send(node, AUTHENTICATE, who, within_s, ()).token
+                except grpc.RpcError as error:
+                    raise read_refusal(error, self._named(node)) from error
+            return (("token", self._token),)
+
+    def _sign_out(self, token: str) -> None:
+        with self._signing_in:
+            if self._token == token:
+                self._token = ""
+
+    def _named(self, node: int) -> str:
+        return f"etcd {self.address.hosts[node]}"
+
+    def _require_open(self) -> None:
+        if self.closing.is_set():
+            raise EngineStopped("the log engine is closed")
+
+
+def _credentials(address: EtcdAddress) -> grpc.ChannelCredentials | None:
+    if not address.tls:
+        return None
+    return grpc.ssl_channel_credentials(
+        root_certificates=address.read_file("ca"),
+        private_key=address.read_file("key"),
+        certificate_chain=address.read_file("cert"),
+    )

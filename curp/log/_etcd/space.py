@@ -1,0 +1,84 @@
+"""Room in etcd: old revisions are compacted, and what grows is told in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from curp.log._errors import LogError
+from curp.log._etcd.calls import COMPACT, STATUS
+from curp.log._etcd.client import Client
+from curp.log._etcd.v1 import etcd_pb2 as pb
+from rifl._log import get_logger
+
+__all__ = ["Space"]
+
+_log = get_logger("curp.log")
+# etcd keeps what was overwritten or deleted, until it is told to forget it. What is
+# newer stays for others of the cluster's users, who may be reading at a revision.
+_COMPACTED_AT = 10_000
+_KEPT = 1_000
+_LOOK_S = 30.0
+_NEARLY_FULL = 0.8
+
+
+class Space:
+    """What a leader does about its cluster's room, beside its renewals. Any thread.
+
+    It waits for nothing: the work is done in a thread of its own.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._busy = False
+        self._compacted = 0
+        self._looked = time.monotonic()
+
+    def moved(self, revision: int, *, trimmed: bool = False) -> None:
+        """Take that the cluster is at this revision; ``trimmed``: much was deleted."""
+        with self._lock:
+            # One counts from the first it hears of.
+            self._compacted = self._compacted or revision
+            grown = revision - self._compacted >= (_KEPT if trimmed else _COMPACTED_AT)
+            compacts = self._client.address.compact and (grown or trimmed)
+            looks = time.monotonic() >= self._looked + _LOOK_S
+            if self._busy or not (compacts or looks):
+                return
+            self._busy = True
+            if compacts:
+                self._compacted = revision
+        threading.Thread(
+            target=self._work,
+            args=(revision - _KEPT if compacts else 0, looks),
+            name="curp-etcd-space",
+            daemon=True,
+        ).start()
+
+    def _work(self, revision: int, looks: bool) -> None:
+        try:
+            if revision > 0:
+                self._client.call(COMPACT, pb.CompactionRequest(revision=revision), again=False)
+            if looks:
+                self._look()
+        except LogError as error:
+            # Such as: compacted further by somebody else, or not allowed.
+            _log.info("log_not_compacted", log=str(self._client.address), error=str(error))
+        finally:
+            with self._lock:
+                self._busy = False
+
+    def _look(self) -> None:
+        found = self._client.call(STATUS, pb.StatusRequest(), again=False)
+        self._looked = time.monotonic()
+        quota = self._client.address.quota_bytes
+        if found.db_size >= _NEARLY_FULL * quota or found.errors:
+            _log.warning(
+                "log_store_nearly_full",
+                log=str(self._client.address),
+                bytes=found.db_size,
+                bytes_in_use=found.db_size_in_use,
+                quota_bytes=quota,
+                errors=list(found.errors),
+                cost="at its quota etcd refuses every write: trim, compact, defragment",
+            )

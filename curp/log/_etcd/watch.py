@@ -1,0 +1,103 @@
+"""Noticing, by a watch of etcd's, that a key was written."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any
+
+import grpc
+
+from curp.log._errors import LogError
+from curp.log._etcd.client import Client
+
+__all__ = ["Watch"]
+
+_PAUSE_S = 0.2
+_DEAF_S = 1.0
+
+
+class Watch:
+    """Counts the writes of one key, as they are told. Any thread.
+
+    What it tells is a hint: it may miss writes while it looks for a node, and a node
+    that hangs tells nothing. Its thread begins with the first wait.
+    """
+
+    def __init__(self, client: Client, key: bytes) -> None:
+        self._client = client
+        self._key = key
+        self._changed = threading.Condition()
+        self._count = 0
+        self._thread: threading.Thread | None = None
+        self._stream: Any = None
+        self._node = 0
+        # Since when it should have told something.
+        self._missed_at = math.inf
+
+    @property
+    def count(self) -> int:
+        """How often something was told so far."""
+        return self._count
+
+    def wait(self, count: int, timeout_s: float) -> bool:
+        """Wait until more than ``count`` was told, or the time is over; whether it was."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="curp-etcd", daemon=True)
+                self._thread.start()
+            self._changed.wait_for(
+                lambda: self._count > count or self._client.closing.is_set(), timeout_s
+            )
+            return self._count > count
+
+    def missed(self, count: int) -> None:
+        """Take that the key was written, and ``count`` was told by then: is it deaf?
+
+        A moment late is no wonder. One that says nothing for a while is given up, and
+        so is its node.
+        """
+        with self._changed:
+            if self._count > count or self._stream is None:
+                self._missed_at = math.inf
+                return
+            now = time.monotonic()
+            self._missed_at = min(self._missed_at, now)
+            if now < self._missed_at + _DEAF_S:
+                return
+            self._missed_at = math.inf
+            stream, node = self._stream, self._node
+        self._client.leave(node)
+        stream.cancel()
+
+    def close(self) -> None:
+        """End all waits, once the client is closing; idempotent."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while not self._client.closing.is_set():
+            ended = threading.Event()
+            try:
+                self._listen(ended)
+            except (grpc.RpcError, LogError, ValueError):
+                # Of a node that died, or of a channel that is being closed.
+                self._client.leave(self._node)
+            finally:
+                ended.set()
+            self._client.closing.wait(_PAUSE_S)
+
+    def _listen(self, ended: threading.Event) -> None:
+        node, stream = self._client.watch(self._key, ended)
+        with self._changed:
+            self._node, self._stream = node, stream
+        for response in stream:
+            if response.canceled:
+                stream.cancel()
+                return
+            # Also that it begins is told: what was written before is not.
+            with self._changed:
+                self._count += 1
+                self._missed_at = math.inf
+                self._changed.notify_all()

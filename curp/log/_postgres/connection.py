@@ -1,0 +1,319 @@
+"""Statements to one log in PostgreSQL, and what their failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import psycopg
+
+from curp.log._engine import NewLog
+from curp.log._errors import (
+    CorruptLog,
+    EngineStopped,
+    EngineUnavailable,
+    InvalidRequest,
+    NotDurable,
+)
+from curp.log._postgres.schema import create, find
+from curp.log._postgres.sessions import Sessions
+from rifl._log import get_logger
+from rifl._stores.errors import StoreNotDurable, UnsupportedStore
+from rifl._stores.postgres.address import Durability, Pooler, PostgresAddress
+from rifl._stores.postgres.connections import Greeting, Pools
+from rifl._stores.postgres.poolers import check_pooler, is_pooled
+from rifl._stores.postgres.settings import check_settings, weakness
+
+__all__ = ["Connection", "Refused"]
+
+Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
+
+_log = get_logger("curp.log")
+_OLDEST = 140000
+_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+# A wait for the standby that was cut short: "01000" by a cancel, "57P01" by a shutdown.
+_CUT_SHORT = ("01000", "57P01")
+_CALL = "SELECT * FROM {}.{}(%t, %t::int8, {})"
+# Of what may be large; an empty list has no type of its own in binary.
+_PLACES = {"bytea": "%b::bytea", "bodies": "%b::bytea[]"}
+_MISSING = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.DataCorrupted,
+    psycopg.errors.IndexCorrupted,
+)
+
+
+class Refused(Exception):
+    """A function of ours wrote nothing; ``facts`` say what it found."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        super().__init__(facts["why"])
+        self.facts = facts
+
+    @property
+    def value(self) -> bytes | None:
+        """What a metadata key held."""
+        found = self.facts["value"]
+        return None if found is None else bytes.fromhex(found)
+
+
+class Connection:
+    """One process's way to a group's log in PostgreSQL. Any thread.
+
+    Invariants:
+
+    1. Every statement names the log's incarnation and, where it writes, the highest tail
+       that was seen here: a database that was restored, emptied, or promoted without what
+       was acknowledged is ``CorruptLog``.
+    2. No write counts whose commit did not wait for what the settings promise: weak
+       settings are refused in the statement that would write, and a wait for a standby that
+       was cut short is ``EngineUnavailable``.
+    3. A server's history that does not go on from the one the log was written on stops the
+       log for everyone, until an operator accepts the loss; here for good.
+    """
+
+    def __init__(
+        self, address: PostgresAddress, group: str, *, new: NewLog | None, read_only: bool
+    ) -> None:
+        self.closing = threading.Event()
+        self.address = address
+        self.schema = address.schema
+        self.incarnation = ""
+        # As the newest connection found it.
+        self.durability = ""
+        # A tool looks at a log that has stopped, too.
+        self._read_only = read_only
+        self._warn = address.durability is Durability.WARN
+        self._stopped = ""
+        self._seen = 0
+        # Whether a standby had the last write of this process; None before the first.
+        self._copied: bool | None = None
+        self._history = ""
+        self._moved = False
+        with self._errors():
+            pools = self.pools = Pools(address)
+        self.sessions = Sessions(pools, address)
+        try:
+            with self._errors(), pools.listener() as connection:
+                self._check(connection)
+                if new is None:
+                    self.incarnation = find(connection, address, group)
+                else:
+                    self.incarnation = create(connection, address, group, new)
+                if not read_only:
+                    self._continue(connection)
+            names = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
+            # From now on, every connection is looked at before it is used.
+            pools.greeting = Greeting(
+                f"SELECT pg_backend_pid(), {self.schema}.history_1(), "
+                f"{self.schema}.copied_1(), {names}".encode(),
+                tuple,
+                self._greeted,
+            )
+            with self._errors():
+                self._rows("SELECT", ())
+        except BaseException:
+            self.sessions.close()
+            raise
+
+    def read(self, statement: str, arguments: Arguments) -> list[Any]:
+        """Carry out a statement that writes nothing; its rows. Asked twice if need be."""
+        with self._errors():
+            self._follow_history()
+            try:
+                return self._rows(statement, arguments)
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                # The server may have restarted since the session was made.
+                return self._rows(statement, arguments)
+
+    def call(self, function: str, types: str, arguments: Sequence[Any]) -> list[Any]:
+        """Call one of our functions that write; its row. Raises ``Refused``, a ``LogError``.
+
+        ``types`` are those of the arguments behind incarnation and tail.
+        """
+        given = ", ".join(_PLACES.get(each, f"%t::{each}") for each in types.split())
+        statement = _CALL.format(self.schema, function, given)
+        with self._errors():
+            self._follow_history()
+            for again in (True, False):
+                try:
+                    return self._write(statement, (self.incarnation, self._seen, *arguments))
+                except psycopg.Error as error:
+                    if error.sqlstate != "CURP1":
+                        raise
+                    facts = json.loads(error.diag.message_detail or "{}")
+                    if facts["why"] != "history" or not again:
+                        raise self._meant(facts) from None
+                # A session that outlived a promotion: its next answer may differ.
+                self._moved = True
+                self._follow_history()
+            raise EngineUnavailable(f"{self.address} does not tell its history")
+
+    def saw(self, tail: int, *, copied: bool | None = None) -> None:
+        """Note a tail that this server told of, and whether a standby has it."""
+        self._seen = max(self._seen, tail)
+        if copied is not None:
+            self._copied = copied
+
+    def check_head(self, incarnation: str | None, tail: int, stopped: str) -> None:
+        """Judge the log's row as it was read (invariant 1)."""
+        if incarnation is None:
+            raise CorruptLog(f"{self.address} has lost the log, or has another one in its place")
+        if stopped and not self._read_only:
+            raise CorruptLog(self._told(stopped))
+        if tail < self._seen:
+            raise CorruptLog(f"the log went back: it ends at {tail}, and {self._seen} was seen")
+        self.saw(tail)
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        self.closing.set()
+        self.sessions.close()
+
+    def _rows(self, statement: str, arguments: Arguments) -> list[Any]:
+        with self.sessions.lend() as connection:
+            return connection.execute(statement.encode(), arguments, binary=True).fetchall()
+
+    def _write(self, statement: str, arguments: Sequence[Any]) -> list[Any]:
+        notices: list[str | None] = []
+
+        def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+            notices.append(diagnostic.sqlstate)
+
+        with self.sessions.lend() as connection:
+            connection.add_notice_handler(note)
+            try:
+                found = connection.execute(statement.encode(), arguments, binary=True).fetchone()
+            finally:
+                connection.remove_notice_handler(note)
+        if not self._warn and any(state in _CUT_SHORT for state in notices):
+            raise EngineUnavailable(f"{self.address}: the wait for a standby was cut short")
+        return list(found or ())
+
+    def _meant(self, facts: dict[str, Any]) -> Exception:
+        why = facts["why"]
+        if why == "other":
+            return CorruptLog(f"{self.address} has lost the log, or has another one in its place")
+        if why == "stopped":
+            return CorruptLog(self._told(facts["text"]))
+        if why == "back":
+            return CorruptLog(f"the log went back: it ends at {facts['tail']}, not {self._seen}")
+        if why == "changed":
+            return CorruptLog(f"the log's entry {facts['text']} is not the one that was there")
+        if why == "weak":
+            # Until that is mended: what runs waits, visibly.
+            return EngineUnavailable(
+                f"{self.address} may forget what it acknowledges: fsync or full_page_writes is off"
+            )
+        if why == "superseded":
+            return EngineUnavailable("another snapshot was begun meanwhile")
+        if why == "history":
+            return EngineUnavailable(f"{self.address} does not tell its history")
+        self.saw(facts["tail"])
+        return Refused(facts)
+
+    # What server this is.
+
+    def _check(self, connection: psycopg.Connection[Any]) -> None:
+        if not self._warn:
+            # As all later sessions have it.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'on', false) "
+                "WHERE current_setting('synchronous_commit') = 'off'"
+            )
+        try:
+            check_pooler(connection, self.pools.listener, self.address)
+            check_settings(connection, self.address)
+        except UnsupportedStore as error:
+            raise InvalidRequest(str(error)) from None
+        except StoreNotDurable as error:
+            raise NotDurable(str(error)) from None
+        if connection.info.server_version < _OLDEST:
+            raise EngineUnavailable(f"{self.address}: PostgreSQL 14 or newer is needed")
+        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+        if row is None or row[0]:
+            raise EngineUnavailable(
+                f"{self.address} is a standby, which cannot be written (target_session_attrs="
+                "read-write finds the primary among several hosts)"
+            )
+
+    def _continue(self, connection: psycopg.Connection[Any]) -> None:
+        """See that the log's history goes on; raises ``CorruptLog`` where it does not."""
+        row = connection.execute(
+            f"SELECT {self.schema}.continue_1(%s, %s, %s), {self.schema}.history_1()".encode(),
+            (self.incarnation, self._copied, self._warn),
+        ).fetchone()
+        why, history = row or ("", "")
+        if why and not self._warn:
+            self._stop(why)
+            raise CorruptLog(self._stopped)
+        if why:
+            _log.critical("log_may_have_lost", log=str(self.address), reason=why)
+        elif self._history and history != self._history:
+            _log.warning("log_failed_over", log=str(self.address), was=self._history, now=history)
+        self._history = history
+
+    def _follow_history(self) -> None:
+        if self._moved:
+            with self.sessions.lend() as connection:
+                self._continue(connection)
+            self._moved = False
+
+    def _greeted(self, connection: Any, rows: list[Any]) -> None:
+        pid, history, copied, *found = rows[0]
+        if self.address.pooler is Pooler.NONE and is_pooled(connection, pid):
+            self._stop("a pooler stands between by now, which may be in transaction mode")
+        if history and self._history and history != self._history:
+            # Judged before the next statement, by what the log says of itself.
+            self._moved = True
+        settings = dict(zip(_SETTINGS, found, strict=True))
+        kept = weakness(settings) or "an append is on the server's disk before it is acknowledged"
+        more = (
+            "and a synchronous standby has it"
+            if copied
+            else "standbys get it later, and a failover to one that has not yet loses it: that "
+            "stops the log until an operator accepts it"
+        )
+        told = f"synchronous_commit={settings['synchronous_commit']}"
+        self.durability = f"PostgreSQL, {told}: {kept}; {more}"
+
+    def _stop(self, why: str) -> None:
+        if not self._stopped:
+            self._stopped = self._told(why)
+            _log.critical("log_stopped", log=str(self.address), reason=why)
+
+    def _told(self, why: str) -> str:
+        return (
+            f"{self.address} may have lost entries that it had acknowledged: {why}. Once that is "
+            "settled: curp log accept-loss URL"
+        )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        if self.closing.is_set():
+            raise EngineStopped("the log engine is closed")
+        if self._stopped:
+            raise CorruptLog(self._stopped)
+        try:
+            yield
+        except _MISSING as error:
+            raise CorruptLog(
+                f"{self.address}: the log is lost or damaged: {_line(error)}"
+            ) from error
+        except (psycopg.Error, OSError) as error:
+            if self.closing.is_set():
+                raise EngineStopped("the log engine was closed") from error
+            if self._stopped:
+                raise CorruptLog(self._stopped) from error
+            raise EngineUnavailable(f"{self.address}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"

@@ -1,0 +1,102 @@
+"""Hearing of appends: one session a process that listens, while anybody waits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from curp.log._errors import EngineStopped
+from curp.log._postgres.connection import Connection
+from rifl._log import get_logger
+
+__all__ = ["Listener"]
+
+_log = get_logger("curp.log")
+# A hint may be lost while the session is made anew, so a waiter looks by itself as well.
+_LOOK_S = 1.0
+_LOOK_UNHEARD_S = 0.01
+_POLL_S = 0.2
+_FIRST_RETRY_S = 0.05
+_LAST_RETRY_S = 2.0
+
+
+class Listener:
+    """Wakes waiters when an append was committed, by ``NOTIFY``. Any thread.
+
+    Hints only: what is true is what the tail says when it is asked for.
+    """
+
+    def __init__(self, connection: Connection, channel: str) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._heard = threading.Condition()
+        self._count = 0
+        self._listens = False
+        self._thread: threading.Thread | None = None
+
+    def wait(self, look: Callable[[], int], after: int, timeout_s: float) -> int:
+        """Return the tail once it is above ``after``, or when the time is over."""
+        self._begin()
+        end = time.monotonic() + timeout_s
+        while True:
+            with self._heard:
+                count = self._count
+            tail = look()
+            left_s = end - time.monotonic()
+            if tail > after or left_s <= 0:
+                return tail
+            with self._heard:
+                pause_s = _LOOK_S if self._listens else _LOOK_UNHEARD_S
+                if self._count == count and not self._connection.closing.is_set():
+                    self._heard.wait(min(pause_s, left_s))
+            if self._connection.closing.is_set():
+                raise EngineStopped("the log engine was closed")
+
+    def close(self) -> None:
+        """Wake everybody, before the connection closes its sessions. Idempotent."""
+        self._connection.closing.set()
+        self._hint()
+        if self._thread is None:
+            return
+        if self._listens:
+            # It hears this, and looks whether it is to go on.
+            sessions = self._connection.sessions
+            with contextlib.suppress(psycopg.Error, OSError), sessions.lend() as session:
+                session.execute("SELECT pg_notify(%s, '')", (self._channel,))
+        self._thread.join(_LAST_RETRY_S)
+
+    def _begin(self) -> None:
+        with self._heard:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._listen, name="curp-log-listener", daemon=True
+                )
+                self._thread.start()
+
+    def _hint(self, *, listens: bool | None = None) -> None:
+        with self._heard:
+            self._count += 1
+            self._listens = self._listens if listens is None else listens
+            self._heard.notify_all()
+
+    def _listen(self) -> None:
+        closing, delay_s = self._connection.closing, _FIRST_RETRY_S
+        while not closing.is_set():
+            try:
+                with self._connection.pools.listener() as session:
+                    session.execute(f'LISTEN "{self._channel}"'.encode())
+                    # What was appended before that is looked for.
+                    self._hint(listens=True)
+                    delay_s = _FIRST_RETRY_S
+                    while not closing.is_set():
+                        for _ in session.notifies(timeout=_POLL_S, stop_after=1):
+                            self._hint()
+            except (psycopg.Error, OSError) as error:
+                _log.debug("log_listener_lost", error=type(error).__name__)
+                self._hint(listens=False)
+                closing.wait(delay_s)
+                delay_s = min(2 * delay_s, _LAST_RETRY_S)

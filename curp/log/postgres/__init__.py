@@ -1,7 +1,0 @@
-"""The log in PostgreSQL: replicas on several machines (DESIGN §7)."""
-
-from __future__ import annotations
-
-from curp.log.postgres.engine import PostgresEngine
-
-__all__ = ["PostgresEngine"]

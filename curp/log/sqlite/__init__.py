@@ -1,7 +1,0 @@
-"""The log in a SQLite file: several processes on one machine, no server (DESIGN §7)."""
-
-from __future__ import annotations
-
-from curp.log.sqlite.engine import SqliteEngine
-
-__all__ = ["SqliteEngine"]

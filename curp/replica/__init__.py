@@ -1,7 +1,0 @@
-"""A group's replica: follows the log, leads when nobody else does (DESIGN §7)."""
-
-from curp.replica.errors import Diverged, NotServed, ReplicaStopped
-from curp.replica.replica import Replica
-from curp.replica.stamp import now, random
-
-__all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "now", "random"]

@@ -1,0 +1,103 @@
+"""What a witness must know after a restart: its group and the highest number it saw."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from pathlib import Path
+
+from curp.witness._errors import CorruptJournal, JournalHeld
+from rifl._log import get_logger
+
+__all__ = ["WitnessJournal"]
+
+_log = get_logger("curp.witness")
+
+_NAME = "witness.journal"
+
+
+class WitnessJournal:
+    """An append-only file of configuration numbers, a line for each, with a checksum.
+
+    Held calls are not in it: after a restart they are of no use (DESIGN §7, invariant
+    2), and a witness that wrote each to a disk would be slower than the log it spares.
+    The number is there so that an old leader, asking late, cannot start it anew under
+    a number that it served and forgot.
+
+    A last line without its end was being written when the process died: what it
+    would have said was never answered, and it is cut off. Any other damage is
+    ``CorruptJournal``. One process at a time: ``JournalHeld``. Blocking; one thread.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Open, making the directory if need be, and read to the end."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / _NAME
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.group = ""
+        self.highest = 0
+        try:
+            try:
+                # Of the open file: a forked child shares it and outlives us with it.
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise JournalHeld(f"another witness has {directory}") from None
+            self._read()
+            _sync_directory(directory)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def write(self, group: str, configuration: int) -> None:
+        """Make a number durable before it returns. OSError: it may be, or not; stop."""
+        content = json.dumps([group, configuration])
+        line = f"{zlib.crc32(content.encode()):08x} {content}\n".encode()
+        if os.write(self._file, line) != len(line):
+            raise OSError(f"{self._path} is full")
+        os.fsync(self._file)
+        self.group, self.highest = group, configuration
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self._file)
+
+    def _read(self) -> None:
+        data = b""
+        while block := os.read(self._file, 1 << 20):
+            data += block
+        end = data.rfind(b"\n") + 1
+        for number, line in enumerate(data[:end].splitlines(), 1):
+            self._read_line(number, line)
+        if end < len(data):
+            _log.warning("torn_line_cut", path=str(self._path), bytes=len(data) - end)
+            os.ftruncate(self._file, end)
+            os.fsync(self._file)
+        os.lseek(self._file, end, os.SEEK_SET)
+
+    def _read_line(self, number: int, line: bytes) -> None:
+        checksum, _, content = line.partition(b" ")
+        try:
+            if int(checksum, 16) != zlib.crc32(content):
+                raise ValueError("the checksum is another")
+            group, configuration = json.loads(content)
+            if not isinstance(group, str) or not isinstance(configuration, int):
+                raise ValueError("not a group and a number")
+            if configuration <= self.highest:
+                raise ValueError("the number does not grow")
+        except ValueError as error:
+            raise CorruptJournal(
+                f"{self._path}, line {number}: {error}. The calls this witness held are lost in "
+                "any case: give it an empty directory and list it anew"
+            ) from None
+        self.group, self.highest = group, configuration
+
+
+def _sync_directory(directory: Path) -> None:
+    # Else the file itself may be gone after a power cut, and with it the number.
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,23 @@
+"""How a witness refuses without a verdict: with rich error details (DESIGN §3)."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from lease_server._errors import LeaseError
+from rifl._grpc.status import rich_status
+from rifl.core._shared.errors import RiflError
+
+__all__ = ["abort"]
+
+
+async def abort(
+    context: grpc.aio.ServicerContext[Any, Any], error: RiflError | LeaseError
+) -> NoReturn:
+    """End a call with a refusal."""
+    code = error.code if isinstance(error.code, grpc.StatusCode) else grpc.StatusCode[error.code]
+    status = rich_status(code, error.reason, str(error))
+    await context.abort(status.code, status.details, status.trailing_metadata)

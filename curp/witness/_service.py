@@ -1,0 +1,141 @@
+"""The witness service on an aio gRPC server (DESIGN §7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from curp._group_token import shows_group_token
+from curp.witness._desk import WitnessDesk
+from curp.witness._refusing import abort
+from curp.witness._streams import RecordStreams
+from lease_server._errors import LeaseError
+from rifl._leases.peer import peer_of
+from rifl._log import get_logger
+from rifl.core._shared.errors import NotYours, RiflError, StoreUnavailable
+
+__all__ = ["SERVICE_NAME", "add_witness_service"]
+
+_log = get_logger("curp.witness")
+
+SERVICE_NAME = "curp.v1.Witness"
+
+# Open streams that only keep their callers' channels awake.
+_MAX_WATCHERS = 10_000
+
+_Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+def add_witness_service(
+    server: grpc.aio.Server,
+    desk: WitnessDesk,
+    *,
+    group_token: str | None = None,
+    peer_property: str | None = None,
+    on_failure: Callable[[], None] | None = None,
+    stopping: asyncio.Event | None = None,
+) -> None:
+    """Serve ``curp.v1.Witness`` from ``desk``; to be called before the server starts.
+
+    Everything runs on the event loop: a record costs no hand-over, and no other step
+    comes between its decision and its storing.
+
+    ``group_token``: Collect, Freeze and Start are refused (NOT_YOURS) without it, since
+    whoever may freeze a witness may stop the group, and read its calls; None: they
+    are open. ``peer_property``: as of the replicas (see ``rifl._leases.peer``).
+    ``on_failure``: called when the journal could not be written: end the process.
+    ``stopping``: set, it ends the streams that are open, which a stop would wait for.
+    """
+    stopping = stopping or asyncio.Event()
+    shell = _Shell(desk, group_token, peer_property, on_failure, stopping)
+    streams = RecordStreams(desk, peer_property, stopping)
+    handlers = {
+        "Record": grpc.unary_unary_rpc_method_handler(shell.record),
+        "Records": grpc.stream_stream_rpc_method_handler(streams.serve),
+        "Collect": shell.unary(desk.collect),
+        "Freeze": grpc.unary_stream_rpc_method_handler(shell.freeze),
+        "Start": shell.unary(desk.start),
+        "Status": grpc.unary_unary_rpc_method_handler(shell.status),
+        "Watch": grpc.unary_stream_rpc_method_handler(shell.watch),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+class _Shell:
+    def __init__(
+        self,
+        desk: WitnessDesk,
+        group_token: str | None,
+        peer_property: str | None,
+        on_failure: Callable[[], None] | None,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._desk = desk
+        self._group_token = None if group_token is None else group_token.encode()
+        self._peer_property = peer_property
+        self._on_failure = on_failure
+        self._stopping = stopping
+        self._watchers = 0
+
+    async def record(self, raw: bytes, context: _Context) -> bytes:
+        try:
+            return self._desk.record(raw, lambda: peer_of(context, self._peer_property))
+        except (RiflError, LeaseError) as error:
+            await abort(context, error)
+
+    async def status(self, raw: bytes, context: _Context) -> bytes:
+        del raw, context
+        return self._desk.status()
+
+    async def watch(self, raw: bytes, context: _Context) -> AsyncIterator[bytes]:
+        del raw
+        await context.send_initial_metadata(())
+        # Beyond that a caller's records cost it a little more, and nothing else.
+        if self._watchers < _MAX_WATCHERS:
+            self._watchers += 1
+            try:
+                await self._stopping.wait()
+            finally:
+                self._watchers -= 1
+        return
+        yield b""
+
+    async def freeze(self, raw: bytes, context: _Context) -> AsyncIterator[bytes]:
+        try:
+            self._authorise(context)
+            chunks = self._desk.freeze(raw)
+        except RiflError as error:
+            await abort(context, error)
+        except OSError as error:
+            await self._fail(context, error)
+        for chunk in chunks:
+            yield chunk
+
+    def unary(self, answer: Callable[[bytes], bytes]) -> Any:
+        async def behave(raw: bytes, context: _Context) -> bytes:
+            try:
+                self._authorise(context)
+                return answer(raw)
+            except RiflError as error:
+                await abort(context, error)
+            except OSError as error:
+                await self._fail(context, error)
+
+        return grpc.unary_unary_rpc_method_handler(behave)
+
+    def _authorise(self, context: _Context) -> None:
+        if shows_group_token(context, self._group_token):
+            return
+        _log.warning("group_token_refused", peer=context.peer())
+        raise NotYours("only the group's replicas may ask this, with the group's token")
+
+    async def _fail(self, context: _Context, error: OSError) -> NoReturn:
+        # A failed write is never tried again: what is on the disk is not known.
+        _log.error("journal_failed", error=str(error))
+        if self._on_failure is not None:
+            self._on_failure()
+        await abort(context, StoreUnavailable(f"the journal cannot be written: {error}"))

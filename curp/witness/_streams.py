@@ -1,0 +1,145 @@
+"""Streams of records: many callers' share a message (DESIGN §7, invariant 2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from curp.witness._desk import WitnessDesk
+from curp.witness._refusing import abort
+from lease_server._errors import LeaseError, NotYours, TooManyRefusals
+from rifl._grpc.source import source_of
+from rifl._leases.peer import peer_of
+from rifl._log import get_logger
+from rifl.core._shared.errors import RiflError
+
+__all__ = ["RecordStreams"]
+
+_log = get_logger("curp.witness")
+
+_MAX_STREAMS = 10_000
+_MAX_STREAMS_PER_PEER = 1_000
+# A stream is opened by who has a record to send.
+_FIRST_RECORD_S = 10.0
+# Messages of a stream that may come to nothing, after those before them were good.
+_MAX_REFUSALS = 64
+
+_Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class RecordStreams:
+    """The open ``Records`` of one witness, on its event loop.
+
+    A message is answered before the next one is read, so that what a caller sends ahead
+    waits in gRPC's flow control, and not here. A stream is kept for who is authorised: the first
+    message has to come within 10 s, with a record that has a verdict. At most 10,000 are open,
+    1,000 of one authenticated peer, or of one address where there is none: others are
+    refused, and record by unary calls.
+    """
+
+    def __init__(
+        self, desk: WitnessDesk, peer_property: str | None, stopping: asyncio.Event
+    ) -> None:
+        """``stopping``: set, it ends them all, which a server's stop would wait for."""
+        self._desk = desk
+        self._peer_property = peer_property
+        self._stopping = stopping
+        self._open: Counter[bytes | str] = Counter()
+        self._reading: set[asyncio.Task[Any]] = set()
+        self._ender: asyncio.Task[None] | None = None
+
+    async def serve(self, requests: Any, context: _Context) -> None:
+        """Answer one stream until its caller ends it."""
+        del requests
+        whose: bytes | str | None = None
+        try:
+            caller = _Caller(context, self._peer_property)
+            whose = self._enter(caller.known or source_of(context.peer()))
+            await self._answer(context, caller.peer)
+        except (RiflError, LeaseError) as error:
+            _log.warning("stream_refused", peer=context.peer(), reason=error.reason)
+            await abort(context, error)
+        finally:
+            if whose is not None:
+                self._leave(whose)
+
+    async def _answer(self, context: _Context, peer: Callable[[], bytes]) -> None:
+        desk = self._desk
+        expected = 1
+        refusals = 0
+        # Not by the requests' iterator, which takes processor time for each message.
+        raw: Any = await self._read(context, _FIRST_RECORD_S)
+        while raw is not grpc.aio.EOF and raw is not None:
+            answered = desk.records(raw, peer, expected)
+            if answered.refusal is not None:
+                refusals += 1
+                if expected == 1 or refusals > _MAX_REFUSALS:
+                    # Of whom nothing good is known.
+                    raise answered.refusal
+            expected = answered.following
+            await context.write(answered.reply)
+            raw = await self._read(context, None)
+
+    async def _read(self, context: _Context, timeout_s: float | None) -> Any:
+        """Return the next message, None at the witness's own end."""
+        task = asyncio.current_task()
+        if self._stopping.is_set() or task is None:
+            return None
+        self._reading.add(task)
+        try:
+            if timeout_s is None:
+                return await context.read()
+            async with asyncio.timeout(timeout_s):
+                return await context.read()
+        except TimeoutError:
+            raise TooManyRefusals("no record came on this stream; use Record") from None
+        except asyncio.CancelledError:
+            if self._stopping.is_set():
+                return None
+            raise
+        finally:
+            self._reading.discard(task)
+
+    async def _end_all(self) -> None:
+        await self._stopping.wait()
+        for task in self._reading:
+            task.cancel()
+
+    def _enter(self, whose: bytes | str) -> bytes | str:
+        if self._open.total() >= _MAX_STREAMS or self._open[whose] >= _MAX_STREAMS_PER_PEER:
+            raise TooManyRefusals("too many streams of records; use Record")
+        if self._ender is None:
+            self._ender = asyncio.get_running_loop().create_task(self._end_all())
+        self._open[whose] += 1
+        return whose
+
+    def _leave(self, whose: bytes | str) -> None:
+        self._open[whose] -= 1
+        if not self._open[whose]:
+            del self._open[whose]
+        if not self._open and self._ender is not None:
+            self._ender.cancel()
+            self._ender = None
+
+
+class _Caller:
+    """Who is at the other end of a stream: as of a unary call, and found once."""
+
+    def __init__(self, context: _Context, peer_property: str | None) -> None:
+        self.known = b""
+        self._refusal: NotYours | None = None
+        try:
+            self.known = peer_of(context, peer_property)
+        except NotYours as refusal:
+            self._refusal = refusal
+
+    def peer(self) -> bytes:
+        """Return the authenticated peer; raises ``NotYours`` as ``peer_of`` does."""
+        if self._refusal is not None:
+            raise self._refusal
+        return self.known

@@ -1,0 +1,28 @@
+"""What the leases tell of what they decide, and to whom."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+__all__ = ["UNHEARD", "Events"]
+
+
+class Events(Protocol):
+    """Hears what was decided, as a structlog logger does: a name, and fields. Any thread."""
+
+    def info(self, event: str, **fields: Any) -> Any:
+        """Hear of what was decided."""
+
+    def warning(self, event: str, **fields: Any) -> Any:
+        """Hear of what an operator may have to see to."""
+
+
+class _Unheard:
+    def info(self, event: str, **fields: Any) -> None:
+        """Nobody listens."""
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Nobody listens."""
+
+
+UNHEARD: Events = _Unheard()

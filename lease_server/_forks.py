@@ -1,0 +1,83 @@
+"""What a forked child inherits is refused there (DESIGN §5).
+
+A fork copies ids that were reserved once, locks that threads of the parent hold, and
+connections that both then write to. So what decides or keeps something belongs to the
+process that made it. Nothing is looked at on a call: the child replaces methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from lease_server._errors import ForkedProcess
+
+__all__ = ["REMEDY", "in_children", "leases_forked", "refuse_in_children"]
+
+_T = TypeVar("_T")
+
+REMEDY = (
+    "make it again in the child, after the fork (gunicorn: in post_fork; uwsgi: in a postfork "
+    "hook; multiprocessing: in the worker's initializer)"
+)
+
+
+def in_children(made: _T, tell: Callable[[_T], None]) -> None:
+    """Have ``tell(made)`` called in every forked child, for as long as ``made`` is held.
+
+    ``tell`` must not hold ``made``, and takes no lock: a thread of the parent may have
+    held any lock at the fork, for ever now.
+    """
+    _made[made] = tell
+
+
+def refuse_in_children(made: Any, error: Callable[[], Exception]) -> None:
+    """Have every public method of ``made`` raise ``error()`` in a forked child.
+
+    But for ``close`` and ``aclose``, which do nothing there: what they would let go of is
+    the parent's.
+    """
+
+    def refuse(inherited: Any) -> None:
+        for name, method in inspect.getmembers_static(type(inherited), inspect.isfunction):
+            if not name.startswith("_"):
+                object.__setattr__(inherited, name, _refusing(name, method, error))
+
+    in_children(made, refuse)
+
+
+def leases_forked() -> ForkedProcess:
+    """Build what a forked child's use of its parent's leases raises."""
+    return ForkedProcess(f"these leases belong to the parent process: {REMEDY}")
+
+
+def _refusing(
+    name: str, method: Callable[..., Any], error: Callable[[], Exception]
+) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise error()
+
+    def ignore(*_: Any, **__: Any) -> None:
+        pass
+
+    async def ignore_async(*_: Any, **__: Any) -> None:
+        pass
+
+    if name not in ("close", "aclose"):
+        return refuse
+    return ignore_async if inspect.iscoroutinefunction(method) else ignore
+
+
+_made: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+
+
+def _tell() -> None:
+    for made, tell in list(_made.items()):
+        tell(made)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tell)

@@ -1,0 +1,59 @@
+"""What opens a session where the channel says nothing about its caller (DESIGN §5). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from lease_server._errors import BadRequest, NotYours
+from lease_server._series import numbered
+
+__all__ = [
+    "MAX_SECRET_BYTES",
+    "MIN_SECRET_BYTES",
+    "check_secret",
+    "not_yours",
+    "require_owner",
+    "verifier",
+]
+
+MIN_SECRET_BYTES = 16
+MAX_SECRET_BYTES = 1024
+_LABEL = b"rifl session secret v1\0"
+
+
+def check_secret(secret: bytes) -> None:
+    """Raise BadRequest unless the secret has 16 to 1024 bytes."""
+    if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
+        raise BadRequest(
+            f"the secret of a session has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
+        )
+
+
+def verifier(secret: bytes, name: str) -> bytes:
+    """Return what is kept of a session's secret: 32 bytes that do not give it away.
+
+    An HMAC under the secret, salted by what it opens: the session, or the series that a
+    numbered session belongs to, whose sessions end each other and so have one owner.
+    Deterministic, so that a storage can compare in the step that inserts.
+    """
+    series = numbered(name)
+    scope = b"series\0" + series[0].encode() if series else b"name\0" + name.encode()
+    return hmac.new(secret, _LABEL + scope, hashlib.sha256).digest()
+
+
+def require_owner(kept: bytes, shown: bytes, *, adopting: bool) -> None:
+    """Raise NotYours unless the verifier shown is the one kept, compared in constant time.
+
+    What has none opens without one; with ``adopting`` also to who brings the first.
+    """
+    if not (hmac.compare_digest(kept, shown) or (adopting and not kept)):
+        raise not_yours()
+
+
+def not_yours() -> NotYours:
+    """Build the one refusal for a secret that is missing or wrong; it tells nothing else."""
+    return NotYours(
+        "the session is not yours: on a channel without an authenticated peer it opens by its "
+        "secret (rifl.connect(session=..., secret=...)), or the server opts in by sessions_from"
+    )

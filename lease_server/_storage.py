@@ -1,0 +1,198 @@
+"""What the lease server needs kept, and a storage that forgets with its process."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import threading
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Protocol
+
+from lease_server._errors import StorageUnavailable
+from lease_server._forks import leases_forked, refuse_in_children
+from lease_server._sessions import SessionRow, SessionState
+from lease_server._tokens import Secret
+
+__all__ = [
+    "GRANTS_PER_RESTORE",
+    "RANDOM_BITS",
+    "LeaseStorage",
+    "MemoryLeaseStorage",
+    "short_store_id",
+]
+
+# Of the 63 bits that ids have: the other 37 count grants, which is enough for a thousand a
+# second for four years, and for a thousand restores (``GRANTS_PER_RESTORE``).
+RANDOM_BITS = 26
+# Left out when a store was restored, or lost something: more than it can have granted since.
+GRANTS_PER_RESTORE = 1 << 27
+
+# Of an id in memory: within an incarnation, of which the lowest are drawn with each grant.
+_COUNTER_BITS = 39
+_INCARNATION_BITS = 24
+_SECRET_BYTES = 32
+_SECRETS_KEPT = 2
+
+
+def short_store_id(name: str) -> int:
+    """Return what grants and headers call a store of that unique name: 64 bits, never 0."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) or 1
+
+
+class LeaseStorage(Protocol):
+    """Id blocks, secrets, sessions, and which clients left something durable.
+
+    Methods may block and are called from several threads at once. A write is
+    durable before its method returns. Trouble with the medium is
+    StorageUnavailable; the write may then stand or not, and is asked for again.
+    Several servers may share a storage.
+
+    ``random_bits``: how many low bits of each client id are drawn when it is granted, so
+    that two servers which would grant the same number, a copy of the storage and the
+    original, grant two ids. A block is then of so many times as many ids.
+    """
+
+    random_bits: int
+
+    def store_id(self) -> int:
+        """Which records these are: 1 to 2^64 - 1, the same for as long as they are kept.
+
+        Every server over them says the same number, and no other store says it.
+        """
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """Reserve ``count`` ids, first and last inclusive, from 1 to 2^63 - 1.
+
+        Each block lies above every block reserved before it, by anyone, and above
+        every id of ``known_clients``. A block whose reply was lost is lost.
+        """
+
+    def secrets(self) -> list[Secret]:
+        """The secrets tokens may be signed with, newest first.
+
+        The first caller ever makes one; of two at once, both get the same.
+        """
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a new secret under the next key id and forget all but the newest two."""
+
+    def load_sessions(self) -> list[SessionRow]:
+        """Every session row that was put and not forgotten, in any order."""
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Insert a session, or update the one with its client id; the row that stands.
+
+        If another client id holds the same (peer, name), nothing is written and
+        that id's row is returned: of two servers opening one name, one wins. A row
+        that is not OPEN never becomes OPEN again.
+        """
+
+    def forget_session(self, client_id: int) -> None:
+        """Delete a session's row; its name may be opened anew. Unknown ids are fine."""
+
+    def known_clients(self) -> list[int]:
+        """Ids with a durable row: clients and sessions that have records, or had.
+
+        They get a full new term at start (DESIGN §5). An id leaves when its row and
+        its records are removed.
+        """
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Whether the id belongs to an incarnation of this storage that is gone.
+
+        Then its token cannot be checked any more, and it is told that its lease
+        expired. False for a storage that outlives its process. Never blocks.
+        """
+
+
+class MemoryLeaseStorage:
+    """A storage that lives as long as its object. Thread-safe, never blocks on I/O.
+
+    Ids carry a random incarnation in their upper 24 bits, so those of a process
+    that died are told apart (``is_foreign``): calls under them are refused, never
+    run again silently. A session's name, however, is forgotten with the process,
+    and opening it again gives a new id.
+    """
+
+    # A machine may be copied while it runs, with the incarnation: the copies count alike.
+    random_bits = 12
+
+    def __init__(self, token_bytes: Callable[[int], bytes] = randomness.token_bytes) -> None:
+        """A new incarnation, with a secret of its own, of random ``token_bytes``."""
+        self._lock = threading.Lock()
+        self._token_bytes = token_bytes
+        # Not 0, so that no small number is mistaken for one of ours.
+        self._incarnation: int = 1 + int.from_bytes(token_bytes(8)) % (2**_INCARNATION_BITS - 1)
+        self._counter = 0
+        secret = token_bytes(_SECRET_BYTES)
+        self._store_id = short_store_id(f"memory:{self._incarnation}:{secret.hex()}")
+        self._secrets = [Secret(0, secret)]
+        self._sessions: dict[int, SessionRow] = {}
+        self._names: dict[tuple[bytes, str], int] = {}
+        refuse_in_children(self, leases_forked)
+
+    @property
+    def incarnation(self) -> int:
+        """The upper 24 bits of every id reserved here."""
+        return self._incarnation
+
+    def store_id(self) -> int:
+        """This object's own: what another process keeps in memory are other records."""
+        return self._store_id
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """The next ids; StorageUnavailable after 2^27 grants."""
+        if count < 1:
+            raise ValueError("a block holds at least one id")
+        with self._lock:
+            if self._counter + count >= 2**_COUNTER_BITS:
+                raise StorageUnavailable("this incarnation has no ids left; restart the server")
+            base = (self._incarnation << _COUNTER_BITS) + self._counter
+            self._counter += count
+        return base + 1, base + count
+
+    def secrets(self) -> list[Secret]:
+        """The secrets, newest first."""
+        with self._lock:
+            return list(self._secrets)
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a secret; the newest two are kept."""
+        with self._lock:
+            key_id = (self._secrets[0].key_id + 1) % 2**16
+            fresh = Secret(key_id, self._token_bytes(_SECRET_BYTES))
+            self._secrets = [fresh, *self._secrets][:_SECRETS_KEPT]
+            return list(self._secrets)
+
+    def load_sessions(self) -> list[SessionRow]:
+        """The sessions of this object."""
+        with self._lock:
+            return list(self._sessions.values())
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Insert or update a session; the row that stands."""
+        with self._lock:
+            holder = self._names.get((row.peer, row.name), row.client_id)
+            if holder != row.client_id:
+                return self._sessions[holder]
+            standing = self._sessions.get(row.client_id)
+            if standing is not None and standing.state is not SessionState.OPEN:
+                return standing
+            self._sessions[row.client_id] = row
+            self._names[(row.peer, row.name)] = row.client_id
+            return row
+
+    def forget_session(self, client_id: int) -> None:
+        """Delete a session's row."""
+        with self._lock:
+            row = self._sessions.pop(client_id, None)
+            if row is not None:
+                del self._names[(row.peer, row.name)]
+
+    def known_clients(self) -> list[int]:
+        """None: what clients leave here ends with the process."""
+        return []
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Whether the id's upper bits are not this incarnation."""
+        return client_id >> _COUNTER_BITS != self._incarnation

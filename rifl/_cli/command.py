@@ -1,0 +1,218 @@
+"""The command line: arguments in, one line for an error, an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from lease_server._errors import LeaseError
+from rifl._cli.exits import ExitCode, Refused
+from rifl._cli.export import export
+from rifl._cli.identity import candidates
+from rifl._cli.report import Report, print_call, print_client, print_store, print_value
+from rifl._cli.unknown import add_unknown
+from rifl._cli.version import installed_version
+from rifl._stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
+from rifl._stores.inspection import Inspection, open_inspection
+from rifl.core._shared.identity import RpcId
+
+__all__ = ["ExitCode", "main"]
+
+_ABOUT = """
+Look into a store of completion records, also beside the servers that use it, and mend it by
+hand. An error is one line on standard error.
+"""
+_EXIT_CODES = """
+exit codes: 0 done; 1 the store cannot be read or written; 2 wrong usage, or --yes is
+missing; 3 refused, a running server owns the store or runs the call; 4 no such client or
+call; 5 an extra is not installed
+"""
+_URL = """\
+sqlite:///file (four slashes: from the root), or redis://, postgresql:// as the server has
+it; options such as dead_after_s too"""
+_WARNING = """\
+Forgetting a call is final. The server will not know it any more: a retry of it RUNS AGAIN,
+and whether the first one had its effect is for you to find out. Stop the clients that may
+retry it, or be sure that running it again is what you want."""
+_LOSS = """\
+What the store acknowledged and does not know any more RUNS AGAIN when it is asked for again:
+find out which calls these may be before you go on. All its clients are over; those that know
+their outcome unknown are told so. Every server that runs has to be started anew."""
+_RESTORED = """\
+Every client and every session of before is over: their calls are refused, and whether one ran
+that was sent after the backup is for you to find out. Plain idempotency keys are not over: a
+key that was used after the backup RUNS AGAIN when it is sent again. Stop the servers first."""
+_NAMESPACE = re.compile(r"-\d+(/|$)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit code. Errors are one line on standard error."""
+    arguments = _arguments(argv)
+    try:
+        with closing(open_inspection(arguments.url)) as store:
+            arguments.run(store, arguments)
+            sys.stdout.flush()
+        return ExitCode.DONE
+    except Refused as error:
+        return _failed(error, error.code)
+    except MissingExtra as error:
+        return _failed(error, ExitCode.MISSING_EXTRA)
+    except UnsupportedStore as error:
+        return _failed(error, ExitCode.USAGE)
+    except StoreLocked as error:
+        return _failed(error, ExitCode.OWNED)
+    except BrokenPipeError:
+        # Such as ``rifl inspect ... | head``: nobody reads on.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+    except (StoreError, LeaseError, OSError) as error:
+        return _failed(error, ExitCode.STORE)
+
+
+def _failed(error: Exception, code: ExitCode) -> int:
+    line = " ".join((str(error) or type(error).__name__).split())
+    sys.stderr.write(f"rifl: {line}\n")
+    return code
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rifl", description=_ABOUT, epilog=_EXIT_CODES)
+    parser.add_argument("--version", action="version", version=f"rifl {installed_version()}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    url = argparse.ArgumentParser(add_help=False)
+    url.add_argument("url", metavar="URL", help=_URL)
+    url.add_argument("--json", action="store_true", help="print one JSON object instead")
+
+    inspect = commands.add_parser("inspect", parents=[url], help="clients, calls, sizes, ages")
+    inspect.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="list so many clients (default 50)"
+    )
+    inspect.set_defaults(run=_inspect)
+
+    show = commands.add_parser("show", parents=[url], help="one client, or one call")
+    show.add_argument(
+        "what", metavar="CLIENT_ID[/SEQ|/KEY]", help="a key is text, or 0x and hexadecimal"
+    )
+    show.add_argument("--response", action="store_true", help="show the stored response, too")
+    show.set_defaults(run=_show)
+
+    release = commands.add_parser("release", parents=[url], help="forget a stuck call by hand")
+    release.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEY")
+    release.add_argument("--yes", action="store_true", help="really")
+    release.set_defaults(run=_release)
+
+    export_ = commands.add_parser("export", parents=[url], help="all calls, to a file")
+    export_.add_argument("--out", type=Path, required=True, metavar="FILE.csv|FILE.parquet")
+    export_.add_argument("--responses", action="store_true", help="with the stored responses")
+    export_.set_defaults(run=_export)
+
+    rotate = commands.add_parser(
+        "rotate-secret", parents=[url], help="make a new secret for client tokens"
+    )
+    rotate.set_defaults(run=_rotate_secret)
+
+    restored = commands.add_parser(
+        "restored", parents=[url], help="go on with a store that was restored from a backup"
+    )
+    restored.add_argument("--yes", action="store_true", help="really")
+    restored.set_defaults(run=_restored)
+
+    accept = commands.add_parser(
+        "accept-loss", parents=[url], help="serve again from a store that lost what it had"
+    )
+    accept.add_argument("--who", required=True, help="who decided so; kept with the store")
+    accept.add_argument("--why", required=True, help="and why")
+    accept.add_argument("--yes", action="store_true", help="really")
+    accept.set_defaults(run=_accept_loss)
+    add_unknown(commands, url)
+    given = sys.argv[1:] if argv is None else argv
+    # A namespace's id begins as an option does.
+    return parser.parse_args([f" {text}" if _NAMESPACE.match(text) else text for text in given])
+
+
+def _inspect(store: Inspection, arguments: argparse.Namespace) -> None:
+    summary = store.summary()
+    # Few: a plain call has one only while it runs.
+    intents = list(store.calls(only_intents=True))
+    clients = store.clients(max(0, arguments.limit))
+    print_store(Report(as_json=arguments.json), summary, clients, intents)
+
+
+def _show(store: Inspection, arguments: argparse.Namespace) -> None:
+    report = Report(as_json=arguments.json)
+    found = _candidates(arguments.what)
+    if isinstance(found, int):
+        client = store.client(found)
+        if client is None:
+            raise Refused(f"there is no client {found}", ExitCode.NOT_FOUND)
+        print_client(report, client, list(store.calls(found)))
+        return
+    rpc_id = _find(store, found, arguments.what)
+    call = store.call(rpc_id)
+    if call is None:
+        raise Refused(f"{arguments.what} has just gone", ExitCode.NOT_FOUND)
+    print_call(report, call, store.record(rpc_id), with_response=arguments.response)
+
+
+def _release(store: Inspection, arguments: argparse.Namespace) -> None:
+    found = _candidates(arguments.what)
+    if isinstance(found, int):
+        raise Refused("name one call: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
+    rpc_id = _find(store, found, arguments.what)
+    if holder := store.holder(rpc_id):
+        raise Refused(
+            f"a running server ({holder}) has it, and would not notice: stop it", ExitCode.OWNED
+        )
+    if not arguments.yes:
+        sys.stderr.write(_WARNING + "\n")
+        raise Refused(f"nothing was done; to forget {rpc_id} say --yes", ExitCode.USAGE)
+    if not store.release(rpc_id):
+        raise Refused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
+    print_value(Report(as_json=arguments.json), "released", str(rpc_id))
+
+
+def _export(store: Inspection, arguments: argparse.Namespace) -> None:
+    rows = export(store, arguments.out, with_responses=arguments.responses)
+    print_value(Report(as_json=arguments.json), "calls_exported", rows)
+
+
+def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
+    print_value(Report(as_json=arguments.json), "key_id", store.rotate_secret())
+
+
+def _restored(store: Inspection, arguments: argparse.Namespace) -> None:
+    if not arguments.yes:
+        sys.stderr.write(_RESTORED + "\n")
+        raise Refused("nothing was done; to go on with what is there say --yes", ExitCode.USAGE)
+    print_value(Report(as_json=arguments.json), "store", store.restored())
+
+
+def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:
+    if not arguments.yes:
+        sys.stderr.write(_LOSS + "\n")
+        raise Refused("nothing was done; to serve from what is there say --yes", ExitCode.USAGE)
+    new = store.accept_loss(arguments.who, arguments.why)
+    print_value(Report(as_json=arguments.json), "store", new)
+
+
+def _candidates(text: str) -> int | list[RpcId]:
+    try:
+        return candidates(text.strip())
+    except ValueError as error:
+        raise Refused(str(error), ExitCode.USAGE) from error
+
+
+def _find(store: Inspection, found: list[RpcId], text: str) -> RpcId:
+    kept = [rpc_id for rpc_id in found if store.call(rpc_id) is not None]
+    if not kept:
+        raise Refused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
+    if len(kept) > 1:
+        keys = [f"{each.client_id}/0x{each.key.hex()}" for each in kept if each.key is not None]
+        raise Refused(
+            f"{text} may be several; a key is named by {' or '.join(keys)}", ExitCode.USAGE
+        )
+    return kept[0]

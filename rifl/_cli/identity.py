@@ -1,0 +1,41 @@
+"""Identities as people type them: ``12``, ``12/7``, ``12/6f7264``, ``12/0x31``, ``-5/order-7``."""
+
+from __future__ import annotations
+
+from rifl.core._shared.identity import MAX_KEY_BYTES, MAX_SEQ, RpcId
+
+__all__ = ["candidates"]
+
+
+def candidates(text: str) -> int | list[RpcId]:
+    """Return the client id, or the calls, that a text may mean: a seq first.
+
+    A key is meant in hexadecimal, as ids are shown, or as the text that it is. Ids below
+    zero are those of namespaces, which take keys only.
+
+    Raises ``ValueError``, with a message for people, for a text that means none.
+    """
+    client, slash, call = text.partition("/")
+    namespace = client.startswith("-")
+    if not _is_number(client.removeprefix("-"), MAX_SEQ + namespace):
+        raise ValueError(f"{text!r} is not CLIENT_ID, CLIENT_ID/SEQ or CLIENT_ID/KEY")
+    client_id = int(client)
+    if not slash:
+        return client_id
+    found = []
+    if _is_number(call) and not namespace:
+        found.append(RpcId(client_id, int(call)))
+    try:
+        key = bytes.fromhex(call.removeprefix("0x"))
+    except ValueError:
+        key = b""
+    for each in (key, b"" if call.startswith("0x") else call.encode()):
+        if 1 <= len(each) <= MAX_KEY_BYTES:
+            found.append(RpcId(client_id, None, each))
+    if not found:
+        raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 64 bytes")
+    return found
+
+
+def _is_number(text: str, largest: int = MAX_SEQ) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= largest

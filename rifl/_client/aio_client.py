@@ -1,0 +1,224 @@
+"""The aio client: its state, and the task that keeps its lease (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from lease_server.v1 import lease_server_pb2 as pb
+from rifl._client.answers import FinalStatus
+from rifl._client.routing import Router
+from rifl._client.settings import Settings
+from rifl._client.state import LEASE_SERVICE, LEASE_TIMEOUT_S, NO_STREAM, ClientState
+from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.client_session import LeaseStep
+
+__all__ = ["AioClient"]
+
+
+class AioClient(ClientState):
+    """One client id's owner on an aio channel; shared by all that was made of it.
+
+    Used on the channel's event loop only.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        settings: Settings,
+        connect: Callable[[str], grpc.aio.Channel] | None = None,
+    ) -> None:
+        super().__init__(settings, getattr(channel, "router", None), connect)
+        self.channel = channel
+        self._keeper = _Keeper(channel)
+        # Whether it is known to be.
+        self.insecure = False
+        # What ``rest`` waits for. Calls whose first attempt is gRPC's own are not in it.
+        self.under_way: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def check_usable(self, credentials: grpc.CallCredentials | None = None) -> None:
+        """See ``ClientState``; here misuse is a ``grpc.aio.UsageError``, as gRPC's."""
+        if self.closed or self.closing:
+            raise _ClosedChannel("Channel is closed.")
+        if credentials is not None and self.insecure:
+            raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
+        super().check_usable()
+
+    async def rest(self, grace_s: float) -> None:
+        """Take no new calls, and let those under way go on for so long."""
+        self.closing = True
+        self.lease = None
+        ends = [asyncio.ensure_future(exchange.finished()) for exchange in self.under_way]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=grace_s)
+            for end in late:
+                end.cancel()
+
+    def look_at_lease(self) -> None:
+        """Have the lease looked after now."""
+        self._keeper.look(self)
+
+    async def stop(self) -> None:
+        """End: waiting calls are cancelled, an idle client id is given back."""
+        if not self.closed and not self.forked:
+            await self._keeper.stop(self.close_waiters())
+            if self.path is not None:
+                await self.path.close()
+
+
+class _ClosedChannel(grpc.aio.UsageError, ValueError):
+    """The channel was closed; ``ValueError`` is what the sync one raises."""
+
+
+class _Keeper:
+    """As ``LeaseKeeper``, on a task."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._grant = _stub(channel, "Grant", pb.GrantReply)
+        self._open_session = _stub(channel, "OpenSession", pb.OpenSessionReply)
+        self._renew = _stub(channel, "Renew", pb.RenewReply)
+        self._release = _stub(channel, "Release", pb.ReleaseReply)
+        self._open_stream: Any = channel.stream_stream(
+            LEASE_SERVICE + "KeepAlive",
+            request_serializer=pb.RenewRequest.SerializeToString,
+            response_deserializer=pb.RenewReply.FromString,
+        )
+        self._router: Router | None = getattr(channel, "router", None)
+        self._at = 0
+        self._stream: Any = None
+        self._wakeup = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self, state: ClientState) -> None:
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            # Collection may happen on any thread, and after the loop's end.
+            weakref.finalize(state, _wake_threadsafe, loop, self._wakeup).atexit = False
+            self._task = loop.create_task(_keep(weakref.ref(state), self, self._wakeup))
+        self._wakeup.set()
+
+    async def stop(self, release: ClientLease | None) -> None:
+        self._wakeup.set()
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            self._task.cancel()
+            await asyncio.wait((self._task,), timeout=1.0)
+        self._end_stream()
+        if release is not None:
+            request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
+            # It expires by itself.
+            with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError):
+                await self._release(request, timeout=1.0)
+
+    async def grant(self, state: ClientState) -> None:
+        sent_at = state.now()
+        try:
+            request = state.session_request()
+            if request is None:
+                reply = await self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+            else:
+                reply = await self._open_session(request, timeout=LEASE_TIMEOUT_S)
+        except grpc.RpcError as error:
+            state.grant_failed(error)  # type: ignore[arg-type]
+        else:
+            state.granted(reply, sent_at)
+
+    async def renew(self, state: ClientState) -> None:
+        lease = state.session.lease
+        if lease is None:
+            return
+        request = state.renew_request(lease)
+        timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
+        sent_at = state.now()
+        try:
+            if lease.streams:
+                reply = await self._renew_on_stream(lease, request, timeout_s)
+            else:
+                reply = await self._renew(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            if lease.streams and error.code() in NO_STREAM:
+                lease.streams = False
+            state.renewal_failed(lease, error)  # type: ignore[arg-type]
+        except (TimeoutError, EOFError) as error:
+            state.renewal_failed(
+                lease,
+                FinalStatus(grpc.StatusCode.UNAVAILABLE, f"the heartbeat stream broke: {error!r}"),
+            )
+        else:
+            state.renewed(lease, reply, sent_at)
+
+    async def _renew_on_stream(
+        self, lease: ClientLease, request: pb.RenewRequest, timeout_s: float
+    ) -> pb.RenewReply:
+        if self._router is not None and self._at != self._router.targets.current:
+            self._end_stream()
+            self._at = self._router.targets.current
+        if self._stream is None:
+            self._stream = self._open_stream()
+        stream = self._stream
+        try:
+            async with asyncio.timeout(timeout_s):
+                await stream.write(request)
+                reply = await stream.read()
+            if reply is grpc.aio.EOF:
+                raise EOFError
+        except (asyncio.InvalidStateError, EOFError) as error:
+            self._stream = None
+            # It has ended: what for is what a unary call would have raised.
+            code = await asyncio.wait_for(stream.code(), timeout_s)
+            if code in NO_STREAM:
+                lease.streams = False
+            raise EOFError(code.name) from error
+        except BaseException:
+            self._end_stream()
+            raise
+        answer: pb.RenewReply = reply
+        if answer.refused:
+            # The server ends a stream whose first renewal was refused.
+            self._end_stream()
+        return answer
+
+    def _end_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+
+
+async def _keep(
+    reference: weakref.ref[ClientState], keeper: _Keeper, wakeup: asyncio.Event
+) -> None:
+    while True:
+        wakeup.clear()
+        state = reference()
+        if state is None or state.closed:
+            return
+        step, at = state.lease_step()
+        if step is LeaseStep.GRANT:
+            await keeper.grant(state)
+        elif step is LeaseStep.RENEW:
+            await keeper.renew(state)
+        else:
+            timeout_s = None if at is None else max(at - state.now(), 0.0)
+            # Nothing here may keep the client alive while this task waits.
+            del state
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wakeup.wait(), timeout_s)
+
+
+def _wake_threadsafe(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    # RuntimeError: the loop is closed, and the task with it.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)
+
+
+def _stub(channel: grpc.aio.Channel, method: str, reply: Any) -> Any:
+    return channel.unary_unary(
+        LEASE_SERVICE + method,
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=reply.FromString,
+    )

@@ -1,0 +1,200 @@
+"""A call's flow on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from rifl._client.aio_client import AioClient
+from rifl._client.answers import FinalStatus
+from rifl._client.errors import CallError, Status
+from rifl._client.exchange import CLOSED_TEXT, Exchange
+from rifl.core._calling.attempt import IssuedCall
+
+__all__ = ["AioExchange", "AioSender"]
+
+# Sends one attempt: its header entry and its timeout; returns gRPC's call.
+AioSender = Callable[[tuple[str, bytes] | None, float | None], Awaitable[Any]]
+
+
+class AioExchange(Exchange):
+    """A call in the background of its event loop, awaited or not."""
+
+    def __init__(
+        self,
+        client: AioClient,
+        method: str,
+        send: AioSender,
+        *,
+        started_at: float,
+        deadline: float | None,
+        call: IssuedCall | None = None,
+        context: Any = None,
+        begun: Any = None,
+        on_end: Callable[[], None] | None = None,
+        key: bytes | None = None,
+        stream: bool = False,
+    ) -> None:
+        super().__init__(
+            client,
+            method,
+            started_at=started_at,
+            deadline=deadline,
+            call=call,
+            context=context,
+            begun=begun,
+            key=key,
+            stream=stream,
+        )
+        self._client = client
+        self._send = send
+        self.on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._attempts: dict[int, asyncio.Task[None]] = {}
+        self._cancelled = False
+        self.inner: Any = None
+        # Set where another attempt is sent, and at the end.
+        self._moved = asyncio.Event()
+        client.under_way.add(self)
+
+    def want_lease(self) -> None:
+        """See ``Exchange``."""
+        self._client.look_at_lease()
+
+    def launch(
+        self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
+    ) -> None:
+        """See ``Exchange``."""
+        self._attempts[number] = self._loop.create_task(self._attempt(number, header, timeout_s))
+
+    def cancel_attempt(self, number: int) -> None:
+        """See ``Exchange``."""
+        task = self._attempts.get(number)
+        if task is not None:
+            task.cancel()
+
+    def set_timer(self, at: float | None) -> None:
+        """See ``Exchange``."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at is not None:
+            self._timer = self._loop.call_later(max(at - self.state.now(), 0.0), self.wake)
+
+    def ended(self) -> None:
+        """See ``Exchange``."""
+        if not self._over.done():
+            self._over.set_result(None)
+        self._moved.set()
+        self._client.under_way.discard(self)
+        if self.on_end is not None:
+            self.on_end()
+
+    async def finished(self) -> Any:
+        """Wait for the end; return the final status."""
+        if not self._over.done():
+            await asyncio.shield(self._over)
+        return self.status
+
+    async def result(self) -> Any:
+        """Wait for the end; return the reply or raise ``CallError``.
+
+        Cancelling the waiter cancels the call, as gRPC has it. Of a call that was cancelled
+        itself, or by the end of its channel, it raises ``asyncio.CancelledError``, as gRPC
+        has it too; the ``CallError`` that tells the outcome is its ``__cause__``.
+        """
+        try:
+            await self.finished()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if self.given_up:
+            raise asyncio.CancelledError from self.error
+        if self.error is not None:
+            raise self.error
+        return self.reply
+
+    def cancel(self) -> bool:
+        """Cancel the call; False if it is over."""
+        if self._over.done():
+            return False
+        self._cancelled = True
+        self.give_up()
+        return True
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call was cancelled here."""
+        return self._cancelled
+
+    async def connected(self) -> None:
+        """Wait until an attempt has reached a server; raises what the call ends with instead."""
+        while not self._over.done():
+            self._moved.clear()
+            inner = self.inner
+            if inner is not None:
+                try:
+                    await inner.wait_for_connection()
+                except grpc.aio.AioRpcError:
+                    # Another attempt may follow.
+                    pass
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        raise
+                else:
+                    return
+            if inner is self.inner and not self._over.done():
+                await self._moved.wait()
+        await self.result()
+
+    async def receive(self, inner: Any) -> Any:
+        """Wait for what an attempt answers."""
+        return await inner
+
+    async def _attempt(
+        self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
+    ) -> None:
+        status: Status
+        reply: Any = None
+        try:
+            try:
+                inner = self.inner = await self._send(header, timeout_s)
+            except CallError as error:
+                # No server's word, though it looks like one: there is nothing to send.
+                self.fail(error)
+                return
+            self._moved.set()
+            reply = await self.receive(inner)
+            status = FinalStatus(
+                grpc.StatusCode.OK,
+                await inner.details(),
+                await inner.initial_metadata(),
+                await inner.trailing_metadata(),
+                await inner.debug_error_string(),
+            )
+        except grpc.aio.AioRpcError as error:
+            status = error
+        except grpc.aio.UsageError as error:
+            if not self.state.closed:
+                # Such as credentials for a call on a channel without them.
+                self.fail(error)
+                return
+            status = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # By us at the end of the call, or by the end of the loop.
+                self.give_up()
+                raise
+            status = FinalStatus(grpc.StatusCode.CANCELLED, "the attempt was cancelled")
+        except Exception as error:  # noqa: BLE001 - somebody's interceptor's; it is the caller's
+            self.fail(error)
+            return
+        self.attempt_ended(number, status, reply)

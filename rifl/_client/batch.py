@@ -1,0 +1,385 @@
+"""Batched calls at the client: what goes in and comes out, and one batch's run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import grpc
+
+from rifl._client.answers import FinalStatus, read_answer
+from rifl._client.errors import ANOTHER_STORE, Status, agreeing, call_error
+from rifl._client.exchange import NO_SESSION
+from rifl._client.keys import as_key, key_error, take_key
+from rifl._client.routing import Leg as RouteLeg
+from rifl._client.routing import Route
+from rifl._client.state import ClientState
+from rifl._envelope import (
+    BATCH_KEY,
+    BATCH_VALUE,
+    EARLIER_MARK,
+    MARK,
+    ItemReply,
+    Unreadable,
+    encode_batch,
+    item_bytes,
+    parse_reply,
+)
+from rifl._wire import RPC_INFO
+from rifl.core._calling.attempt import Answer, IssuedCall
+from rifl.core._calling.batch_flow import BatchAction, BatchFlow, Ended, Leg
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.observer import EndedCall
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.raised import raised_code
+from rifl.core._shared.record import Metadata
+
+__all__ = ["BatchItem", "BatchResult", "BatchRun", "Pause", "Send"]
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OK = grpc.StatusCode.OK
+# The answer to an item of which there is nothing more to say, by its outcome.
+_PLAIN = {outcome: Answer("OK", outcome) for outcome in Outcome}
+# Past the generated __new__, for what is made for every item.
+_tuple: Any = tuple.__new__
+_CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
+
+
+class BatchItem(NamedTuple):
+    """One call of a batch: its serialised request, and its key.
+
+    ``key``, 1 to 64 bytes (text as UTF-8), is the caller's own name for the call, as
+    ``rifl.key`` is for a single one, in a named session: that takes calls with a key only, and
+    no other channel does. None gives the call a number of the channel's client id, as single
+    calls have.
+    """
+
+    request: bytes
+    key: str | bytes | None = None
+
+
+class BatchResult(NamedTuple):
+    """What became of one call of a batch.
+
+    ``rpc_id`` is its identity, None if it never got one. ``response`` is the serialised
+    answer, None where there is none. ``code``, ``details`` and ``trailing_metadata`` are the
+    call's status. ``outcome`` tells whether it ran; after UNKNOWN, sending it again with
+    the same key is safe. ``reason`` names a refusal of rifl's, and is empty for
+    an answer of the handler's. ``code`` of a call that may have run is FAILED_PRECONDITION,
+    as a single call's is; ``original_code`` is then what it ended with, elsewhere None.
+    """
+
+    rpc_id: RpcId | None
+    response: bytes | None
+    code: grpc.StatusCode
+    details: str = ""
+    outcome: Outcome = Outcome.EXECUTED
+    reason: str = ""
+    trailing_metadata: Metadata = ()
+    original_code: grpc.StatusCode | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call succeeded."""
+        return self.code is grpc.StatusCode.OK
+
+    def raise_for_status(self) -> None:
+        """Raise the ``CallError`` that a single call would have raised, unless ``ok``."""
+        if self.code is not grpc.StatusCode.OK:
+            raise call_error(
+                self.code,
+                self.details,
+                rpc_id=self.rpc_id,
+                outcome=self.outcome,
+                reason=self.reason,
+                status=FinalStatus(self.code, self.details, (), self.trailing_metadata),
+                original_code=self.original_code,
+            )
+
+
+class Send(NamedTuple):
+    """One RPC to be sent; ``route`` is entered while it is, where there are several targets."""
+
+    body: bytes
+    metadata: tuple[tuple[str, Any], ...]
+    timeout_s: float | None
+    route: RouteLeg | None
+
+
+class Pause(NamedTuple):
+    """Wait to be woken, at most ``until`` (None: for as long as it takes)."""
+
+    until: float | None
+
+
+class BatchRun:
+    """One batch of one client, between its flow and a shell that sends and waits.
+
+    A shell calls ``next`` until it gives None; what it gives is a ``Send``, whose end is
+    told by ``replied`` or ``failed``, or a ``Pause``, which ``woken`` ends. Then
+    ``results``. One thread at a time, but for ``wake``, ``refuse`` and ``close``.
+    """
+
+    def __init__(
+        self,
+        state: ClientState,
+        method: str,
+        items: Iterable[BatchItem],
+        timeout: float | None,
+        metadata: Any,
+        *,
+        woken: Callable[[], None],
+        want_lease: Callable[[], None],
+    ) -> None:
+        state.check_usable()
+        key, metadata = take_key(metadata)
+        if key is not None:
+            raise ValueError("the keys of a batch are its items': rifl.BatchItem(request, key)")
+        items = list(items)
+        requests = [item[0] for item in items]
+        keys = [as_key(item[1]) for item in items]
+        if state.settings.session_name is None and any(each is not None for each in keys):
+            raise key_error(NO_SESSION)
+        self._state = state
+        self._method = method
+        self._requests = requests
+        self._keys = keys
+        self._begun: Any = None
+        if state.observer is not None:
+            metadata, self._begun = state.observer.call_begins(method, metadata)
+        self._metadata = (*(metadata or ()), (BATCH_KEY, BATCH_VALUE))
+        self._started_at = state.now()
+        self._flow = BatchFlow(
+            state.session,
+            method,
+            [item_bytes(*item) for item in zip(requests, keys, strict=True)],
+            keys,
+            state.batch_limits,
+            started_at=self._started_at,
+            deadline=None if timeout is None else self._started_at + timeout,
+            stamp=state.stamp(),
+            keyed_only=state.settings.session_name is not None,
+        )
+        self._route = None if state.router is None else Route(state.router, self._started_at)
+        self._number = 0
+        # Of the last attempt that failed as a whole: why there is nothing better.
+        self._last: Status | None = None
+        self._woken = woken
+        self._want_lease = want_lease
+        self._refusal: tuple[Status, Answer] | None = None
+
+    # See ``Waiter``.
+
+    @property
+    def ends_at(self) -> float | None:
+        """When it waits no longer."""
+        return self._flow.ends_at
+
+    def wake(self) -> None:
+        """Look again."""
+        self._woken()
+
+    def refuse(self, status: Status, answer: Answer) -> None:
+        """Take that there will be no lease."""
+        self._refusal = (status, answer)
+        self._woken()
+
+    def close(self) -> None:
+        """Take that the channel was closed."""
+        self._woken()
+
+    # For the shell.
+
+    def next(self) -> Send | Pause | None:
+        """Return what to do, None at the end."""
+        state, flow = self._state, self._flow
+        if state.closed or state.forked:
+            self._last = _CLOSED
+            self.interrupted()
+            return None
+        with state.lock:
+            state.forget(self)
+            if self._refusal is not None:
+                self._last, answer = self._refusal
+                self._refusal = None
+                flow.lease_refused(answer, self._last)
+            action = flow.step(state.now())
+            # Noted under the lock that found no room, so that no wake is missed.
+            if action is BatchAction.WINDOW:
+                state.window_waiters[self] = None
+            elif action is BatchAction.LEASE:
+                state.lease_waiters[self] = None
+        if flow.leg is not None:
+            return self._send(flow.leg)
+        if action is BatchAction.DONE:
+            return None
+        if action is BatchAction.LEASE:
+            self._want_lease()
+        return Pause(flow.wake_at)
+
+    def replied(self, reply: bytes) -> None:
+        """Take an answer to the RPC that was sent."""
+        state, flow = self._state, self._flow
+        leg = flow.leg
+        try:
+            replies = parse_reply(reply, len(leg.items))  # type: ignore[union-attr]
+        except Unreadable as error:
+            status = FinalStatus(grpc.StatusCode.UNKNOWN, str(error))
+            self._take(lambda: flow.unreadable(status, state.now()))
+            return
+        answers: list[tuple[Answer, Any]] = [
+            (_PLAIN[outcome], response)
+            for response, outcome in zip(replies.responses, replies.outcomes, strict=True)
+        ]
+        for at, other in replies.others.items():
+            answers[at] = _answer(other, leg.calls[at].rpc_id), other  # type: ignore[union-attr]
+        self._take(lambda: flow.answered(answers, state.now(), state.jitter()))
+
+    def failed(self, status: Status) -> None:
+        """Take that the RPC failed as a whole."""
+        state, flow = self._state, self._flow
+        leg = flow.leg
+        # A batch is refused in the name of its first item.
+        answer = read_answer(status, None if leg is None else leg.calls[0].rpc_id)
+        self._last = status
+        if self._route is not None and answer.code == "DEADLINE_EXCEEDED" and not answer.outcome:
+            self._route.timed_out(self._number)
+        self._take(lambda: flow.refused(answer, status, state.now(), state.jitter()))
+
+    def interrupted(self) -> None:
+        """End what has not ended: the caller no longer waits."""
+        self._take(lambda: self._flow.cancelled("CANCELLED", self._state.now()))
+
+    def results(self) -> list[BatchResult]:
+        """Return what became of each item, at the end."""
+        flow = self._flow
+        results = [
+            self._result(call, ended, attempts)  # type: ignore[arg-type]
+            for call, ended, attempts in zip(flow.calls, flow.ended, flow.attempts, strict=True)
+        ]
+        observer = self._state.observer
+        if observer is not None:
+            seconds = self._state.now() - self._started_at
+            observer.batch_ended(
+                [
+                    EndedCall(
+                        self._method,
+                        result.rpc_id,
+                        attempts,
+                        result.outcome,
+                        result.reason,
+                        result.code.name,
+                        seconds,
+                    )
+                    for result, attempts in zip(results, flow.attempts, strict=True)
+                ],
+                self._begun,
+            )
+        return results
+
+    def _send(self, leg: Leg) -> Send:
+        keys: list[bytes] = []
+        if any(call.key is not None for call in leg.calls):
+            keys = [call.key or b"" for call in leg.calls]
+        seqs = [call.seq for call in leg.calls if call.key is None]
+        # Servers that know the second form of the end marker know the newer mark, too.
+        mark = MARK if self._state.end_marker > 1 else EARLIER_MARK
+        body = encode_batch([self._requests[at] for at in leg.items], keys, seqs, mark)
+        self._number += 1
+        route = None if self._route is None else self._route.leg(self._number, ())
+        header = self._state.batch_header(leg)
+        return Send(body, (*self._metadata, header), leg.timeout_s, route)
+
+    def _take(self, event: Callable[[], None]) -> None:
+        state = self._state
+        waiters = []
+        with state.lock:
+            state.forget(self)
+            event()
+            # There may be room for many.
+            while (waiter := state.next_waiter()) is not None:
+                waiters.append(waiter)
+        for waiter in waiters:
+            waiter.wake()
+        state.tell_losses()
+
+    def _result(self, call: IssuedCall | None, ended: Ended, attempts: int) -> BatchResult:
+        its = ended.answer
+        rpc_id = None if call is None else call.rpc_id
+        if ended.code and isinstance(its, ItemReply):
+            # What it was refused with until time ran out.
+            details = f"Deadline Exceeded; last refused: {its.record.details}"
+            code = grpc.StatusCode[ended.code]
+            result = BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason)
+            return result if ended.code == "CANCELLED" else self._raised(result, call, attempts)
+        if isinstance(its, bytes):
+            return _tuple(BatchResult, (rpc_id, its, _OK, "", ended.outcome, "", (), None))  # type: ignore[no-any-return]
+        if isinstance(its, ItemReply):
+            record = its.record
+            return self._raised(
+                BatchResult(
+                    rpc_id,
+                    record.response,
+                    _CODES.get(record.code, grpc.StatusCode.UNKNOWN),
+                    record.details,
+                    ended.outcome,
+                    ended.reason or record.reason,
+                    record.trailing_metadata,
+                ),
+                call,
+                attempts,
+            )
+        status: Status | None = self._last if its is None else its
+        code, details = grpc.StatusCode.UNKNOWN, ""
+        trailing: Metadata = ()
+        if status is not None:
+            code, details = status.code(), status.details() or ""
+            trailing = tuple((key, value) for key, value in status.trailing_metadata() or ())
+        if ended.code:
+            code = grpc.StatusCode[ended.code]
+            details = _explain(ended, details)
+        result = BatchResult(rpc_id, None, code, details, ended.outcome, ended.reason, trailing)
+        return result if ended.code == "CANCELLED" else self._raised(result, call, attempts)
+
+    def _raised(self, result: BatchResult, call: IssuedCall | None, attempts: int) -> BatchResult:
+        """Give a call that may have run the code that no retry policy repeats."""
+        # A key sent again names the same call.
+        if call is None or result.ok or (call.key is not None and not call.may_have_run):
+            return result
+        name = raised_code(
+            result.code.name,
+            result.outcome,
+            result.reason,
+            attempts=attempts,
+            keep_deadline_exceeded=self._state.settings.keep_deadline_exceeded,
+        )
+        if name == result.code.name:
+            return result
+        code = grpc.StatusCode[name]
+        trailing = agreeing(result.trailing_metadata, code, result.details)
+        return result._replace(code=code, original_code=result.code, trailing_metadata=trailing)
+
+
+def _answer(reply: ItemReply, rpc_id: RpcId) -> Answer:
+    record = reply.record
+    if not record.code:
+        return Answer("OK", reply.outcome)
+    code = _CODES.get(record.code, grpc.StatusCode.UNKNOWN)
+    if reply.info.get(RPC_INFO, text := str(rpc_id)) != text:
+        # See ``read_answer``.
+        return Answer(code.name)
+    return Answer(code.name, reply.outcome, record.reason, reply.info, reply.retry_after_s)
+
+
+def _explain(ended: Ended, last: str) -> str:
+    texts = {
+        "NOT_DEDUPLICATED": "the server does not deduplicate this method: no batch of it is safe",
+        "BAD_HEADER": "a named session takes calls with a key only",
+        "NOT_WRAPPED": "whoever answered does not seem to deduplicate",
+        "STORE_MISMATCH": ANOTHER_STORE,
+        "WINDOW_EXCEEDED": "too many calls of this client are incomplete",
+    }
+    text = texts.get(ended.reason)
+    if text is None:
+        text = "Deadline Exceeded" if ended.code == "DEADLINE_EXCEEDED" else "gave up"
+    return f"{text}; last attempt: {last}" if last else text

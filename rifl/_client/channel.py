@@ -1,0 +1,309 @@
+"""The sync channel: existing stubs, with retries that are safe (DESIGN §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from rifl._client.batch import BatchItem, BatchResult
+from rifl._client.multicallable import UnaryUnaryMultiCallable
+from rifl._client.opening import open_sync, opening
+from rifl._client.routing import Router
+from rifl._client.session import Session
+from rifl._client.settings import Settings, channel_options, make_settings, method_name
+from rifl._client.streams import (
+    BidirectionalMultiCallable,
+    StreamUnaryMultiCallable,
+    UnaryStreamMultiCallable,
+)
+from rifl._client.sync_batches import Batches
+from rifl._client.sync_client import SyncClient
+from rifl._client.targets import SeveralTargets
+from rifl.core._calling.retry import RetryPolicy
+from rifl.core._calling.targets import Targets, split_targets
+from rifl.core._shared.observer import Observer
+
+__all__ = ["Channel", "connect"]
+
+
+def connect(
+    target: str | Sequence[str],
+    credentials: grpc.ChannelCredentials | None = None,
+    *,
+    options: Sequence[tuple[str, Any]] = (),
+    compression: grpc.Compression | None = None,
+    interceptors: Sequence[Any] = (),
+    retry: RetryPolicy | None = None,
+    hedge_after: float | None = None,
+    window: int = 512,
+    unresolved_for: float = 60.0,
+    unresolved_limit: int = 64,
+    on_lease_lost: Callable[[int], None] | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
+    session: str | None = None,
+    session_retention: float | None = None,
+    secret: str | bytes | None = None,
+    follow_leaders: bool = False,
+    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
+    keep_deadline_exceeded: bool = False,
+    group_path: str = "adaptive",
+) -> Channel:
+    """Open a channel whose unary calls have their effect once.
+
+    ``target``, ``credentials``, ``options`` and ``compression`` are what
+    ``grpc.insecure_channel`` and ``grpc.secure_channel`` take. gRPC's own retries
+    are off unless ``options`` turn them on; then a call refused for an expired
+    lease is never sent again under a new id.
+
+    ``target`` may be several, as a sequence or separated by commas: replicas over one
+    store, or a group of which one leads. All calls, heartbeats and resolutions go to
+    one of them; when that cannot be reached, drains or does not lead, the next attempt
+    goes to another with the same identity, and a hedge always does. Nothing is ever
+    sent again that would not be to one target. A server's word on who leads is
+    followed to the targets given only, unless ``follow_leaders``: then to any
+    ``host:port`` it names (at most 16), with these credentials.
+
+    Calls are retried by ``retry`` within the caller's deadline. ``hedge_after``
+    seconds without an answer (None: never), a second attempt of the same call is
+    sent beside the first. At most ``window`` calls may be unacknowledged at
+    once (the server may allow fewer); more wait. A call whose outcome stayed
+    unknown can be resolved for ``unresolved_for`` seconds, the latest
+    ``unresolved_limit`` of them. ``on_lease_lost`` is called with the client id
+    when it expired with calls outstanding; it must not block.
+    ``observer``, one or several, is told of each call that ends.
+    ``interceptors`` run below: once for each attempt, on serialised requests.
+    Those that are to see each call once go around the channel, by
+    ``grpc.intercept_channel``.
+
+    ``session`` names a session that outlives this process: whoever opens the name
+    has the same client id, until the session is closed or unused for
+    ``session_retention`` seconds (None: the server's default; at most 30 days). It takes calls
+    with a key only (``rifl.key``); ``close`` leaves it open. Where the server does not
+    authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, better drawn
+    than thought of: the first opener's is the session's, and others are NOT_YOURS. None
+    takes the environment's: RIFL_SESSION_SECRET, or the file that
+    RIFL_SESSION_SECRET_FILE names.
+
+    ``conflict_keys``: for replicated groups whose replicas find the conflict keys of a
+    method by a callable: the same callable by full method name, so that such calls can
+    take one round trip. A wrong one makes calls slower and never less safe. It runs in
+    the caller's thread, on a message parsed from the request's bytes.
+
+    ``group_path``: whether calls to a replicated group are recorded on its witnesses, which
+    takes one round trip: "fast" always, "synced" never (then the group's leader appends
+    before it answers), "adaptive" while that was measured to be the faster way.
+
+    A call that may have run is raised with FAILED_PRECONDITION, which retry loops around
+    the channel do not repeat; ``keep_deadline_exceeded`` leaves DEADLINE_EXCEEDED as it
+    is, for applications that look for it.
+
+    Nothing is sent before the first call. Raises ``ValueError`` for settings that
+    make no sense. See ``Channel``.
+    """
+    inner_options, grpc_retries, max_response_bytes = channel_options(options)
+    settings = make_settings(
+        retry=retry,
+        hedge_after=hedge_after,
+        window=window,
+        unresolved_for=unresolved_for,
+        unresolved_limit=unresolved_limit,
+        on_lease_lost=on_lease_lost,
+        grpc_retries=grpc_retries,
+        max_response_bytes=max_response_bytes,
+        observer=observer,
+        session_name=session,
+        session_retention_s=session_retention,
+        session_secret=secret,
+        conflict_keys=conflict_keys,
+        keep_deadline_exceeded=keep_deadline_exceeded,
+        group_path=group_path,
+    )
+
+    def open_one(address: str) -> grpc.Channel:
+        inner = open_sync(address, credentials, inner_options, compression)
+        return grpc.intercept_channel(inner, *interceptors) if interceptors else inner
+
+    targets = split_targets(target)
+    if opening():
+        # Called in place of gRPC's function, by another call of this one.
+        return open_one(targets[0])  # type: ignore[return-value]
+    if len(targets) == 1 and not follow_leaders:
+        return Channel(open_one(targets[0]), settings, open_one)
+    router = Router(Targets(targets, follow=follow_leaders))
+    return Channel(SeveralTargets(router, open_one), settings, open_one)
+
+
+class Channel(grpc.Channel):
+    """A ``grpc.Channel`` over another one; built by ``connect``.
+
+    Calls of methods that the server deduplicates carry an identity and are retried:
+    unary ones, those with a request stream (as far as it can be kept to be sent
+    again) and those with a response stream (resumed where it broke off). Other
+    calls, and all bidirectional ones, are passed through, sent once.
+    Failed unary calls raise ``CallError``. In a forked child every use raises
+    ``ForkedProcessError``, but for ``close``, which then does nothing.
+    ``close`` cancels what is under way and takes at most a second. Any thread.
+    """
+
+    def __init__(
+        self,
+        inner: grpc.Channel,
+        settings: Settings,
+        connect: Callable[[str], grpc.Channel] | None = None,
+    ) -> None:
+        self._inner = inner
+        self._client = SyncClient(inner, settings, connect)
+        self._session = Session(self._client)
+        self._batches = Batches(self._client)
+
+    @property
+    def session(self) -> Session:
+        """The identities of this channel's calls."""
+        return self._session
+
+    def unary_unary(
+        self,
+        method: str | bytes,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryUnaryMultiCallable:
+        """See ``grpc.Channel.unary_unary``."""
+        self._check_process()
+        method = method_name(method)
+        inner: Any = self._inner.unary_unary(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return UnaryUnaryMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
+
+    def unary_stream(
+        self,
+        method: str | bytes,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> UnaryStreamMultiCallable:
+        """See ``grpc.Channel.unary_stream``."""
+        self._check_process()
+        method = method_name(method)
+        inner: Any = self._inner.unary_stream(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return UnaryStreamMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
+
+    def stream_unary(
+        self,
+        method: str | bytes,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        _registered_method: bool | None = False,
+    ) -> StreamUnaryMultiCallable:
+        """See ``grpc.Channel.stream_unary``."""
+        self._check_process()
+        method = method_name(method)
+        inner: Any = self._inner.stream_unary(
+            method,
+            None,
+            response_deserializer,
+            _registered_method,  # type: ignore[call-arg]
+        )
+        return StreamUnaryMultiCallable(
+            self._client, inner, method, request_serializer, response_deserializer
+        )
+
+    def stream_stream(self, method: str | bytes, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.Channel.stream_stream``."""
+        self._check_process()
+        method = method_name(method)
+        inner = self._inner.stream_stream(method, *args, **kwargs)
+        return BidirectionalMultiCallable(self._client, inner, method)
+
+    def batch(
+        self,
+        method: str,
+        items: Iterable[BatchItem],
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+    ) -> list[BatchResult]:
+        """Make many calls of one unary method, in as few RPCs as they fit; blocks.
+
+        ``method`` is its full name, ``/package.Service/Method``; ``items`` are read to their
+        end before anything is sent. Each call has its own
+        identity, runs once, and has a result of its own, in the order of ``items``: one
+        that fails takes no other with it. Handlers of an RPC run in that order unless
+        the server declares otherwise; what is retried may run after what comes later.
+        What has no final answer is sent again within ``timeout`` (seconds for all of
+        it; None: as the retry policy says), with the same identities, as single calls are;
+        calls with an equal key and request happen once and get one answer.
+
+        A failure is in the results, never raised, whatever failed; raised are
+        ``ValueError`` for a closed channel, ``BadHeader`` for a key that is none, or that
+        has no named session, and ``ForkedProcessError``. Any thread; any number at once. See
+        ``BatchItem``.
+        """
+        return self._batches.run(method, items, timeout, metadata)
+
+    def batch_future(
+        self,
+        method: str,
+        items: Iterable[BatchItem],
+        *,
+        timeout: float | None = None,
+        metadata: Any = None,
+    ) -> Future[list[BatchResult]]:
+        """Do what ``batch`` does in the background.
+
+        At most 16 batches of a channel are under way so; more wait their turn, which
+        counts towards ``timeout``. One that has begun cannot be cancelled but by ``close``.
+        """
+        return self._batches.submit(method, items, timeout, metadata)
+
+    def subscribe(
+        self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool = False
+    ) -> None:
+        """See ``grpc.Channel.subscribe``."""
+        self._check_process()
+        self._inner.subscribe(callback, try_to_connect)
+
+    def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
+        """See ``grpc.Channel.unsubscribe``."""
+        self._check_process()
+        self._inner.unsubscribe(callback)
+
+    def close(self) -> None:
+        """Close: cancel what is under way, give an idle client id back."""
+        if not self._client.forked:
+            self._client.stop()
+            self._inner.close()
+            self._batches.close()
+
+    def __enter__(self) -> Channel:
+        self._check_process()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_process(self) -> None:
+        if self._client.forked:
+            self._client.check_usable()

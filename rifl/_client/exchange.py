@@ -1,0 +1,346 @@
+"""Runs one call's flow: the part that sync and aio share (DESIGN §3)."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from rifl._client.answers import FinalStatus, read_answer
+from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error
+from rifl._client.routing import Route
+from rifl._client.state import ClientState
+from rifl.core._calling.attempt import Answer, IssuedCall
+from rifl.core._calling.call_flow import Action, CallFlow
+from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.observer import EndedCall, Observer
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.raised import raised_code
+
+__all__ = ["CLOSED_TEXT", "NO_SESSION", "Exchange"]
+
+CLOSED_TEXT = "Channel closed!"
+NO_SESSION = (
+    "a key needs a named session, rifl.connect(..., session=...), or the idempotency-key header: "
+    "on this channel it would name another call after a lost lease"
+)
+_CANCELLED_TEXT = "Locally cancelled by application!"
+
+
+class Exchange(ABC):
+    """One call, from its first step to its end.
+
+    A shell says how to send an attempt, set a timer and end; what happens when
+    is the flow's decision. Events arrive on any thread and are handled one at a
+    time, without a lock held: by whoever posts into an idle exchange.
+    """
+
+    # Whether a second attempt may run beside the first.
+    hedges = True
+
+    def __init__(
+        self,
+        state: ClientState,
+        method: str,
+        *,
+        started_at: float,
+        deadline: float | None,
+        call: IssuedCall | None = None,
+        context: Any = None,
+        begun: Any = None,
+        key: bytes | None = None,
+        stream: bool = False,
+    ) -> None:
+        self.state = state
+        self._method = method
+        self._started_at = started_at
+        # What the observer wants back at the end.
+        self._begun = begun
+        self.status: Status | None = None
+        self.reply: Any = None
+        self.error: Exception | None = None
+        self.flow = CallFlow(
+            state.session,
+            method,
+            started_at=started_at,
+            deadline=deadline,
+            hedge_after_s=state.settings.hedge_after_s if self.hedges else None,
+            stamp=state.stamp(),
+            call=call,
+            context=context,
+            key=key,
+            keyed_only=state.settings.session_name is not None,
+            stream=stream,
+        )
+        self._route = None if state.router is None else Route(state.router, started_at)
+        # Whether the caller, or the end of the channel, cancelled it.
+        self.given_up = False
+        self._ended = False
+        self._last: Status | None = None
+        self._events: deque[Callable[[], None]] = deque()
+        self._events_lock = threading.Lock()
+        self._handling = False
+
+    # What a shell does.
+
+    @abstractmethod
+    def launch(
+        self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
+    ) -> None:
+        """Send an attempt; its end is to be told by ``attempt_ended``."""
+
+    @abstractmethod
+    def cancel_attempt(self, number: int) -> None:
+        """Cancel an attempt if it is still under way."""
+
+    @abstractmethod
+    def set_timer(self, at: float | None) -> None:
+        """Have ``wake`` called at that time, instead of any time set before."""
+
+    @abstractmethod
+    def ended(self) -> None:
+        """Tell the caller: ``reply`` and ``status``, or ``error``, are set."""
+
+    # Events.
+
+    def begin(self, fault: CallError | None = None) -> None:
+        """Start with the flow's first step, or end with ``fault``: it cannot be sent."""
+        if fault is not None:
+            self.fail(fault)
+            return
+        self.post(lambda: self._take(lambda now: self.flow.start(now)))
+
+    def resume(self, sent_at: float, status: Status, fault: CallError | None = None) -> None:
+        """Start with the first attempt already sent, and answered by ``status``."""
+        with self.state.lock:
+            self.flow.start(sent_at)
+        if fault is not None:
+            self.fail(fault)
+            return
+        self.attempt_ended(1, status, None)
+
+    def attempt_ended(self, number: int, status: Status, reply: Any) -> None:
+        """Take the end of an attempt; ``reply`` counts if its code is OK."""
+        self.post(lambda: self._answered(number, status, reply))
+
+    def wake(self) -> None:
+        """Look again: see ``Waiter``."""
+        self.post(lambda: self._take(lambda now: self.flow.woken(now)))
+
+    def refuse(self, status: Status, answer: Answer) -> None:
+        """Take that there will be no lease: see ``Waiter``."""
+        self.post(lambda: self._refused(status, answer))
+
+    def close(self) -> None:
+        """Take that the channel was closed: see ``Waiter``."""
+        self.post(lambda: self._give_up(CLOSED_TEXT))
+
+    def give_up(self) -> None:
+        """Take that the caller cancelled."""
+        self.post(lambda: self._give_up(_CANCELLED_TEXT))
+
+    def fail(self, error: Exception) -> None:
+        """Take that an attempt broke in somebody's code: the caller gets ``error``."""
+        self.post(lambda: self._fail(error))
+
+    def post(self, event: Callable[[], None]) -> None:
+        """Handle an event now, or after the one being handled."""
+        with self._events_lock:
+            self._events.append(event)
+            if self._handling:
+                return
+            self._handling = True
+        while True:
+            with self._events_lock:
+                if not self._events:
+                    self._handling = False
+                    return
+                event = self._events.popleft()
+            self.handle(event)
+
+    def handle(self, event: Callable[[], None]) -> None:
+        """Handle one event; what comes after the end is dropped."""
+        if not self._ended:
+            event()
+
+    @property
+    def ends_at(self) -> float | None:
+        """When it waits no longer: see ``Waiter``."""
+        return self.flow.ends_at
+
+    @property
+    def rpc_id(self) -> RpcId | None:
+        """The call's identity, None while it has none."""
+        call = self.flow.call
+        return call.rpc_id if call is not None else None
+
+    # Steps.
+
+    def _take(self, step: Callable[[float], Action]) -> None:
+        state, flow = self.state, self.flow
+        if state.closed or state.forked:
+            self._give_up(CLOSED_TEXT)
+            return
+        with state.lock:
+            action = step(state.now())
+            # Noted under the lock that found no room, so that no wake is missed.
+            if action is Action.WINDOW:
+                state.window_waiters[self] = None
+            elif action is Action.LEASE:
+                state.lease_waiters[self] = None
+        if action is Action.SEND:
+            call = flow.call
+            number = call.attempt if call is not None else 1
+            self.set_timer(flow.wake_at)
+            header = state.header(call) if call is not None else None
+            if self._route is None:
+                self.launch(number, header, flow.attempt_timeout_s)
+            else:
+                with self._route.leg(number, flow.attempts_under_way):
+                    self.launch(number, header, flow.attempt_timeout_s)
+        elif action in (Action.RETURN, Action.RAISE):
+            self._finish(action)
+        else:
+            self.set_timer(flow.wake_at)
+            if action is Action.LEASE:
+                self.want_lease()
+
+    @abstractmethod
+    def want_lease(self) -> None:
+        """Have whoever keeps the lease look at it now."""
+
+    def _answered(self, number: int, status: Status, reply: Any) -> None:
+        self._last = status
+        self.reply = reply
+        answer = read_answer(status, self.rpc_id)
+        if self.state.closed and answer.code != "OK":
+            self._give_up(CLOSED_TEXT)
+            return
+        if self._route is not None and answer.code == "DEADLINE_EXCEEDED" and not answer.outcome:
+            self._route.timed_out(number)
+        jitter = self.state.jitter()
+        self._take(lambda now: self.flow.answered(number, answer, now, jitter))
+        if answer.reason:
+            self.state.tell_losses()
+
+    def _refused(self, status: Status, answer: Answer) -> None:
+        self._last = status
+        self._take(lambda now: self.flow.lease_refused(answer, now))
+
+    def _give_up(self, text: str) -> None:
+        self.given_up = True
+        with self.state.lock:
+            self.flow.cancelled(self.state.now())
+        self._last = FinalStatus(grpc.StatusCode.CANCELLED, text)
+        self._finish(Action.RAISE)
+
+    def _fail(self, error: Exception) -> None:
+        with self.state.lock:
+            self.flow.cancelled(self.state.now())
+        self._last = FinalStatus(grpc.StatusCode.INTERNAL, repr(error))
+        if isinstance(error, CallError) and error.rpc_id is None:
+            # It was built where nobody knew the call.
+            error.rpc_id = self.rpc_id
+        self._finish(Action.RAISE, error)
+
+    def _finish(self, action: Action, fault: Exception | None = None) -> None:
+        state, flow = self.state, self.flow
+        self._ended = True
+        for number in flow.attempts_under_way:
+            self.cancel_attempt(number)
+        self.set_timer(None)
+        if action is Action.RETURN:
+            self.status = self._last
+        else:
+            self.status = self.error = self._build_error()
+            if fault is not None:
+                self.error = fault
+                if isinstance(fault, CallError):
+                    self.status = fault
+        with state.lock:
+            state.forget(self)
+            # Whether or not this call made room: a wake too many does no harm.
+            waiter = state.next_waiter()
+        if waiter is not None:
+            waiter.wake()
+        if state.observer is not None:
+            self._tell(state.observer)
+        self.ended()
+
+    def _tell(self, observer: Observer) -> None:
+        flow = self.flow
+        code: Any = self.status.code() if self.status is not None else grpc.StatusCode.UNKNOWN
+        observer.call_ended(
+            EndedCall(
+                self._method,
+                self.rpc_id,
+                flow.attempts_sent,
+                flow.outcome,
+                flow.reason,
+                code.name,
+                self.state.now() - self._started_at,
+            ),
+            self._begun,
+        )
+
+    def _build_error(self) -> CallError:
+        flow, last = self.flow, self._last
+        call = flow.call
+        details = (last.details() if last is not None else None) or ""
+        code = last.code() if last is not None else grpc.StatusCode.UNKNOWN
+        if flow.code and not (flow.code == "CANCELLED" and last is not None):
+            if call is None and flow.code == "UNAVAILABLE" and self.state.lease_status is not None:
+                last = self.state.lease_status
+                code, details = last.code(), f"no client id: {last.details()}"
+            else:
+                if call is None and self.state.lease is None and self.state.lease_status:
+                    details = details or self.state.lease_status.details() or ""
+                code, details = grpc.StatusCode[flow.code], _explain(flow, details)
+        elif flow.reason == NotDeduplicated.reason:
+            code = grpc.StatusCode[NotDeduplicated.code]
+            details = f"{NOT_HOSTED}: {details}"
+        elif code is grpc.StatusCode.OK:
+            code = grpc.StatusCode.UNKNOWN
+            details = "a server that does not deduplicate answered a later attempt"
+        raised = code
+        # What the caller cancelled, it does not take for a call to be repeated.
+        # Nor does a key name another call when it is sent again.
+        unrun = call is not None and call.key is not None and not call.may_have_run
+        if call is not None and flow.code != "CANCELLED" and not unrun:
+            name = raised_code(
+                code.name,
+                flow.outcome,
+                flow.reason,
+                attempts=flow.attempts_sent,
+                keep_deadline_exceeded=self.state.settings.keep_deadline_exceeded,
+            )
+            raised = grpc.StatusCode[name]
+        return call_error(
+            raised,
+            details,
+            rpc_id=call.rpc_id if call is not None else None,
+            outcome=flow.outcome,
+            reason=flow.reason,
+            status=last,
+            original_code=code,
+        )
+
+
+def _explain(flow: CallFlow, last_details: str) -> str:
+    if flow.reason == NotDeduplicated.reason:
+        return "the server does not deduplicate this method: a key means nothing to it"
+    if flow.reason == BadHeader.reason:
+        named = "a named session takes calls with a key only: see rifl.key"
+        return NO_SESSION if flow.keyed else named
+    if flow.reason == StoreMismatch.reason:
+        return ANOTHER_STORE
+    if flow.reason == WindowExceeded.reason:
+        return "not sent: too many calls of this client are incomplete, and none ended in time"
+    text = "Deadline Exceeded" if flow.code == "DEADLINE_EXCEEDED" else "gave up"
+    sent = "" if flow.outcome is not Outcome.NOT_EXECUTED else ", not sent"
+    return f"{text}{sent}; last attempt: {last_details}" if last_details else text + sent

@@ -1,0 +1,188 @@
+"""The interceptor alone, for channels built by somebody else (sync)."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from rifl._client.errors import CallError
+from rifl._client.keys import take_key
+from rifl._client.multicallable import closed_call
+from rifl._client.session import Session
+from rifl._client.settings import make_settings
+from rifl._client.sync_client import SyncClient
+from rifl._client.sync_exchange import BlockingExchange, CallFuture
+from rifl.core._calling.retry import RetryPolicy
+from rifl.core._shared.observer import Observer
+
+__all__ = ["CallDetails", "ClientInterceptor", "client_interceptor", "with_header"]
+
+
+def client_interceptor(
+    lease_channel: grpc.Channel,
+    *,
+    retry: RetryPolicy | None = None,
+    window: int = 512,
+    unresolved_for: float = 60.0,
+    unresolved_limit: int = 64,
+    on_lease_lost: Callable[[int], None] | None = None,
+    grpc_retries: bool = True,
+    max_response_bytes: int = 0,
+    observer: Observer | Sequence[Observer] | None = None,
+    keep_deadline_exceeded: bool = False,
+) -> ClientInterceptor:
+    """Build an interceptor for ``grpc.intercept_channel``.
+
+    ``lease_channel`` reaches the same servers, without this interceptor; it is
+    not closed by it. What ``connect`` does and an interceptor cannot:
+
+    - It cannot see the channel's options. Say ``grpc_retries=False`` if the
+      channel was built with ``("grpc.enable_retries", 0)``; else calls refused for
+      an expired lease are not sent again. Say ``max_response_bytes`` if its
+      receive limit is not 4 MiB.
+    - It takes no keys: those need a named session.
+    - It does not hedge, and requests are serialised again for every attempt: a
+      serialiser that is not deterministic gets PAYLOAD_MISMATCH on retries.
+    - ``future`` may block until the client id is there, and while a first attempt
+      that failed at once is retried.
+    - Interceptors inside it run once an attempt, those outside once a call.
+    - It costs each call about 15% of its throughput (``grpc.intercept_channel``
+      does); a closed channel does not give its client id back: call ``close``.
+    """
+    return ClientInterceptor(
+        SyncClient(
+            lease_channel,
+            make_settings(
+                retry=retry,
+                hedge_after=None,
+                window=window,
+                unresolved_for=unresolved_for,
+                unresolved_limit=unresolved_limit,
+                on_lease_lost=on_lease_lost,
+                grpc_retries=grpc_retries,
+                max_response_bytes=max_response_bytes,
+                observer=observer,
+                keep_deadline_exceeded=keep_deadline_exceeded,
+            ),
+        )
+    )
+
+
+class CallDetails(
+    collections.namedtuple(
+        "CallDetails",
+        ("method", "timeout", "metadata", "credentials", "wait_for_ready", "compression"),
+    ),
+    grpc.ClientCallDetails,
+):
+    """``grpc.ClientCallDetails`` with values."""
+
+
+def with_header(
+    details: Any, given: tuple[Any, ...], header: tuple[str, bytes] | None, timeout_s: float | None
+) -> CallDetails:
+    """Return call details for one attempt."""
+    return CallDetails(
+        details.method,
+        timeout_s,
+        given if header is None else (*given, header),
+        details.credentials,
+        details.wait_for_ready,
+        getattr(details, "compression", None),
+    )
+
+
+class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
+    """See ``client_interceptor``. Any thread."""
+
+    def __init__(self, client: SyncClient) -> None:
+        self._client = client
+        self._session = Session(client)
+
+    @property
+    def session(self) -> Session:
+        """The identities of the calls that pass here."""
+        return self._session
+
+    def close(self) -> None:
+        """Give the client id back if nothing hangs on it; later calls raise."""
+        self._client.stop()
+
+    def intercept_unary_unary(
+        self,
+        continuation: Callable[[Any, Any], Any],
+        client_call_details: Any,
+        request: Any,
+    ) -> Any:
+        """See ``grpc.UnaryUnaryClientInterceptor``."""
+        client = self._client
+        client.check_usable()
+        now = client.now()
+        timeout = client_call_details.timeout
+        deadline = None if timeout is None else now + timeout
+        method = client_call_details.method
+        method = method.decode() if isinstance(method, bytes) else method
+        key, metadata = take_key(client_call_details.metadata)
+        given: Any = tuple(metadata or ())
+        begun = None
+        if client.observer is not None:
+            given, begun = client.observer.call_begins(method, given)
+
+        def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
+            try:
+                return continuation(
+                    with_header(client_call_details, given, header, timeout_s), request
+                )
+            except ValueError:
+                return closed_call()
+
+        exchange = _Intercepted(
+            client,
+            method,
+            send,
+            started_at=now,
+            deadline=deadline,
+            begun=begun,
+            key=key,
+        )
+        return exchange.first_then_rest()
+
+
+class _Intercepted(BlockingExchange):
+    """A call whose way of being called shows by its first attempt.
+
+    A blocking call's continuation comes back when it is over, a future's at
+    once: the rest of the former is done here, that of the latter in the
+    background.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._arguments = (args, kwargs)
+        self._future: Any = None
+
+    def launch(
+        self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
+    ) -> None:
+        """Send an attempt, or hand over to the background."""
+        attempt = self._send(header, timeout_s)
+        self._attempts[number] = attempt
+        if number == 1 and not attempt.done():
+            args, kwargs = self._arguments
+            self._future = CallFuture(*args, **kwargs)
+            self._future.adopt(self.flow, number, attempt)
+            self._over = True
+            return
+        attempt.add_done_callback(lambda done: self._attempt_done(number, done))
+
+    def first_then_rest(self) -> Any:
+        """Return what the interceptor's caller wants: a call that is a future."""
+        self.begin()
+        try:
+            self.run()
+        except CallError as error:
+            return error
+        return self._future if self._future is not None else self.status

@@ -1,0 +1,145 @@
+"""``rifl.key``: naming calls by a key of the caller's own (DESIGN §3)."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from rifl._client.errors import CallError, call_error
+from rifl._wire import KEY_KEY
+from rifl.core._calling.call_flow import OWN_HEADER
+from rifl.core._serving.keyed_tracker import check_key
+from rifl.core._shared.errors import BadHeader
+from rifl.core._shared.outcome import Outcome
+
+__all__ = [
+    "CURRENT_KEY",
+    "KEY_ENTRY",
+    "as_key",
+    "invalid_metadata",
+    "key",
+    "key_error",
+    "refuse_key",
+    "take_key",
+]
+
+# Consumed by the channel: it never leaves the process.
+KEY_ENTRY = "rifl-key-bin"
+# What gRPC sends (gRPC over HTTP/2, Custom-Metadata).
+_NAME = re.compile(r"[0-9a-z_.\-]+")
+_TEXT = re.compile(r"[\x20-\x7e]*")
+CURRENT_KEY: contextvars.ContextVar[bytes | None] = contextvars.ContextVar("rifl_key", default=None)
+
+
+class key(tuple[str, bytes]):  # noqa: N801 - used like a function
+    """A key for the calls made with it, in one of two ways::
+
+        with rifl.key("order-7"):
+            stub.Pay(request)
+
+        stub.Pay(request, metadata=[rifl.key("order-7")])
+
+    All calls of a named session with the same key, in all processes that opened it, are
+    one call: it happens once, and each gets its answer. Another method or request under
+    the same key raises ``PayloadMismatch``, so that a key in a ``with`` block is for one
+    call and its repetitions. On a channel without a session, and where a call has two
+    keys, the call raises ``BadHeader`` and nothing is sent. 1 to 64 bytes, text as UTF-8;
+    raises ``BadHeader`` else, and ``TypeError`` for what is neither, such as a number.
+    Contexts of threads and tasks are their own.
+    """
+
+    def __new__(cls, value: str | bytes) -> Self:
+        """Check the key."""
+        # bytes(7) would be seven zeroes, and nobody would notice.
+        if not isinstance(value, str | bytes | bytearray | memoryview):
+            raise TypeError(f"a key is text or bytes, not {type(value).__name__}: say str(...)")
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        check_key(data)
+        return super().__new__(cls, (KEY_ENTRY, data))
+
+    def __enter__(self) -> Self:
+        self.__dict__.setdefault("tokens", []).append(CURRENT_KEY.set(self[1]))
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        CURRENT_KEY.reset(self.__dict__["tokens"].pop())
+
+
+def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
+    """Return the call's key, None if it has none, and its metadata without it.
+
+    ``OWN_HEADER`` for a call that its caller names by the plain header. Raises
+    ``BadHeaderError`` for two keys: nobody can tell which one counts.
+    """
+    found = CURRENT_KEY.get()
+    if not metadata:
+        return found, metadata
+    entries = tuple(metadata)
+    rest = tuple(entry for entry in entries if entry[0] != KEY_ENTRY)
+    given = [entry[1] for entry in entries if entry[0] == KEY_ENTRY]
+    headers = [OWN_HEADER for entry in entries if entry[0] == KEY_KEY]
+    if found is not None and found not in given:
+        given.append(found)
+    if len(given) + len(headers) > 1:
+        raise key_error("a call has one key: rifl.key once, or the idempotency-key header")
+    for each in given:
+        check_key(each)
+    return next(iter(given + headers), None), rest
+
+
+def invalid_metadata(metadata: Iterable[Any] | None) -> CallError | None:
+    """Return what gRPC says of metadata that it cannot send, None where it can.
+
+    Found here, before anything waits for a client id, and not taken for what a
+    connection answers, which would be tried again.
+    """
+    for entry in metadata or ():
+        # Other types than these are TypeErrors of gRPC's.
+        name, value = (
+            each.decode("latin-1") if isinstance(each, bytes) else each for each in entry[:2]
+        )
+        if (isinstance(name, str) and not _NAME.fullmatch(name)) or (
+            isinstance(name, str)
+            and not name.endswith("-bin")
+            and isinstance(value, str)
+            and not _TEXT.fullmatch(value)
+        ):
+            return call_error(
+                grpc.StatusCode.INTERNAL,
+                f"metadata was invalid: {metadata}",
+                rpc_id=None,
+                outcome=Outcome.NOT_EXECUTED,
+            )
+    return None
+
+
+def key_error(message: str) -> CallError:
+    """Build the error of a key that means nothing here; nothing was sent."""
+    return call_error(
+        grpc.StatusCode[BadHeader.code],
+        message,
+        rpc_id=None,
+        outcome=BadHeader.outcome,
+        reason=BadHeader.reason,
+    )
+
+
+def refuse_key(metadata: Iterable[Any] | None) -> None:
+    """Raise ``BadHeaderError`` where a call has a key of ours that nobody would look at."""
+    if take_key(metadata)[0]:
+        raise key_error("a bidirectional call is not deduplicated: a key means nothing to it")
+
+
+def as_key(value: str | bytes | None) -> bytes | None:
+    """Return a key as bytes; raises as ``key`` does."""
+    return None if value is None else key(value)[1]

@@ -1,0 +1,289 @@
+"""One method of a stub on the sync channel: the hot path and the way to the slow one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from rifl._client.answers import FinalStatus
+from rifl._client.errors import CallError, call_error, plain_error, unserialisable
+from rifl._client.keys import CURRENT_KEY, invalid_metadata, take_key
+from rifl._client.sync_client import SyncClient
+from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
+from rifl.core._calling.attempt import IssuedCall
+from rifl.core._calling.client_lease import ClientLease
+from rifl.core._shared.outcome import Outcome
+
+__all__ = ["UnaryUnaryMultiCallable", "closed_call"]
+
+
+class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
+    """One method of a stub. Any thread.
+
+    The hot path: identity and header, one call of the inner multicallable,
+    acknowledgement. Whatever else there is to do takes the slow one.
+    """
+
+    def __init__(
+        self,
+        client: SyncClient,
+        inner: Any,
+        method: str,
+        serializer: Callable[[Any], bytes] | None,
+        deserializer: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._client = client
+        self._direct = self._inner = inner
+        self._inner_with_call = inner.with_call
+        self._method = method
+        self._serializer = serializer
+        self._deserializer = deserializer
+        # By which way attempts are sent, None: straight to the server.
+        self._path: Any = None
+        # Whether the method is deduplicated, and the lease that says so.
+        self._lease: ClientLease | None = None
+        self._deduplicated = False
+        self._fast = client.settings.hedge_after_s is None and client.settings.session_name is None
+        self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
+
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        """See ``grpc.UnaryUnaryMultiCallable.__call__``."""
+        return self._call(
+            False, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
+
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, Any]:
+        """See ``grpc.UnaryUnaryMultiCallable.with_call``."""
+        found: tuple[Any, Any] = self._call(
+            True, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
+        return found
+
+    def future(  # type: ignore[override]
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> CallFuture:
+        """See ``grpc.UnaryUnaryMultiCallable.future``."""
+        client = self._client
+        client.check_usable()
+        now = client.now()
+        key, metadata = take_key(metadata)
+        begun = None
+        if client.observer is not None:
+            metadata, begun = client.observer.call_begins(self._method, metadata)
+        send = self._sender(
+            self._serialise(request), metadata, credentials, wait_for_ready, compression
+        )
+        future = CallFuture(
+            client,
+            self._method,
+            send,
+            started_at=now,
+            deadline=None if timeout is None else now + timeout,
+            context=self._deserializer,
+            begun=begun,
+            key=key,
+        )
+        future.begin(invalid_metadata(metadata))
+        return future
+
+    def _call(
+        self,
+        with_call: bool,
+        request: Any,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Any:
+        client = self._client
+        lease = client.lease
+        serializer = self._serializer
+        try:
+            body = request if serializer is None else serializer(request)
+        except Exception as error:
+            raise unserialisable() from error
+        key = None
+        if metadata or CURRENT_KEY.get() is not None:
+            key, metadata = take_key(metadata)
+        begun = None
+        observer = client.observer
+        if observer is not None:
+            metadata, begun = observer.call_begins(self._method, metadata)
+        sent_at = client.now()
+        call = None
+        if lease is not self._lease and lease is not None:
+            self._deduplicated = self._method in lease.methods
+            self._take_path()
+            self._lease = lease
+        invoke: Any = self._inner_with_call if with_call else self._inner
+        if lease is not None and key is None:
+            if not self._deduplicated:
+                try:
+                    reply = invoke(
+                        body, timeout, metadata, credentials, wait_for_ready, compression
+                    )
+                except grpc.RpcError as error:
+                    if observer is not None:
+                        client.tell_plain(self._method, sent_at, error.code(), begun)
+                    raise plain_error(error) from None
+                if observer is not None:
+                    client.tell_plain(self._method, sent_at, grpc.StatusCode.OK, begun)
+                return reply
+            # Calls that wait for the window go first.
+            if self._fast and not client.window_waiters:
+                stamp = client.stamp()
+                with client.lock:
+                    call = client.session.try_begin(*stamp, sent_at)
+        if call is None:
+            return self._call_slowly(
+                None, None, with_call, body, sent_at, timeout, metadata, credentials,
+                wait_for_ready, compression, begun, key,
+            )  # fmt: skip
+        header = client.header(call)
+        limit = self._attempt_timeout_s
+        try:
+            reply = invoke(
+                body,
+                timeout if limit is None or (timeout is not None and timeout <= limit) else limit,
+                (header,) if metadata is None else (*metadata, header),
+                credentials,
+                wait_for_ready,
+                compression,
+            )
+        except grpc.RpcError as error:
+            call.context = self._deserializer
+            return self._call_slowly(
+                call, error, with_call, body, sent_at, timeout, metadata, credentials,
+                wait_for_ready, compression, begun,
+            )  # fmt: skip
+        except BaseException as error:
+            # Interrupted: the call may have run.
+            call.context = self._deserializer
+            with client.lock:
+                client.session.abandon(call, client.now())
+            if observer is not None:
+                client.tell_first(self._method, call, sent_at, "CANCELLED", begun)
+            if isinstance(error, (TypeError, ValueError)) and (fault := invalid_metadata(metadata)):
+                # grpcio 1.80.0 fails where it formats its own message about them.
+                raise fault from None
+            raise
+        with client.lock:
+            client.session.complete(call, sent_at)
+            waiter = client.next_waiter() if client.window_waiters else None
+        if waiter is not None:
+            waiter.wake()
+        if observer is not None:
+            client.tell_first(self._method, call, sent_at, "OK", begun)
+        return reply
+
+    def _call_slowly(
+        self,
+        call: IssuedCall | None,
+        error: Any,
+        with_call: bool,
+        body: bytes,
+        started_at: float,
+        timeout: float | None,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+        begun: Any,
+        key: bytes | None = None,
+    ) -> Any:
+        if call is None:
+            self._client.check_usable()
+        exchange = BlockingExchange(
+            self._client,
+            self._method,
+            self._sender(body, metadata, credentials, wait_for_ready, compression),
+            started_at=started_at,
+            deadline=None if timeout is None else started_at + timeout,
+            call=call,
+            context=self._deserializer,
+            begun=begun,
+            key=key,
+        )
+        if call is None:
+            exchange.begin(invalid_metadata(metadata))
+        else:
+            exchange.resume(started_at, error, invalid_metadata(metadata))
+        try:
+            reply = exchange.run()
+        except CallError as failed:
+            # The attempts' own errors are of no interest below ours.
+            raise failed from None
+        return (reply, exchange.status) if with_call else reply
+
+    def _sender(
+        self,
+        body: bytes,
+        metadata: Any,
+        credentials: grpc.CallCredentials | None,
+        wait_for_ready: bool | None,
+        compression: grpc.Compression | None,
+    ) -> Sender:
+        given = tuple(metadata or ())
+        self._take_path()
+
+        def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
+            entries = given if header is None else (*given, header)
+            try:
+                return self._inner.future(
+                    body, timeout_s, entries, credentials, wait_for_ready, compression
+                )
+            except ValueError:
+                # What gRPC raises on a closed channel.
+                return closed_call()
+
+        return send
+
+    def _take_path(self) -> None:
+        path = self._client.path
+        if path is not None and path is not self._path:
+            self._path = path
+            self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
+            self._inner = path.unary_unary(self._method, self._direct)
+            self._inner_with_call = self._inner.with_call
+
+    def _serialise(self, request: Any) -> bytes:
+        if self._serializer is None:
+            body: bytes = request
+            return body
+        try:
+            return self._serializer(request)
+        except Exception as error:
+            raise unserialisable() from error
+
+
+def closed_call() -> CallError:
+    """Build the end of an attempt that a closed channel did not take."""
+    status = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
+    return call_error(
+        status.code(), status.details(), rpc_id=None, outcome=Outcome.NOT_EXECUTED, status=status
+    )

@@ -1,0 +1,142 @@
+"""Where each attempt goes, for channels with several targets (DESIGN §3)."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any
+
+import grpc
+
+from rifl._client.answers import read_answer
+from rifl._log import get_logger
+from rifl.core._calling.targets import Targets
+
+__all__ = ["LEASE_SERVICE", "Leg", "Route", "Router"]
+
+_log = get_logger("rifl.client")
+
+LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
+_LOOKED_AT = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    }
+)
+_MOVES = 8
+# The attempt that is being sent in this context, where its call keeps account.
+_LEG: contextvars.ContextVar[Leg | None] = contextvars.ContextVar("rifl_leg", default=None)
+
+
+class Router:
+    """``Targets`` under a lock, told of what gRPC reports. Any thread; never blocks."""
+
+    def __init__(self, targets: Targets, clock: Callable[[], float] = time.monotonic) -> None:
+        self.targets = targets
+        self._clock = clock
+        self._lock = threading.Lock()
+        # When calls began to go elsewhere, and where they went until then; the latest last.
+        self._moves: deque[tuple[float, int]] = deque(maxlen=_MOVES)
+        # Called where an attempt was not answered in its time, or nothing can be had where
+        # it was sent: for a path that can find out who leads. Must not block.
+        self.lost: Callable[[], None] = lambda: None
+
+    def choose(self) -> int:
+        """Return the index of the target that the attempt in this context goes to."""
+        leg = _LEG.get()
+        if leg is None:
+            return self.targets.current
+        with self._lock:
+            index = self.targets.choose(leg.avoid)
+        leg.route.sent[leg.number] = index
+        return index
+
+    def current_at(self, at: float) -> int:
+        """Return where calls went at a time."""
+        with self._lock:
+            return next((index for moved, index in self._moves if moved > at), self.targets.current)
+
+    def ended(self, index: int, status: Any, *, heartbeat: bool = False) -> None:
+        """Take the end of an attempt at a target: a call, an error, or a status of ours."""
+        if status.code() not in _LOOKED_AT:
+            return
+        answer = read_answer(status)
+        with self._lock:
+            now, before = self._clock(), self.targets.current
+            moved = self.targets.answered(index, answer, now, heartbeat=heartbeat)
+            if moved:
+                self._moves.append((now, before))
+            current = self.targets.addresses[self.targets.current]
+        if moved:
+            failed = self.targets.addresses[index]
+            _log.info("target_changed", target=current, failed=failed, reason=answer.reason)
+        if not heartbeat and status.code() is not grpc.StatusCode.CANCELLED:
+            self.lost()
+
+    def leads(self, index: int) -> bool:
+        """Take a target's own word that it leads; True if calls went elsewhere until now."""
+        with self._lock:
+            before = self.targets.current
+            failed = self.targets.addresses[before]
+            moved = self.targets.leads(index)
+            if moved:
+                self._moves.append((self._clock(), before))
+        if moved:
+            found = self.targets.addresses[index]
+            _log.info("target_changed", target=found, failed=failed, reason="leads")
+        return moved
+
+
+class Route:
+    """Where one call's attempts went: a hedge, and a retry after a timeout, go elsewhere.
+
+    Until all others were tried: a leader that was silent for a while may be the only
+    one that answers by then.
+    """
+
+    def __init__(self, router: Router, started_at: float) -> None:
+        """``started_at``: of the call, whose first attempt may have been sent then."""
+        self._targets = router.targets
+        self._start = router.current_at(started_at)
+        # By the number of the attempt.
+        self.sent: dict[int, int] = {}
+        self._timed_out: int | None = None
+
+    def leg(self, number: int, under_way: Collection[int]) -> Leg:
+        """Begin to send an attempt, while the ones ``under_way`` are; a context manager."""
+        avoid = {self._at(other) for other in under_way if other != number}
+        if self._timed_out is not None:
+            silent = self._at(self._timed_out)
+            since = {index for sent, index in self.sent.items() if sent > self._timed_out}
+            if len(since - {silent}) < len(self._targets.addresses) - 1:
+                avoid.add(silent)
+        return Leg(self, number, avoid)
+
+    def timed_out(self, number: int) -> None:
+        """Note that an attempt was not answered in the time it had."""
+        self._timed_out = number
+
+    def _at(self, number: int) -> int:
+        # A first attempt may have been sent before there was a route, and its target left since.
+        return self.sent.get(number, self._start)
+
+
+class Leg:
+    """One attempt on its way: while it is entered, ``Router.choose`` goes by it."""
+
+    def __init__(self, route: Route, number: int, avoid: set[int]) -> None:
+        self.route = route
+        self.number = number
+        self.avoid = avoid
+        self._token: contextvars.Token[Leg | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _LEG.set(self)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._token is not None:
+            _LEG.reset(self._token)

@@ -1,0 +1,138 @@
+"""The application's view of a sync channel's identities."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+
+from rifl._client.errors import Status
+from rifl._client.resolution import (
+    RESOLVE_METHOD,
+    Closing,
+    Resolution,
+    Resolver,
+    lease_error,
+    lease_timeout,
+)
+from rifl._client.sync_client import SyncClient
+from rifl.core._calling.attempt import Answer
+from rifl.core._shared.identity import RpcId
+from rifl.v1 import rifl_pb2
+
+__all__ = ["Session"]
+
+
+class Session:
+    """What ``channel.session`` is. Any thread."""
+
+    def __init__(self, client: SyncClient) -> None:
+        self._client = client
+        self._resolve = client.channel.unary_unary(
+            RESOLVE_METHOD,
+            request_serializer=rifl_pb2.ResolveRequest.SerializeToString,
+            response_deserializer=rifl_pb2.ResolveReply.FromString,
+        )
+
+    @property
+    def client_id(self) -> int | None:
+        """The client id that calls are issued under now.
+
+        None before the first call (see ``open``), and between the loss of an id
+        and the next call.
+        """
+        lease = self._client.session.lease
+        return lease.client_id if lease is not None else None
+
+    def open(self, timeout: float | None = None) -> int:
+        """Get a client id now, rather than at the first call; return it.
+
+        Raises ``CallError`` after ``timeout`` seconds (None: the retry policy's
+        ``max_elapsed_s``), or as soon as the server refuses.
+        """
+        client = self._client
+        client.check_usable()
+        if timeout is None:
+            timeout = client.settings.retry.max_elapsed_s
+        waiter = _LeaseWaiter(None if timeout is None else client.now() + timeout)
+        with client.lock:
+            usable = client.session.usable(client.now())
+            if not usable:
+                client.lease_waiters[waiter] = None
+        if not usable:
+            client.look_at_lease()
+            waiter.wait(client, timeout)
+        client_id = self.client_id
+        return client_id if client_id is not None else self.open(timeout)
+
+    def resolve(self, rpc_id: RpcId, timeout: float | None = None) -> Resolution:
+        """Ask the server what became of a call whose outcome stayed unknown.
+
+        Waits for a call that still runs, at most ``timeout`` seconds (None: the
+        retry policy's ``max_elapsed_s``). A definite answer acknowledges the
+        call: it can be asked for once. A call that the server never saw is made
+        one that never runs. Raises ``StaleRpcError`` for a call that is not, or
+        no longer, an unresolved one of this channel, ``LeaseExpiredError`` if its
+        client id is gone, and ``CallError`` if the server could not be asked.
+        """
+        resolver = Resolver(self._client, rpc_id, timeout)
+        pause = threading.Event()
+        while True:
+            try:
+                reply: Any = self._resolve(resolver.request(), timeout=resolver.remaining_s())
+            except grpc.RpcError as error:
+                pause.wait(resolver.retry_after_s(error))  # type: ignore[arg-type]
+            else:
+                return resolver.read(reply)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close the named session, for good: its records go, and late calls are refused.
+
+        For a job that is over: calls of its name, from any process, are SESSION_CLOSED from
+        then on (also while they are under way: have none). Closing twice is the same as
+        once. Tried again for ``timeout`` seconds (None: the retry policy's
+        ``max_elapsed_s``). Raises ``ValueError`` on a channel without a named session,
+        ``SessionClosedError`` if the server knows none of that name, and ``CallError`` if
+        it could not be asked.
+        """
+        closing = Closing(self._client, timeout)
+        ask = self._client.channel.unary_unary(closing.METHOD)
+        pause = threading.Event()
+        while True:
+            try:
+                ask(closing.request, timeout=closing.remaining_s())
+            except grpc.RpcError as error:
+                pause.wait(closing.retry_after_s(error))  # type: ignore[arg-type]
+            else:
+                self._client.session_ended()
+                return
+
+
+class _LeaseWaiter:
+    """Waits for a lease without a call."""
+
+    def __init__(self, ends_at: float | None) -> None:
+        self.ends_at = ends_at
+        self._event = threading.Event()
+        self._refused: tuple[Status, Answer] | None = None
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def refuse(self, status: Status, answer: Answer) -> None:
+        self._refused = (status, answer)
+        self._event.set()
+
+    def close(self) -> None:
+        self._event.set()
+
+    def wait(self, client: SyncClient, timeout: float | None) -> None:
+        came = self._event.wait(timeout)
+        with client.lock:
+            client.forget(self)
+        client.check_usable()
+        if self._refused is not None:
+            raise lease_error(*self._refused)
+        if not came:
+            raise lease_timeout(client)

@@ -1,0 +1,151 @@
+"""A client's configuration, and what its channel's options mean to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lease_server import SessionPolicy
+from rifl._client.session_secret import find_session_secret
+from rifl._wire import MAX_RESPONSE_BYTES
+from rifl.core._calling.retry import RetryPolicy
+from rifl.core._shared.observer import Observer
+
+__all__ = ["Settings", "channel_options", "make_settings", "method_name"]
+
+GROUP_PATHS = ("adaptive", "fast", "synced")
+_RETRIES_OPTION = "grpc.enable_retries"
+_RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"
+_UNLIMITED_BYTES = 2**32 - 1
+# gRPC waits up to two minutes before it tries a lost server again: longer than
+# any of our retries, the last ones before a deadline above all.
+_RECONNECT_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 200),
+)
+
+# Less is 0 on the wire, which asks for the server's default; more is cut by servers.
+_SHORTEST_S, _LONGEST_S = 0.001, SessionPolicy().max_retention_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A client's configuration; see ``rifl._client.connect``."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    # Whether the application gave none, so that a path may bring its own.
+    default_retry: bool = False
+    hedge_after_s: float | None = None
+    window: int = 512
+    unresolved_s: float = 60.0
+    unresolved_limit: int = 64
+    on_lease_lost: Callable[[int], None] | None = None
+    # Whether gRPC's own retries may have sent a call before we see its answer.
+    grpc_retries: bool = False
+    max_response_bytes: int = 0
+    observer: Observer | Sequence[Observer] | None = None
+    session_name: str | None = None
+    session_retention_s: float | None = None
+    # Opens it where the channel has no authenticated peer; empty for none.
+    session_secret: bytes = field(default=b"", repr=False)
+    # Whether a call that may have run can be raised as DEADLINE_EXCEEDED.
+    keep_deadline_exceeded: bool = False
+    # By full method name; for a path that can use them.
+    conflict_keys: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    # How calls travel to a group: one of GROUP_PATHS.
+    group_path: str = "adaptive"
+
+    def __post_init__(self) -> None:
+        if self.hedge_after_s is not None and self.hedge_after_s <= 0:
+            raise ValueError("hedge_after must be positive, or None")
+        if self.session_name is not None and not 1 <= len(self.session_name) <= 256:
+            raise ValueError("the name of a session has 1 to 256 characters")
+        if self.session_name is not None:
+            if "\0" in self.session_name:
+                raise ValueError("the name of a session has no NUL")
+            # No message of the protocol could carry it.
+            try:
+                self.session_name.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"the name of a session is text in UTF-8: {error}") from error
+        if self.session_retention_s is not None and (
+            self.session_name is None or not _SHORTEST_S <= self.session_retention_s <= _LONGEST_S
+        ):
+            raise ValueError(
+                "session_retention belongs to a session, and is a millisecond to 30 days long: "
+                "servers keep none longer"
+            )
+        if self.group_path not in GROUP_PATHS:
+            raise ValueError(f"group_path is one of {', '.join(GROUP_PATHS)}")
+        for method, found in self.conflict_keys.items():
+            if not callable(found):
+                raise ValueError(f"conflict_keys: {method} has no callable; fields need no saying")
+
+
+def make_settings(
+    *,
+    retry: RetryPolicy | None,
+    hedge_after: float | None,
+    window: int,
+    unresolved_for: float,
+    unresolved_limit: int,
+    on_lease_lost: Callable[[int], None] | None,
+    grpc_retries: bool,
+    max_response_bytes: int,
+    observer: Observer | Sequence[Observer] | None,
+    session_name: str | None = None,
+    session_retention_s: float | None = None,
+    session_secret: str | bytes | None = None,
+    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
+    keep_deadline_exceeded: bool = False,
+    group_path: str = "adaptive",
+) -> Settings:
+    """Build settings of ``connect``'s arguments."""
+    if session_secret is not None and session_name is None:
+        raise ValueError("a secret belongs to a session: rifl.connect(..., session=...)")
+    return Settings(
+        retry=retry or RetryPolicy(),
+        default_retry=retry is None,
+        hedge_after_s=hedge_after,
+        window=window,
+        unresolved_s=unresolved_for,
+        unresolved_limit=unresolved_limit,
+        on_lease_lost=on_lease_lost,
+        grpc_retries=grpc_retries,
+        max_response_bytes=max_response_bytes,
+        observer=observer,
+        session_name=session_name,
+        session_retention_s=session_retention_s,
+        session_secret=find_session_secret(session_secret) if session_name is not None else b"",
+        keep_deadline_exceeded=keep_deadline_exceeded,
+        conflict_keys=dict(conflict_keys or {}),
+        group_path=group_path,
+    )
+
+
+def method_name(method: str | bytes) -> str:
+    """Return a method's full name as text; gRPC takes bytes, too."""
+    return method.decode() if isinstance(method, bytes) else method
+
+
+def channel_options(
+    options: Any,
+) -> tuple[tuple[tuple[str, Any], ...], bool, int]:
+    """Return the inner channel's options, and what two of them mean to us.
+
+    That is: whether gRPC's own retries are on, and ``max_response_bytes`` of the
+    call header (0 for gRPC's default limit).
+    """
+    given = tuple(options or ())
+    values = dict(given)
+    limit = values.get(_RECEIVE_LIMIT_OPTION, MAX_RESPONSE_BYTES)
+    if limit == MAX_RESPONSE_BYTES:
+        limit = 0
+    elif limit < 0 or limit > _UNLIMITED_BYTES:
+        limit = _UNLIMITED_BYTES
+    else:
+        limit = max(limit, 1)
+    ours: tuple[tuple[str, Any], ...] = ((_RETRIES_OPTION, 0), *_RECONNECT_OPTIONS)
+    added = tuple((key, value) for key, value in ours if key not in values)
+    return given + added, bool(values.get(_RETRIES_OPTION, 0)), limit

@@ -1,0 +1,181 @@
+"""A sync channel over several targets: each attempt goes where the rule says (DESIGN §3)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from rifl._client.routing import LEASE_SERVICE, Router
+from rifl.core._calling.targets import best_connectivity
+
+__all__ = ["SeveralTargets"]
+
+_Connectivity = Callable[[grpc.ChannelConnectivity], None]
+
+
+class SeveralTargets(grpc.Channel):
+    """One inner channel a target, below all retries: sends, and tells the router. Any thread.
+
+    Connectivity is that of the best of the targets: READY if one of those given is.
+    ``subscribe`` with ``try_to_connect`` connects to all of them.
+    """
+
+    def __init__(self, router: Router, connect: Callable[[str], grpc.Channel]) -> None:
+        self.router = router
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._closed = False
+        self._channels = [connect(address) for address in router.targets.addresses]
+        self._given = len(self._channels)
+        self._watches: list[_Watch] = []
+
+    def at(self, index: int) -> grpc.Channel:
+        """Return the channel of a target, opened if it is a leader that was followed."""
+        if index >= len(self._channels):
+            with self._lock:
+                addresses = self.router.targets.addresses
+                while index >= len(self._channels):
+                    if self._closed:
+                        raise ValueError("Cannot invoke RPC on closed channel!")
+                    self._channels.append(self._connect(addresses[len(self._channels)]))
+        return self._channels[index]
+
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.Channel.unary_unary``."""
+        return _Unary(self, method, lambda to: to.unary_unary(method, *args, **kwargs))
+
+    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.Channel.unary_stream``."""
+        return _Streaming(self, method, lambda to: to.unary_stream(method, *args, **kwargs))
+
+    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.Channel.stream_unary``."""
+        return _Unary(self, method, lambda to: to.stream_unary(method, *args, **kwargs))
+
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See ``grpc.Channel.stream_stream``."""
+        return _Streaming(self, method, lambda to: to.stream_stream(method, *args, **kwargs))
+
+    def subscribe(self, callback: _Connectivity, try_to_connect: bool | None = False) -> None:
+        """See ``grpc.Channel.subscribe``."""
+        watch = _Watch(callback)
+        with self._lock:
+            self._watches.append(watch)
+        for index in range(self._given):
+            self._channels[index].subscribe(watch.of(index), bool(try_to_connect))
+
+    def unsubscribe(self, callback: _Connectivity) -> None:
+        """See ``grpc.Channel.unsubscribe``."""
+        with self._lock:
+            watch = next((each for each in self._watches if each.callback == callback), None)
+            if watch is None:
+                return
+            self._watches.remove(watch)
+        for index, inner in watch.inner.items():
+            self._channels[index].unsubscribe(inner)
+
+    def close(self) -> None:
+        """Close every target's channel."""
+        with self._lock:
+            self._closed = True
+        for channel in self._channels:
+            channel.close()
+
+    def __enter__(self) -> SeveralTargets:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Method:
+    """One method, with a multicallable for each target, made when first needed."""
+
+    def __init__(
+        self, channel: SeveralTargets, method: str, make: Callable[[grpc.Channel], Any]
+    ) -> None:
+        self._channel = channel
+        self._router = channel.router
+        self._heartbeat = method.startswith(LEASE_SERVICE)
+        self._make = make
+        self._callables: dict[int, Any] = {}
+
+    def _at(self, index: int) -> Any:
+        found = self._callables.get(index)
+        if found is None:
+            # Two threads may make one each: either will do.
+            found = self._callables[index] = self._make(self._channel.at(index))
+        return found
+
+    def _ended(self, index: int, status: Any) -> None:
+        self._router.ended(index, status, heartbeat=self._heartbeat)
+
+
+class _Unary(_Method, grpc.UnaryUnaryMultiCallable, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        index = self._router.choose()
+        try:
+            return self._at(index)(*args, **kwargs)
+        except grpc.RpcError as error:
+            self._ended(index, error)
+            raise
+
+    def with_call(self, *args: Any, **kwargs: Any) -> Any:
+        index = self._router.choose()
+        try:
+            return self._at(index).with_call(*args, **kwargs)
+        except grpc.RpcError as error:
+            self._ended(index, error)
+            raise
+
+    def future(self, *args: Any, **kwargs: Any) -> Any:
+        index = self._router.choose()
+        future = self._at(index).future(*args, **kwargs)
+        # Before whoever sends the next attempt is told.
+        future.add_done_callback(lambda done: self._ended(index, done))
+        return future
+
+
+class _Streaming(_Method, grpc.UnaryStreamMultiCallable, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        index = self._router.choose()
+        call = self._at(index)(*args, **kwargs)
+        if not call.add_callback(lambda: self._ended(index, call)):
+            self._ended(index, call)
+        return call
+
+
+class _Watch:
+    """One subscriber: what it was told last, and what the targets' channels said."""
+
+    def __init__(self, callback: _Connectivity) -> None:
+        self.callback = callback
+        self.inner: dict[int, _Connectivity] = {}
+        self._states: dict[int, grpc.ChannelConnectivity] = {}
+        self._told: grpc.ChannelConnectivity | None = None
+        # Held while telling: states arrive on one thread for each channel.
+        self._lock = threading.RLock()
+
+    def of(self, index: int) -> _Connectivity:
+        """Return what to subscribe with to one target's channel."""
+
+        def changed(state: grpc.ChannelConnectivity) -> None:
+            with self._lock:
+                self._states[index] = state
+                names = [each.name for each in self._states.values()]
+                best = grpc.ChannelConnectivity[best_connectivity(names)]
+                if best is not self._told:
+                    self._told = best
+                    self.callback(best)
+
+        self.inner[index] = changed
+        return changed

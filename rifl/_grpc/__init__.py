@@ -1,0 +1,1 @@
+"""What gRPC leaves open: handlers of raw bytes, rich errors, where a caller is."""

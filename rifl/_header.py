@@ -1,0 +1,177 @@
+"""Reads call headers as our own clients write them, without protobuf (DESIGN §3).
+
+A server reads one for every call. Nearly all come from clients whose token it has
+verified, in one order of fields: their beginning, id and token, is the same bytes
+in all of a client's headers, and the rest of a first attempt's is a few numbers, at
+places that follow from its length. Whatever looks different in any way is left to
+``rifl._wire.parse_call``, which says what it means.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from lease_server._tokens import TOKEN_BYTES, peer_bound
+from rifl._wire import fingerprint, varint
+from rifl.core._shared.call import Call
+
+__all__ = ["KnownClients", "first_attempt", "header_prefix"]
+
+_MAX_CLIENTS = 8192
+# Past __init__, which costs as much as all it does, for what is made on every call.
+_new: Any = object.__new__
+# Field 2 with its length, where it comes first, and its value.
+_TOKEN = slice(2, 2 + TOKEN_BYTES)
+# A first attempt without completed ranges: fields 3 (seq) and 5 (first incomplete), both
+# of one, two or four bytes, field 7 (attempt 1), 8 (time_us) and 9 (seed), with their tags.
+_ONE, _TWO, _FOUR = Struct("<BBBBHBQBQ"), Struct("<BHBHHBQBQ"), Struct("<BIBIHBQBQ")
+_ATTEMPT_1 = 0x0138
+# By length: how it is taken apart, and which bits of a number say how long it is.
+_LAYOUTS = {
+    _ONE.size: (_ONE.unpack_from, 0x80, 0),
+    _TWO.size: (_TWO.unpack_from, 0x8080, 0x80),
+    _FOUR.size: (_FOUR.unpack_from, 0x80808080, 0x808080),
+}
+
+
+def header_prefix(client_id: int, token: bytes, max_response_bytes: int, store: int) -> bytes:
+    """Return how all headers of a client begin: fields 2, 1 and, if any, 12 and 15.
+
+    The token first, whose length is always the same, so that a reader finds it.
+    """
+    limit = b"\x60" + varint(max_response_bytes) if max_response_bytes else b""
+    of_store = b"\x79" + store.to_bytes(8, "little") if store else b""
+    return b"\x12" + varint(len(token)) + token + b"\x08" + varint(client_id) + limit + of_store
+
+
+def first_attempt(seq: int, first_incomplete: int, time_us: int, seed: int) -> bytes:
+    """Return what follows the prefix in a first attempt's header; empty for a seq from 2^28.
+
+    Numbers are varints, in one, two or four bytes: a reader of protobuf's takes longer ones
+    than need be, and so both are as long and the length tells where they are.
+    """
+    if seq < 1 << 7:
+        return _ONE.pack(0x18, seq, 0x28, first_incomplete, _ATTEMPT_1, 0x41, time_us, 0x49, seed)
+    first = first_incomplete
+    if seq < 1 << 14:
+        return _TWO.pack(
+            0x18, seq & 0x7F | seq << 1 & 0x7F00 | 0x80,
+            0x28, first & 0x7F | first << 1 & 0x7F00 | 0x80,
+            _ATTEMPT_1, 0x41, time_us, 0x49, seed,
+        )  # fmt: skip
+    if seq < 1 << 28:
+        return _FOUR.pack(
+            0x18, _four(seq), 0x28, _four(first), _ATTEMPT_1, 0x41, time_us, 0x49, seed
+        )
+    return b""
+
+
+def _four(number: int) -> int:
+    return (
+        number & 0x7F | number << 1 & 0x7F00 | number << 2 & 0x7F0000 | number << 3 & 0x7F000000
+    ) | 0x808080
+
+
+def _of_four(word: int) -> int:
+    return word & 0x7F | word >> 1 & 0x3F80 | word >> 2 & 0x1FC000 | word >> 3 & 0xFE00000
+
+
+class _Client:
+    """A client whose token was found genuine, and while which secrets were valid."""
+
+    __slots__ = ("client_id", "max_response_bytes", "prefix", "secrets", "start", "store", "token")
+
+    def __init__(self, call: Call, prefix: bytes, secrets: Any) -> None:
+        self.client_id = call.client_id
+        self.token = call.token
+        self.max_response_bytes = call.max_response_bytes
+        self.store = call.store
+        self.prefix = prefix
+        self.start = len(prefix)
+        self.secrets = secrets
+
+
+class KnownClients:
+    """Clients whose token was verified, by how their headers begin. Any thread.
+
+    Bounded: when it is full it is emptied, and who comes again is verified again.
+    Tokens are compared by looking them up: a dictionary compares what has the same
+    hash under a key of this process's, so its timing tells nothing of them.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[bytes, _Client] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def read(self, value: bytes, method: str, request: bytes, secrets: Any) -> Call | None:
+        """Return the call of a header, None where ``parse_call`` has to look at it.
+
+        ``secrets`` is what identifies the secrets that are valid now.
+        """
+        client = self._clients.get(value[_TOKEN])
+        if client is None or client.secrets is not secrets or not value.startswith(client.prefix):
+            return None
+        layout = _LAYOUTS.get(len(value) - client.start)
+        if layout is None:
+            return None
+        unpack, lengths, wanted = layout
+        tag, seq, tag_first, first, attempt, tag_time, time_us, tag_seed, seed = unpack(
+            value, client.start
+        )
+        if (
+            tag != 0x18
+            or tag_first != 0x28
+            or attempt != _ATTEMPT_1
+            or tag_time != 0x41
+            or tag_seed != 0x49
+            or seq & lengths != wanted
+            or first & lengths != wanted
+        ):
+            return None
+        alone = first == seq
+        if wanted == 0x80:
+            seq = seq & 0x7F | seq >> 1 & 0x3F80
+            first = seq if alone else first & 0x7F | first >> 1 & 0x3F80
+        elif wanted:
+            seq = _of_four(seq)
+            first = seq if alone else _of_four(first)
+        if not 0 < first <= seq:
+            return None
+        call: Call = _new(Call)
+        call.client_id = client.client_id
+        call.token = client.token
+        call.seq = call.identity = seq
+        call.first_incomplete = first
+        call.completed = ()
+        call.attempt = 1
+        call.fingerprint = fingerprint(method, request)
+        call.method = method
+        call.max_response_bytes = client.max_response_bytes
+        call.store = client.store
+        call.stamp = (time_us, seed)
+        call.seed = seed
+        return call
+
+    def knows(self, call: Call, secrets: Any) -> bool:
+        """Whether a call's token was verified, for its id and store, by the secrets valid now."""
+        client = self._clients.get(call.token)
+        return (
+            client is not None
+            and client.client_id == call.client_id
+            and client.store == call.store
+            and client.secrets is secrets
+        )
+
+    def note(self, call: Call, value: bytes, secrets: Any) -> None:
+        """Know a client from now on, whose token was verified for anyone who holds it."""
+        if call.seq is None or len(call.token) != TOKEN_BYTES or peer_bound(call.token):
+            return
+        prefix = header_prefix(call.client_id, call.token, call.max_response_bytes, call.store)
+        if not value.startswith(prefix):
+            return
+        if len(self._clients) >= _MAX_CLIENTS:
+            self._clients.clear()
+        self._clients[call.token] = _Client(call, prefix, secrets)

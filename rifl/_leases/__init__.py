@@ -1,0 +1,1 @@
+"""The lease service over gRPC: its requests, who asks, and the service of a server."""

@@ -1,0 +1,49 @@
+"""Who is at the other end of a mutually authenticated channel (DESIGN §3, §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from lease_server._errors import NotYours
+
+__all__ = ["PeerContext", "peer_of"]
+
+
+class PeerContext(Protocol):
+    """The part of a sync or aio ServicerContext that tells the peer."""
+
+    def peer_identities(self) -> Iterable[bytes] | None:
+        """The authenticated identities, or None."""
+
+    def peer_identity_key(self) -> str | None:
+        """The property the identities come from."""
+
+    # gRPC's own annotations differ between sync and aio, and from what comes.
+    def auth_context(self) -> Mapping[str, Any]:
+        """All properties of the channel: name to values."""
+
+
+def peer_of(context: PeerContext, identity_property: str | None = None) -> bytes:
+    """The caller's identity as one comparable value; empty if unauthenticated.
+
+    The values of gRPC's own identity property (the certificate's alternative names,
+    or its common name), or of ``identity_property`` of the auth context, such as
+    ``x509_common_name``: choose what stays when certificates rotate. The value
+    holds the property's name, and the order of alternative names does not matter.
+    Raises NotYours if the peer is authenticated but has no such property, since it
+    would share the namespace of the unauthenticated.
+    """
+    identities = context.peer_identities()
+    if not identities:
+        return b""
+    key = identity_property or context.peer_identity_key() or ""
+    if identity_property is not None:
+        identities = context.auth_context().get(identity_property) or ()
+    # A certificate without a common name has an empty one.
+    values = sorted(value for value in identities if value)
+    if not values:
+        raise NotYours(f"the peer's certificate has no {key}")
+    parts = [key.encode(), *values]
+    # Lengths in front, so that no two lists of names read the same.
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

@@ -1,0 +1,179 @@
+"""The lease service's requests: bytes in, bytes out, LeaseError for a refusal.
+
+What the sync and the aio shell of ``service`` share. Requests come as raw bytes
+so that garbage gets a typed error instead of gRPC's INTERNAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from lease_server._errors import BadRequest, LeaseError
+from lease_server._session_secret import check_secret, not_yours, verifier
+from lease_server._sessions import SessionsFrom
+from lease_server._shared import Authority
+from lease_server.v1 import lease_server_pb2 as pb
+
+__all__ = ["RequestDesk", "Terms"]
+
+_M = TypeVar("_M", bound=Message)
+# The newest of the two forms of the message that ends a request stream: see the proto.
+_END_MARKER = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What every grant tells the client about this server.
+
+    Patterns are ``/package.Service/Method``, ``/package.Service/*`` or ``*``. ``path``:
+    how calls travel, if not straight to this server.
+    """
+
+    deduplicated: Sequence[str]
+    not_deduplicated: Sequence[str] = ()
+    window: int = 512
+    heartbeat: pb.Heartbeat = pb.HEARTBEAT_UNSPECIFIED
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a pattern of another form or a window below 1."""
+        if not 1 <= self.window < 2**32:
+            raise ValueError("window must be 1 to 2^32 - 1")
+        for pattern in (*self.deduplicated, *self.not_deduplicated):
+            _, slash, rest = pattern.partition("/")
+            service, _, method = rest.partition("/")
+            if pattern != "*" and not (slash and service and method and pattern[0] == "/"):
+                raise ValueError(f"not a method pattern: {pattern!r}")
+
+    def with_heartbeat(self, heartbeat: pb.Heartbeat) -> Terms:
+        """The same with another form of heartbeat."""
+        return replace(self, heartbeat=heartbeat)
+
+
+class RequestDesk:
+    """Answers one request at a time; any thread. ``peer`` is what ``peer_of`` says.
+
+    ``renew``, ``keep_alive`` and ``release`` block on the storage only if ``blocks``.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        terms: Terms,
+        sessions_from: SessionsFrom = SessionsFrom.AUTHENTICATED,
+    ) -> None:
+        """Answer from ``authority``; grants say ``terms``."""
+        self._anyone = sessions_from is SessionsFrom.ANYONE
+        self._authority = authority
+        self._terms = terms
+        self.blocks = authority.blocks
+
+    def grant(self, raw: bytes, peer: bytes) -> bytes:
+        """GrantRequest to GrantReply. May block on the storage."""
+        _parse(pb.GrantRequest, raw)
+        grant = self._authority.grant(peer)
+        return pb.GrantReply(
+            client_id=grant.client_id,
+            token=grant.token,
+            term_ms=_ms(grant.term_s),
+            heartbeat=self._terms.heartbeat,
+            deduplicated=self._terms.deduplicated,
+            not_deduplicated=self._terms.not_deduplicated,
+            window=self._terms.window,
+            path=self._terms.path,
+            store=self._authority.store,
+            end_marker=_END_MARKER,
+        ).SerializeToString()
+
+    def renew(self, raw: bytes, peer: bytes) -> bytes:
+        """RenewRequest to RenewReply; a refusal is raised."""
+        return self._renew(_parse(pb.RenewRequest, raw), peer)
+
+    def _renew(self, request: pb.RenewRequest, peer: bytes) -> bytes:
+        self._authority.check_store(request.client_id, request.store)
+        token = self._authority.heartbeat(request.client_id, request.token, peer)
+        return pb.RenewReply(
+            client_id=request.client_id,
+            term_ms=_ms(self._authority.term_s),
+            token=token,
+            end_marker=_END_MARKER,
+        ).SerializeToString()
+
+    def keep_alive(self, raw: bytes, peer: bytes) -> tuple[bytes, bool]:
+        """RenewRequest to RenewReply, and whether it was refused: then it says why."""
+        request = pb.RenewRequest()
+        try:
+            request = _parse(pb.RenewRequest, raw)
+            return self._renew(request, peer), False
+        except LeaseError as error:
+            reply = pb.RenewReply(client_id=request.client_id, refused=error.reason)
+            return reply.SerializeToString(), True
+
+    def release(self, raw: bytes, peer: bytes) -> bytes:
+        """ReleaseRequest to ReleaseReply."""
+        request = _parse(pb.ReleaseRequest, raw)
+        self._authority.release(request.client_id, request.token, peer)
+        return pb.ReleaseReply().SerializeToString()
+
+    def open_session(self, raw: bytes, peer: bytes, source: str = "") -> bytes:
+        """OpenSessionRequest to OpenSessionReply. Blocks on the storage.
+
+        ``source``: the caller's address, which counts where it is nobody's.
+        """
+        request = _parse(pb.OpenSessionRequest, raw)
+        opened = self._authority.open_session(
+            request.name,
+            peer,
+            request.retention_ms / 1000,
+            self._shown(request.secret, request.name, peer),
+            adopting=self._anyone,
+            source="" if peer else source,
+        )
+        return pb.OpenSessionReply(
+            client_id=opened.client_id,
+            token=opened.token,
+            retention_ms=_ms(opened.retention_s),
+            term_ms=_ms(opened.term_s),
+            created=opened.created,
+            heartbeat=self._terms.heartbeat,
+            deduplicated=self._terms.deduplicated,
+            not_deduplicated=self._terms.not_deduplicated,
+            window=self._terms.window,
+            path=self._terms.path,
+            store=self._authority.store,
+            end_marker=_END_MARKER,
+        ).SerializeToString()
+
+    def close_session(self, raw: bytes, peer: bytes) -> bytes:
+        """CloseSessionRequest to CloseSessionReply. Blocks on the storage."""
+        request = _parse(pb.CloseSessionRequest, raw)
+        shown = self._shown(request.secret, request.name, peer)
+        self._authority.close_session(request.name, peer, shown, adopting=self._anyone)
+        return pb.CloseSessionReply().SerializeToString()
+
+    def _shown(self, secret: bytes, name: str, peer: bytes) -> bytes:
+        """Return what a caller shows for a session: nothing where its channel says who it is."""
+        if peer:
+            return b""
+        if secret:
+            check_secret(secret)
+            return verifier(secret, name)
+        if not self._anyone:
+            raise not_yours()
+        return b""
+
+
+def _parse(kind: type[_M], raw: bytes) -> _M:
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        raise BadRequest(f"not a {kind.__name__}") from error
+
+
+def _ms(seconds: float) -> int:
+    # Rounded down: a client must not believe in a longer lease than it has.
+    return max(1, int(seconds * 1000))

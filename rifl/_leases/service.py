@@ -1,0 +1,229 @@
+"""The lease service on a sync or an aio gRPC server (DESIGN §5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from lease_server._errors import LeaseError, TooManyRefusals
+from lease_server._sessions import SessionsFrom
+from lease_server._shared import Authority
+from lease_server.v1 import lease_server_pb2 as pb
+from rifl._grpc.raw import RawAnswer, raw_handler
+from rifl._grpc.source import source_of
+from rifl._grpc.status import rich_status
+from rifl._leases.peer import peer_of
+from rifl._leases.requests import RequestDesk, Terms
+from rifl._log import get_logger
+
+__all__ = ["SERVICE_NAME", "add_lease_service", "status_of"]
+
+_log = get_logger("lease_server")
+
+SERVICE_NAME = "lease_server.v1.LeaseServer"
+
+_MAX_REFUSALS_PER_STREAM = 64
+_STORAGE_THREADS = 4
+# Until it showed a good token, a stream is held for nobody in particular.
+_FIRST_RENEWAL_S = 10.0
+
+# Of a request, the peer, and for those that ask for it the address.
+_Answer = Callable[..., bytes]
+_AioContext = grpc.aio.ServicerContext[bytes, bytes]
+
+
+def add_lease_service(
+    server: grpc.Server | grpc.aio.Server,
+    authority: Authority,
+    *,
+    deduplicated: Sequence[str],
+    not_deduplicated: Sequence[str] = (),
+    window: int = 512,
+    peer_property: str | None = None,
+    max_streams: int = 10_000,
+    max_streams_per_peer: int = 1_000,
+    executor: Executor | None = None,
+    path: str = "",
+    sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
+) -> None:
+    """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
+
+    To be called before the server starts. Grants tell the method patterns and the
+    window to clients. On a mutually authenticated channel ids and session names are
+    bound to the peer's identity, taken from ``peer_property`` (see ``peer_of``).
+
+    On a ``grpc.server`` heartbeats are unary and KeepAlive is UNIMPLEMENTED without
+    taking a thread. On a ``grpc.aio.server`` each renewal of a KeepAlive stream is
+    answered in order; the first has to come within 10 s and be good, refused ones after it
+    say why and the stream goes on, up to 64 of them. At most ``max_streams`` are open at
+    once, and ``max_streams_per_peer`` of one authenticated peer, or of one address where
+    there is none: others are TOO_MANY, and renew by unary calls.
+
+    Nothing here waits for the server's handlers: renewals have threads of their own, and
+    so has what may block on the storage: ``executor`` (None: one with 4 threads).
+    Interceptors that replace handlers by their own functions undo that on a
+    ``grpc.server``; let them leave this service alone.
+
+    ``path``: what clients load to send their calls by (see ``GrantReply``).
+    ``sessions_from``: who may open sessions where the channel has no authenticated peer.
+
+    Refusals carry rich error details. Raises TypeError for anything that is neither
+    kind of server, ValueError for a malformed pattern or window.
+    """
+    terms = Terms(
+        deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window, path=path
+    )
+    if isinstance(server, grpc.aio.Server):
+        terms = terms.with_heartbeat(pb.HEARTBEAT_STREAM)
+        desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
+        pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
+        streams = _Streams(max_streams, max_streams_per_peer)
+        handlers = _AioShell(desk, peer_property, streams, pool).handlers()
+    elif isinstance(server, grpc.Server):
+        terms = terms.with_heartbeat(pb.HEARTBEAT_UNARY)
+        desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
+        handlers = _sync_handlers(desk, peer_property, executor)
+    else:
+        raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def status_of(error: LeaseError) -> grpc.Status:
+    """The rich status a refusal travels as."""
+    return rich_status(error.code, error.reason, str(error), retry_after_s=error.retry_after_s)
+
+
+def _sync_handlers(
+    desk: RequestDesk, peer_property: str | None, executor: Executor | None
+) -> dict[str, Any]:
+    # gRPC's own way to keep a handler out of the server's pool, where a client that is alive
+    # would expire behind handlers that hang. Threads are made when they are needed.
+    storage = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
+    renewals = ThreadPoolExecutor(_STORAGE_THREADS if desk.blocks else 1, "lease-renewals")
+
+    def handler(answer: _Answer, pool: Executor = storage, *, sourced: bool = False) -> Any:
+        def behave(raw: bytes, context: grpc.ServicerContext) -> RawAnswer:
+            try:
+                where = (source_of(context.peer()),) if sourced else ()
+                return RawAnswer(answer(raw, peer_of(context, peer_property), *where))
+            except LeaseError as error:
+                context.abort_with_status(status_of(error))
+
+        behave.experimental_thread_pool = pool  # type: ignore[attr-defined]
+        return raw_handler(behave)
+
+    # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
+    return {
+        "Grant": handler(desk.grant),
+        "Renew": handler(desk.renew, renewals),
+        "Release": handler(desk.release, renewals),
+        "OpenSession": handler(desk.open_session, sourced=True),
+        "CloseSession": handler(desk.close_session),
+    }
+
+
+class _Streams:
+    """How many heartbeat streams are open, in all and of each peer. One thread."""
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._open: Counter[bytes | str] = Counter()
+
+    def enter(self, whose: bytes | str) -> None:
+        """Count one more; raises TooManyRefusals."""
+        if self._open.total() >= self._most or self._open[whose] >= self._most_of_one:
+            raise TooManyRefusals("too many heartbeat streams; use Renew")
+        self._open[whose] += 1
+
+    def leave(self, whose: bytes | str) -> None:
+        """Count one less."""
+        self._open[whose] -= 1
+        if not self._open[whose]:
+            del self._open[whose]
+
+
+class _AioShell:
+    """The handlers for one ``grpc.aio`` server; used on its event loop only."""
+
+    def __init__(
+        self, desk: RequestDesk, peer_property: str | None, streams: _Streams, executor: Executor
+    ) -> None:
+        self._desk = desk
+        self._peer_property = peer_property
+        self._streams = streams
+        self._executor = executor
+
+    def handlers(self) -> dict[str, Any]:
+        desk = self._desk
+        return {
+            "Grant": self._unary(desk.grant, blocking=True),
+            "Renew": self._unary(desk.renew, blocking=desk.blocks),
+            "KeepAlive": grpc.stream_stream_rpc_method_handler(self._keep_alive),
+            "Release": self._unary(desk.release, blocking=desk.blocks),
+            "OpenSession": self._unary(desk.open_session, blocking=True, sourced=True),
+            "CloseSession": self._unary(desk.close_session, blocking=True),
+        }
+
+    def _unary(self, answer: _Answer, *, blocking: bool = False, sourced: bool = False) -> Any:
+        async def behave(raw: bytes, context: _AioContext) -> bytes:
+            try:
+                peer = peer_of(context, self._peer_property)
+                where = (source_of(context.peer()),) if sourced else ()
+                if blocking:
+                    loop = asyncio.get_running_loop()
+                    return await loop.run_in_executor(self._executor, answer, raw, peer, *where)
+                return answer(raw, peer, *where)
+            except LeaseError as error:
+                await _abort(context, error)
+
+        return grpc.unary_unary_rpc_method_handler(behave)
+
+    async def _keep_alive(self, requests: AsyncIterator[bytes], context: _AioContext) -> None:
+        whose: bytes | str | None = None
+        try:
+            peer = peer_of(context, self._peer_property)
+            self._streams.enter(peer or source_of(context.peer()))
+            whose = peer or source_of(context.peer())
+            # Not by ``requests``: its generator took a tenth of a renewal's processor time.
+            read: Callable[[], Awaitable[Any]] = context.read
+            try:
+                async with asyncio.timeout(_FIRST_RENEWAL_S):
+                    raw = await read()
+            except TimeoutError:
+                raise TooManyRefusals("no renewal came on this stream; use Renew") from None
+            refusals = 0
+            good = False
+            while raw is not grpc.aio.EOF:
+                if self._desk.blocks:
+                    reply, refused = await asyncio.get_running_loop().run_in_executor(
+                        self._executor, self._desk.keep_alive, raw, peer
+                    )
+                else:
+                    reply, refused = self._desk.keep_alive(raw, peer)
+                await context.write(reply)
+                refusals += refused
+                good = good or not refused
+                if not good:
+                    # Of whom nothing is known: the reply says what was wrong.
+                    return
+                if refusals >= _MAX_REFUSALS_PER_STREAM:
+                    raise TooManyRefusals("too many renewals of this stream were refused")
+                raw = await read()
+        except LeaseError as error:
+            _log.warning("stream_refused", peer=context.peer(), reason=error.reason)
+            await _abort(context, error)
+        finally:
+            if whose is not None:
+                self._streams.leave(whose)
+
+
+async def _abort(context: _AioContext, error: LeaseError) -> NoReturn:
+    status = status_of(error)
+    await context.abort(status.code, status.details, status.trailing_metadata)

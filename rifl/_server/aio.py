@@ -1,0 +1,235 @@
+"""The shell for ``grpc.aio.server``: one coroutine a call, which awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+from rifl._envelope import MARKS, is_batch
+from rifl._server.aio_batches import batched_behavior
+from rifl._server.answers import (
+    STATUS_CODES,
+    Status,
+    is_bare,
+    raised_result,
+    returned,
+)
+from rifl._server.context import CURRENT, AioHandlerContext, Serving
+from rifl._server.eager import start_task
+from rifl._server.engine import Engine
+from rifl._stores.pending import wake_on_loop
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.serving import Answer, Fetch, Handled, Wait, claim, end, start
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RiflError
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["AioShell", "send", "unary_behavior"]
+
+_Handler = Callable[[Any, Any], Awaitable[Any]]
+_EXECUTED = Outcome.EXECUTED
+
+
+class AioShell:
+    """Drives the rules of ``rifl.core._serving.serving`` on an event loop.
+
+    One per deduplicator; it may serve several loops, each from its own thread.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._waiting = 0
+        engine.waiting.append(lambda: self._waiting)
+        # A task that nobody holds may be collected before it is done.
+        self._executing: set[asyncio.Task[Any]] = set()
+
+    async def drive(
+        self,
+        steps: Generator[Any, Any, Any],
+        context: Any,
+        run: Callable[[Attempt], Awaitable[Handled]] | None = None,
+        value: Any = None,
+    ) -> Any:
+        """Carry out the steps one by one; returns or raises what the generator does.
+
+        Without ``run`` it stops where a handler is to run, as ``SyncShell.drive``.
+        """
+        error: Exception | None = None
+        try:
+            while True:
+                step = steps.send(value) if error is None else steps.throw(error)
+                value, error = None, None
+                try:
+                    if isinstance(step, Attempt):
+                        if run is None:
+                            return step
+                        value = await run(step)
+                    elif isinstance(step, Wait):
+                        value = await self._wait(step.attempt, context)
+                    elif isinstance(step, Fetch):
+                        value = await asyncio.get_running_loop().run_in_executor(
+                            None, self.engine.store.fetch, step.call
+                        )
+                    else:
+                        value = await step
+                except Exception as refusal:  # noqa: BLE001 - the rules settle the call first
+                    error = refusal
+        except StopIteration as stop:
+            return stop.value
+
+    async def shielded(self, work: Any) -> Any:
+        """Run work to its end even if the RPC is cancelled meanwhile.
+
+        grpc.aio cancels the coroutine when a deadline passes, and the effect may
+        be there already.
+        """
+        task = start_task(work)
+        if task.done():
+            return task.result()
+        self._executing.add(task)
+        task.add_done_callback(self._executing.discard)
+        return await asyncio.shield(task)
+
+    async def drained(self, timeout_s: float) -> None:
+        """Wait for the shielded work of this loop, for so long."""
+        loop = asyncio.get_running_loop()
+        mine = [task for task in self._executing if task.get_loop() is loop]
+        if mine:
+            await asyncio.wait(mine, timeout=timeout_s)
+
+    async def _wait(self, attempt: Attempt, context: Any) -> bool:
+        engine = self.engine
+        if self._waiting >= engine.max_aio_waiters:
+            return False
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def wake() -> None:
+            wake_on_loop(loop, ended)
+
+        if not engine.store.wait(attempt, wake):
+            return True
+        self._waiting += 1
+        try:
+            await asyncio.wait([ended], timeout=engine.wait_limit_s(_remaining(context)))
+            return attempt.ended
+        finally:
+            self._waiting -= 1
+            engine.store.leave(attempt, wake)
+
+
+def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
+    """Return the raw-bytes behavior that deduplicates a coroutine handler's calls."""
+    engine = shell.engine
+    store = engine.store
+    behavior: _Handler = handler.unary_unary
+    deserialize = handler.request_deserializer
+    serialize = handler.response_serializer
+
+    serving = Serving(store, serialize)
+    tail = engine.tail
+    observed = tail.observed
+
+    async def execute(
+        request: bytes, context: Any, started: Any, call: Call, began: float
+    ) -> bytes | Status:
+        """Carry a claimed call to its durable end, whoever waits: its response, or more."""
+        raised: list[BaseException] = []
+        try:
+            if isinstance(started, Attempt):
+                ended = end(store, started, await run(request, context, started, raised))
+                if isinstance(ended, CompletionRecord):
+                    # Nothing was waited for, and the handler did not raise: most calls.
+                    if not observed and is_bare(ended, call):
+                        return ended.response  # type: ignore[return-value]  # OK has one
+                    answer = Answer(ended, _EXECUTED)
+                else:
+                    answer = await shell.drive(ended, context)
+            else:
+                answer = await shell.drive(
+                    started, context, lambda attempt: run(request, context, attempt, raised)
+                )
+        except RiflError as error:
+            return tail.refused(method, call, error, began)
+        if (
+            not (observed or raised)
+            and answer.outcome is _EXECUTED
+            and is_bare(answer.record, call)
+        ):
+            return answer.record.response  # type: ignore[return-value]  # OK has one
+        return tail.answered(method, call, answer, began, raised)
+
+    async def run(
+        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> Handled:
+        inner = AioHandlerContext(context, attempt, serving)
+        # Not reset: every call's task has a context of its own.
+        CURRENT.set(inner)
+        try:
+            message = request if deserialize is None else deserialize(request)
+        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+            inner.rifl_undone = True
+            raised.append(error)
+            return raised_result(inner, error, aio=True)
+        try:
+            response = await behavior(message, inner)
+        except (KeyboardInterrupt, SystemExit):
+            # They end the loop, and are no answer: the next start finds the call as after a crash.
+            raise
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
+            if not inner.aborted:
+                raised.append(error)
+            return raised_result(inner, error, aio=True)
+        return returned(inner, response, serialize, aio=True)
+
+    batched = batched_behavior(shell, method, policy, run, send)
+
+    async def deduplicated(request: bytes, context: Any) -> Any:
+        if request[:1] in MARKS and is_batch(context.invocation_metadata()):
+            return await batched(request, context)
+        call: Call | None = None
+        began = tail.begin() if observed else 0.0
+        try:
+            call = engine.arrive(method, request, context, deserialize)
+            claimed: Any = claim(store, call, policy)
+            if not isinstance(claimed, Attempt):
+                claimed = await shell.drive(claimed, context)
+            if isinstance(claimed, Attempt):
+                started = start(store, claimed)
+                status = await shell.shielded(execute(request, context, started, call, began))
+                if isinstance(status, bytes):
+                    return status
+            else:
+                status = tail.answered(method, call, claimed, began)
+        except RiflError as error:
+            status = tail.refused(method, call, error, began)
+        except asyncio.CancelledError:
+            # gRPC's own context does not tell.
+            if call is not None:
+                call.gone = True
+            raise
+        return await send(context, status)
+
+    return deduplicated
+
+
+async def send(context: Any, status: Status) -> bytes:
+    """Put an answer or a refusal on gRPC's context; returns the message, as ``sync.send``."""
+    if status.initial_metadata:
+        await context.send_initial_metadata(status.initial_metadata)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
+    if status.code:
+        context.set_code(STATUS_CODES[status.code])
+        context.set_details(status.details)
+    elif status.details:
+        context.set_details(status.details)
+    return status.response or b""
+
+
+def _remaining(context: Any) -> float | None:
+    remaining: float | None = context.time_remaining()
+    return remaining

@@ -1,0 +1,463 @@
+"""The one object a server needs (DESIGN §1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
+
+from lease_server import SessionsFrom, StorageUnavailable, open_authority
+from rifl._leases.service import SERVICE_NAME as LEASES
+from rifl._leases.service import add_lease_service
+from rifl._log import get_logger
+from rifl._server.declarations import (
+    check_policies,
+    find_service,
+    registered_services,
+    take_options,
+    watch_registrations,
+)
+from rifl._server.engine import Engine, KeysFrom
+from rifl._server.health import HealthStatus, add_reflection
+from rifl._server.interceptors import Interceptors
+from rifl._server.letting_go import LettingGo
+from rifl._server.outcomes import SERVICE as OUTCOMES
+from rifl._server.outcomes import add_outcomes_service
+from rifl._server.pool import pool_size
+from rifl._server.sweeper import Sweeper
+from rifl._stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
+from rifl._stores.codec import Transform
+from rifl._stores.forks import belongs_here
+from rifl.core._serving.held import AnswerBounds
+from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.core._shared.call import MAX_RANGES
+from rifl.core._shared.errors import Draining, RiflError
+from rifl.core._shared.observer import Observer, Observers, Statistics
+
+__all__ = ["Deduplicator"]
+
+_log = get_logger("rifl.server")
+# How many addresses it takes to fill what callers without a name share.
+_SOURCES = 4
+# Ours, and gRPC's own services that only look.
+_NEVER = {
+    "/lease_server.v1.LeaseServer/*": None,
+    f"/{OUTCOMES}/*": None,
+    "/grpc.health.v1.Health/*": None,
+}
+
+
+class Deduplicator:
+    """Makes the calls of a gRPC server happen once.
+
+    ::
+
+        dedup = rifl.Deduplicator("sqlite:///service.db")
+        server = grpc.server(pool, interceptors=[dedup.interceptor()])
+        add_YourServicer_to_server(YourServicer(), server)
+        dedup.add_to_server(server)
+
+    ``url``: where completion records live (``memory:``, ``sqlite:///file``, ``redis://...``).
+    ``methods``: how methods are declared, by ``/package.Service/Method``,
+    ``/package.Service/*`` or ``*``: a ``MethodPolicy``, ``"plain"``,
+    ``"idempotent"``, ``"atomic"``, or None for not deduplicated. ``default`` is
+    for all others. ``term_s``: length of a client's lease. ``window``:
+    unacknowledged calls allowed to a client. ``max_waiters``: duplicates that may
+    hold a pool thread while the first arrival runs; None means a quarter of the
+    pool given to ``add_to_server``, none if that is unknown. ``max_wait_s``: how
+    long a duplicate waits at most. ``drain_s``: how long ``close`` waits for
+    running calls. ``peer_property``: which certificate property ids, and the
+    namespaces of keys, are bound to. ``observer``: who is told what happens, one or
+    several (``rifl.metrics``, ``rifl.tracing``). ``clock``: monotonic seconds, for
+    tests.
+
+    ``services``: descriptors of the services served, whose methods may declare
+    themselves by the option ``(rifl.v1.exactly_once)``; a declaration in
+    ``methods`` that fits a method outweighs its option, and the option outweighs
+    ``default``. See ``check``.
+
+    ``keys_from``: whose plain keys count, sent as ``idempotency-key`` or in a
+    method's ``key_field`` by callers without a client id: those of
+    ``"authenticated"`` peers, of ``"anyone"`` (all callers without a certificate
+    then share one namespace, and who knows a key and its request reads the
+    answer), or of ``"nobody"`` (the header means nothing). Records of keyed calls
+    are kept for ``key_retention_s`` from their completion unless their method
+    says otherwise, None meaning without end; after that a retry runs again. Those
+    of a named session stay as long as it does. ``max_keys`` and
+    ``max_key_bytes`` bound what is kept for one client, session or peer: by
+    default some millions of keys, a large batch job's, bounded by their bytes. Of what
+    callers without a name share, one address has a quarter at most.
+
+    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers to calls without a
+    key that are kept since nobody acknowledged them: of one client, and of all; counted by
+    this server, since it started. New calls beyond them are WINDOW_EXCEEDED, and wait.
+
+    ``sessions_from``: who may open and close named sessions on a channel without an
+    authenticated peer: who shows the session's secret (``"authenticated"``), or
+    ``"anyone"`` who knows its name. A session that has none is then anybody's, and takes
+    the first secret that it is opened with; one that has a secret opens by it only.
+
+    ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may
+    carry, and how long its request may be (gRPC's own limit of 4 MiB counts, too); a
+    larger one is refused whole, and the client splits it.
+
+    ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
+    bytes, called from many threads; ``memory:`` stores nothing to be sealed.
+
+    Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
+    raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
+    (or leaving the context) after the server has stopped; what a crash instead of
+    it leaves is each store's own. It belongs to the process that made it: in a forked
+    child every use raises ``ForkedProcess``, calls are refused with it, and ``close``
+    does nothing; make it again there.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        methods: Mapping[str, MethodPolicy | Kind | str | None] | None = None,
+        default: MethodPolicy | Kind | str | None = Kind.PLAIN,
+        term_s: float = 60.0,
+        window: int = 512,
+        max_waiters: int | None = None,
+        max_aio_waiters: int = 1000,
+        max_wait_s: float = 30.0,
+        drain_s: float = 10.0,
+        lock_timeout_s: float = 5.0,
+        peer_property: str | None = None,
+        observer: Observer | Sequence[Observer] | None = None,
+        services: Iterable[ServiceDescriptor] = (),
+        keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
+        sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
+        key_retention_s: float | None = 86_400.0,
+        max_keys: int = 10_000_000,
+        max_key_bytes: int = 512 << 20,
+        max_answer_bytes: int = 64 << 20,
+        max_total_answer_bytes: int = 1 << 30,
+        max_batch_items: int = 1000,
+        max_batch_bytes: int = 4 << 20,
+        seal: Transform | None = None,
+        unseal: Transform | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if max_batch_items < 1 or max_batch_bytes < 1:
+            raise ValueError("max_batch_items and max_batch_bytes must be at least 1")
+        if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
+            raise ValueError("term_s and window are positive, max_wait_s and drain_s not negative")
+        self._policies = MethodPolicies({**_NEVER, **(methods or {})}, default)
+        key_bounds = KeyBounds(
+            max_keys=max_keys, max_bytes=max_key_bytes, retention_s=key_retention_s
+        )
+        answer_bounds = AnswerBounds(
+            client_bytes=max_answer_bytes,
+            total_bytes=max_total_answer_bytes,
+            source_keys=max(1, max_keys // _SOURCES),
+            source_bytes=max(1, max_key_bytes // _SOURCES),
+        )
+        codec = RecordCodec(seal, unseal)
+        self._keys_from = KeysFrom(keys_from)
+        self._sessions_from = SessionsFrom(sessions_from)
+        self._services = {service.full_name: service for service in services}
+        take_options(self._policies, self._services.values())
+        self._window = window
+        self._drain_s = drain_s
+        self._peer_property = peer_property
+        self._given_waiters = max_waiters
+        self._observer = Observers.of(observer, _observer_failed)
+        self._health = HealthStatus()
+        self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
+        self._store.observer = self._observer
+        self._store.held.bound(answer_bounds, key_bounds)
+        self._store.on_refusal = self._refusal_changed
+        try:
+            self._check_kinds(url)
+            self.check()
+            self._authority = open_authority(
+                self._store.leases, term_s=term_s, clock=clock, events=get_logger("lease_server")
+            )
+            self._store.bind(
+                self._authority, self._policies, clock=clock, window=window, key_bounds=key_bounds
+            )
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self._store.close()
+            if isinstance(error, StorageUnavailable):
+                raise StoreUnreachable(f"cannot open {url}: {error}") from error
+            raise
+        self._engine = Engine(
+            self._store,
+            self._authority,
+            self._policies,
+            max_waiters=max_waiters or 0,
+            max_aio_waiters=max_aio_waiters,
+            max_wait_s=max_wait_s,
+            peer_property=peer_property,
+            observer=self._observer,
+            keys_from=self._keys_from,
+            max_batch_items=max_batch_items,
+            max_batch_bytes=max_batch_bytes,
+        )
+        self._interceptors = Interceptors(self._engine)
+        self._letting_go: LettingGo | None = None
+        # How many handlers had been cancelled when the server began to drain.
+        self._cancelled: int | None = None
+        self._closing = threading.Lock()
+        self._sweeper = Sweeper(self._store, self._authority)
+        self._sweeper.start()
+        belongs_here(self, "Deduplicator")
+        if self._observer is not None:
+            self._observer.attached(self.statistics)
+
+    def interceptor(self) -> grpc.ServerInterceptor:
+        """Return the interceptor for ``grpc.server``."""
+        return self._interceptors.for_server()
+
+    def aio_interceptor(self) -> grpc.aio.ServerInterceptor:
+        """Return the interceptor for ``grpc.aio.server``."""
+        return self._interceptors.for_aio_server()
+
+    def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
+        """Host the lease service, and the one that resolves outcomes, on the server.
+
+        Before it starts. The declarations are checked, as by ``check``, against the
+        servicers that were added, and against those that are added later when that
+        happens: their options count in any order. Raises ``PolicyError``, as the
+        later registration then does, also where the
+        interceptor for this kind of server was never asked for: clients would be
+        told that calls happen once, and they would not. On a sync
+        server this also learns the size of its thread pool, for the bound on
+        waiting duplicates.
+        """
+        self.check(server)
+        self._interceptors.require(server, "dedup")
+        deduplicated = self._policies.deduplicated()
+        not_deduplicated = self._policies.not_deduplicated()
+        add_lease_service(
+            server,
+            self._authority,
+            deduplicated=deduplicated,
+            not_deduplicated=not_deduplicated,
+            window=_client_window(self._window),
+            peer_property=self._peer_property,
+            # Of a store that more than this server stands for.
+            path=getattr(self._store, "path", ""),
+            sessions_from=self._sessions_from,
+        )
+        add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
+
+        def added(services: list[ServiceDescriptor]) -> None:
+            self.check(None, services)
+            # Grants tell what these lists hold.
+            deduplicated[:] = self._policies.deduplicated()
+            not_deduplicated[:] = self._policies.not_deduplicated()
+
+        watch_registrations(server, added)
+        if self._given_waiters is None:
+            self._engine.max_waiters = pool_size(server) // 4
+
+    def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC health (``rifl-grpc[health]``): for the server, and the services named.
+
+        NOT_SERVING while new calls are refused: the store is unavailable, or the
+        server drains. Before the server starts, and on its loop for an aio one.
+        Raises ``ImportError`` where grpcio-health-checking is not installed.
+        """
+        self._health.serve(server, services)
+
+    def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
+        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and ours.
+
+        ``services`` are full names. Raises ``ImportError`` where grpcio-reflection
+        is not installed.
+        """
+        add_reflection(server, (*services, LEASES, OUTCOMES))
+
+    def rotate_secret(self) -> None:
+        """Make a new secret for client tokens, durably.
+
+        It signs after half a term; tokens of the old one stay valid for a term
+        after that, and heartbeats hand out new ones. Rotate at most once in three
+        terms: only two secrets are kept. Blocks on the store; raises
+        ``lease_server.StorageUnavailable``.
+        """
+        self._authority.rotate_secret()
+
+    def statistics(self) -> Statistics:
+        """Count what is held now, without holding calls up. Any thread."""
+        clients, unacknowledged, running = self._store.statistics()
+        waiting = sum(count() for count in self._engine.waiting)
+        return Statistics(
+            clients,
+            len(self._authority),
+            unacknowledged,
+            running,
+            waiting,
+            self._store.held.total,
+        )
+
+    def check(
+        self,
+        server: grpc.Server | grpc.aio.Server | None = None,
+        services: Iterable[ServiceDescriptor] = (),
+    ) -> None:
+        """Refuse declarations that cannot be honoured, by raising ``PolicyError``.
+
+        That is: a method or a service that does not exist; a bidirectional stream
+        declared by name; ``atomic`` on a store without transactions, or for an
+        answer that is a stream; a key field that is none. ``services`` join those
+        given at construction; of a sync server the registered ones are found too
+        (not on an aio server, which does not tell). Their options are taken here,
+        so do this before the server starts.
+        """
+        found, complete = registered_services(server)
+        named = (find_service(pattern[1:].partition("/")[0]) for pattern in self._declared())
+        new = {
+            service.full_name: service
+            for service in (*services, *found, *(each for each in named if each is not None))
+            if service.full_name not in self._services
+        }
+        take_options(self._policies, new.values())
+        self._services |= new
+        check_policies(
+            self._policies,
+            list(self._services.values()),
+            complete=complete,
+            atomic=self._store.supports_atomic,
+            keys=self._keys_from is not KeysFrom.NOBODY,
+        )
+
+    def drain(self) -> None:
+        """Refuse new calls from now on (DRAINING); duplicates are still answered."""
+        if self._cancelled is None:
+            self._cancelled = self._store.cancelled
+        self._store.refuse_new(True)
+
+    def drained(self, timeout_s: float) -> int:
+        """Wait for the calls that run, at most so long; how many still do. Blocks."""
+        self._store.settled(timeout_s)
+        return self._store.running()
+
+    def close(self, drain_s: float | None = None) -> None:
+        """Wait for running calls, and let the store go. Idempotent.
+
+        At most ``drain_s`` seconds; None means the constructor's. On an event loop
+        use ``aclose``: this would block the handlers it waits for.
+
+        Where handlers still run then, it logs so and returns, and the store stays this
+        process's: nobody else can open the file, or takes this replica for dead, before the
+        last of them has ended and been recorded, or the process has. Where an event loop
+        cancelled one of them meanwhile, a thread that it left behind may go on: then the
+        process's end lets the store go. Until then new calls are refused. Called again it
+        waits for that, at most ``drain_s`` more.
+        """
+        with self._closing:
+            self._close(self._drain_s if drain_s is None else drain_s)
+
+    async def aclose(self, drain_s: float | None = None) -> None:
+        """Do what ``close`` does, letting the loop's handlers end meanwhile."""
+        if self._letting_go is not None and self._letting_go.done:
+            return
+        self.drain()
+        wait_s = self._drain_s if drain_s is None else drain_s
+        await self._interceptors.aio.shell.drained(wait_s)
+        await asyncio.to_thread(self.close, drain_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _close(self, drain_s: float) -> None:
+        if self._letting_go is not None:
+            if not _on_event_loop():
+                self._letting_go.wait(drain_s)
+            return
+        self.drain()
+        if _on_event_loop():
+            if self._store.running():
+                _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
+        elif not self._store.settled(drain_s):
+            _log.warning("closed_with_calls_running", calls=self._store.running())
+        self._letting_go = LettingGo(self._store, self._let_go, self._cancelled or 0)
+        self._letting_go.begin()
+
+    def _die(self) -> None:
+        """Do what the death of the process does, for ``rifl.testing``: handlers end for nobody."""
+        with self._closing:
+            if self._letting_go is None:
+                self.drain()
+                self._letting_go = LettingGo(self._store, self._let_go, 0)
+                self._letting_go.at_once()
+
+    def _let_go(self) -> None:
+        self._sweeper.stop()
+        if self._observer is not None:
+            self._observer.detached(self.statistics)
+        self._store.close()
+
+    def _declared(self) -> list[str]:
+        return [pattern for pattern in self._policies.declared() if pattern != "*"]
+
+    def _check_kinds(self, url: str) -> None:
+        if not self._store.supports_atomic and any(
+            policy.kind is Kind.ATOMIC for policy in self._policies
+        ):
+            raise UnsupportedStore(f"an atomic method needs a store with transactions, not {url}")
+
+    def _refusal_changed(self, refusal: RiflError | None) -> None:
+        if refusal is None:
+            _log.info("taking_new_calls")
+        else:
+            # Draining was asked for; anything else somebody has to look at.
+            log = _log.info if isinstance(refusal, Draining) else _log.warning
+            log("refusing_new_calls", reason=refusal.reason, error=str(refusal))
+        self._health.set(refusal is None)
+        if self._observer is not None:
+            self._observer.serving(refusal)
+
+
+def _observer_failed(method: str, error: Exception) -> None:
+    _log.error("observer_failed", method=method, error=repr(error))
+
+
+def _client_window(window: int) -> int:
+    """Return what a client is told: it leaves room for what its headers cannot say.
+
+    A header tells of at most 64 ranges, so a client with its own window full may
+    have that many calls more completed than the server could hear of yet.
+    """
+    return window - MAX_RANGES if window >= 4 * MAX_RANGES else window
+
+
+def _on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

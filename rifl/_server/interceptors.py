@@ -1,0 +1,274 @@
+"""The server interceptors: which calls are deduplicated (DESIGN §4)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from lease_server._forks import in_children
+from rifl._grpc.raw import RawAnswer, raw_handler
+from rifl._log import get_logger
+from rifl._server import aio, aio_streams, sync, sync_streams
+from rifl._server.declarations import untaken_options
+from rifl._server.engine import Engine
+from rifl._server.tail import Tail
+from rifl._stores.forks import forked_error
+from rifl._wire import HEADER_KEY, is_repeated
+from rifl.core._serving.policy import MethodPolicy, PolicyError
+from rifl.core._shared.errors import BadHeader, NotDeduplicated, RiflError
+
+__all__ = ["AioInterceptor", "Interceptors", "SyncInterceptor"]
+
+_Wrap = Callable[[str, MethodPolicy, Any], Any]
+_Refuse = Callable[[str, RiflError, Any], Any]
+_MAX_WRAPPED = 4096
+_log = get_logger("rifl.server")
+
+
+class _Wrapping:
+    """Decides per call, without a lock or I/O, and wraps a handler once."""
+
+    def __init__(self, engine: Engine, wrap: _Wrap, refuse: _Refuse) -> None:
+        self._engine = engine
+        self._policies = engine.policies
+        self._wrap = wrap
+        self._refuse = refuse
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        # Services whose options were looked for.
+        self._looked_at: set[str] = set()
+        in_children(self, _Wrapping._refuse_all)
+
+    def _refuse_all(self) -> None:
+        """Refuse every call that has an identity: what would decide is the parent's."""
+        refuse = self._refuse
+        self._wrapped = {}
+        self._wrap = lambda method, _, handler: refuse(
+            method, forked_error("Deduplicator"), handler
+        )
+
+    def __call__(self, details: Any, handler: Any) -> Any:
+        if handler is None:
+            return None
+        method, metadata = details.method, details.invocation_metadata
+        identified = False
+        # By position: gRPC's entries are of a class of their own, dear to take apart.
+        for entry in metadata or ():
+            if entry[0] == HEADER_KEY:
+                identified = True
+                break
+        # Most servers have one handler object a method; interceptors inside ours
+        # may make a new one each time.
+        known = self._wrapped.get(method)
+        if identified and known is not None and known[0] is handler:
+            return known[1]
+        policy = self._policies.find(method)
+        self._look_for_options(method)
+        if policy is None:
+            return handler
+        if handler.request_streaming or handler.response_streaming:
+            marked = self._policies.marked(method)
+            if not marked:
+                # It passes through. But to send it again, its caller took it for declared.
+                again = identified and is_repeated(metadata)
+                return self._refuse(method, _undeclared(method), handler) if again else handler
+            if handler.request_streaming and handler.response_streaming:
+                # Not found at start-up, where the server could not be looked into.
+                return self._refuse(method, _bidirectional(method), handler)
+        if not identified:
+            if not self._engine.takes_keys(policy, metadata):
+                if policy.required:
+                    return self._refuse(method, _needs_identity(method), handler)
+                return handler
+            if known is not None and known[0] is handler:
+                return known[1]
+        wrapped = self._wrap(method, policy, handler)
+        if len(self._wrapped) >= _MAX_WRAPPED:
+            self._wrapped.clear()
+        self._wrapped[method] = (handler, wrapped)
+        return wrapped
+
+    def _look_for_options(self, method: str) -> None:
+        """Say so once where a service's options are not honoured: clients were told otherwise."""
+        service = method[1 : method.rfind("/")]
+        if service in self._looked_at or len(self._looked_at) >= _MAX_WRAPPED:
+            return
+        self._looked_at.add(service)
+        if untaken := untaken_options(self._policies, service):
+            _log.error(
+                "options_not_taken",
+                methods=untaken,
+                hint="Deduplicator(services=[...]), or add_to_server before the servicers",
+            )
+
+
+def _needs_identity(method: str) -> BadHeader:
+    return BadHeader(f"{method} takes calls with an identity only: by rifl.connect, or a key")
+
+
+def _undeclared(method: str) -> NotDeduplicated:
+    return NotDeduplicated(f"{method} is a stream, which is deduplicated only where it is declared")
+
+
+def _bidirectional(method: str) -> NotDeduplicated:
+    return NotDeduplicated(f"{method} is bidirectional: declared to happen once, it cannot")
+
+
+class SyncInterceptor(grpc.ServerInterceptor):
+    """For ``grpc.server(interceptors=[...])``; any thread.
+
+    Put interceptors that authorise before it in the list, since those after it
+    are skipped on a replay; those that change payloads go after it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._wrapping = _Wrapping(
+            engine, _sync_wrap(sync.SyncShell(engine)), _sync_refuse(engine.tail)
+        )
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """Wrap the handler of a call that has an identity."""
+        return self._wrapping(handler_call_details, continuation(handler_call_details))
+
+
+class AioInterceptor(grpc.aio.ServerInterceptor):
+    """For ``grpc.aio.server(interceptors=[...])``; the order as for the sync one.
+
+    Handlers that are plain functions run, as ever, in the server's thread pool.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.shell = aio.AioShell(engine)
+        wrap_function = _sync_wrap(sync.SyncShell(engine), aio=True)
+
+        def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
+            if not _is_coroutine(_behavior(handler)):
+                return wrap_function(method, policy, handler)
+            if handler.request_streaming:
+                return grpc.stream_unary_rpc_method_handler(
+                    aio_streams.stream_unary_behavior(self.shell, method, policy, handler)
+                )
+            if handler.response_streaming:
+                return grpc.unary_stream_rpc_method_handler(
+                    aio_streams.unary_stream_behavior(self.shell, method, policy, handler)
+                )
+            behavior = aio.unary_behavior(self.shell, method, policy, handler)
+            return grpc.unary_unary_rpc_method_handler(behavior)
+
+        self._wrapping = _Wrapping(engine, wrap, _aio_refuse(engine.tail))
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """Wrap the handler of a call that has an identity."""
+        return self._wrapping(handler_call_details, await continuation(handler_call_details))
+
+
+class Interceptors:
+    """The interceptors of one engine, and for which kinds of server they were asked for.
+
+    A server that has none, but hosts our services, would tell clients that their calls
+    happen once. It is made before those are added, so by then ours was asked for.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._sync = SyncInterceptor(engine)
+        self.aio = AioInterceptor(engine)
+        self._asked: set[type] = set()
+
+    def for_server(self) -> grpc.ServerInterceptor:
+        """Return the one for ``grpc.server``."""
+        self._asked.add(grpc.Server)
+        return self._sync
+
+    def for_aio_server(self) -> grpc.aio.ServerInterceptor:
+        """Return the one for ``grpc.aio.server``."""
+        self._asked.add(grpc.aio.Server)
+        return self.aio
+
+    def require(self, server: object, owner: str) -> None:
+        """Raise ``PolicyError`` where the server cannot have been given ours."""
+        for kind, method in ((grpc.Server, "interceptor"), (grpc.aio.Server, "aio_interceptor")):
+            if isinstance(server, kind) and kind not in self._asked:
+                raise PolicyError(
+                    "the server was made without our interceptor: "
+                    f"pass interceptors=[{owner}.{method}()] to it"
+                )
+
+
+def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
+    def wrap(method: str, policy: MethodPolicy, handler: Any) -> Any:
+        behavior: Any
+        wrapped: Any
+        if handler.request_streaming:
+            behavior = sync_streams.stream_unary_behavior(shell, method, policy, handler, aio=aio)
+            wrapped = raw_handler(behavior, request_streaming=True)
+        elif handler.response_streaming:
+            behavior = sync_streams.unary_stream_behavior(shell, method, policy, handler, aio=aio)
+            wrapped = grpc.unary_stream_rpc_method_handler(behavior)
+        else:
+            behavior = sync.unary_behavior(shell, method, policy, handler, aio=aio)
+            wrapped = raw_handler(behavior)
+        # gRPC's own hint for handlers that want a pool of their own.
+        pool = getattr(_behavior(handler), "experimental_thread_pool", None)
+        if pool is not None:
+            behavior.experimental_thread_pool = pool
+        return wrapped
+
+    return wrap
+
+
+def _sync_refuse(tail: Tail) -> _Refuse:
+    def refusing(method: str, error: RiflError, handler: Any) -> Any:
+        def refuse(request: Any, context: Any) -> RawAnswer:
+            return RawAnswer(sync.send(context, tail.refused(method, None, error, tail.begin())))
+
+        def refuse_stream(request: Any, context: Any) -> Iterator[bytes]:
+            refuse(request, context)
+            return iter(())
+
+        if not handler.response_streaming:
+            return raw_handler(refuse, request_streaming=handler.request_streaming)
+        return _stream_handler(refuse_stream, handler)
+
+    return refusing
+
+
+def _aio_refuse(tail: Tail) -> _Refuse:
+    def refusing(method: str, error: RiflError, handler: Any) -> Any:
+        async def refuse(request: Any, context: Any) -> bytes | None:
+            status = tail.refused(method, None, error, tail.begin())
+            message = await aio.send(context, status)
+            return None if handler.response_streaming else message
+
+        if handler.response_streaming:
+            return _stream_handler(refuse, handler)
+        if handler.request_streaming:
+            return grpc.stream_unary_rpc_method_handler(refuse)
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+    return refusing
+
+
+def _stream_handler(behavior: Any, handler: Any) -> Any:
+    if handler.request_streaming:
+        return grpc.stream_stream_rpc_method_handler(behavior)
+    return grpc.unary_stream_rpc_method_handler(behavior)
+
+
+def _behavior(handler: Any) -> Any:
+    if handler.request_streaming:
+        return handler.stream_unary
+    return handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+
+def _is_coroutine(behavior: Any) -> bool:
+    # As grpc.aio itself tells them apart.
+    return (
+        inspect.isawaitable(behavior)
+        or inspect.iscoroutinefunction(behavior)
+        or inspect.isasyncgenfunction(behavior)
+    )

@@ -1,0 +1,105 @@
+"""The service that says what became of a call: ``rifl.v1.Outcomes``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from rifl._server import aio, sync
+from rifl._server.answers import refusal_status
+from rifl._server.engine import Engine
+from rifl._wire import outcome_to_wire, record_to_message
+from rifl.core._serving.keyed_tracker import check_key
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.result_tracker import check_acknowledgements
+from rifl.core._serving.serving import Answer, resolve
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import BadHeader, RiflError
+from rifl.v1 import rifl_pb2
+
+__all__ = [
+    "RESOLUTION",
+    "SERVICE",
+    "add_outcomes_service",
+    "resolution_call",
+    "resolution_reply",
+]
+
+SERVICE = "rifl.v1.Outcomes"
+# What a call that never arrived is settled by.
+RESOLUTION = MethodPolicy()
+
+
+def add_outcomes_service(server: Any, engine: Engine, aio_shell: aio.AioShell) -> None:
+    """Serve ``rifl.v1.Outcomes`` on a sync or aio server, before it starts."""
+    if isinstance(server, grpc.aio.Server):
+        behavior = _aio_resolve(engine, aio_shell)
+    else:
+        behavior = _sync_resolve(engine)
+    handler: Any = grpc.unary_unary_rpc_method_handler(behavior)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {"Resolve": handler}),)
+    )
+
+
+def resolution_call(engine: Engine, request: bytes, context: Any) -> Call:
+    """Return the call that a ``ResolveRequest`` asks about, its token checked.
+
+    Raises ``BadHeader``, ``StoreMismatch``, ``NotYours``, ``LeaseExpired``.
+    """
+    try:
+        message = rifl_pb2.ResolveRequest.FromString(request)
+    except Exception:  # noqa: BLE001 - protobuf's classes of error differ by backend
+        raise BadHeader("the request is not a rifl.v1.ResolveRequest") from None
+    if not message.client_id:
+        raise BadHeader("the request has no client id")
+    kind = message.WhichOneof("identity")
+    if kind == "seq":
+        check_acknowledgements(message.seq, 1, ())
+        call = Call(message.client_id, message.token, message.seq)
+    elif kind == "key":
+        check_key(message.key)
+        call = Call(message.client_id, message.token, None, message.key)
+    else:
+        raise BadHeader("the request has neither a seq nor a key")
+    call.method = f"/{SERVICE}/Resolve"
+    call.store = message.store
+    if call.key is None:
+        call.seed = message.seed
+    engine.authenticate(call, context)
+    return call
+
+
+def resolution_reply(answer: Answer) -> rifl_pb2.ResolveReply:
+    """Return what a resolution answers."""
+    return rifl_pb2.ResolveReply(
+        outcome=outcome_to_wire(answer.record.outcome), record=record_to_message(answer.record)
+    )
+
+
+def _sync_resolve(engine: Engine) -> Any:
+    shell = sync.SyncShell(engine)
+
+    def behavior(request: bytes, context: Any) -> Any:
+        try:
+            call = resolution_call(engine, request, context)
+            answer = shell.drive(resolve(engine.store, call, RESOLUTION), context)
+            return resolution_reply(answer).SerializeToString()
+        except RiflError as error:
+            return sync.send(context, refusal_status(error, None))
+
+    return behavior
+
+
+def _aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
+    async def behavior(request: bytes, context: Any) -> Any:
+        try:
+            call = resolution_call(engine, request, context)
+            work = shell.drive(resolve(engine.store, call, RESOLUTION), context)
+            return resolution_reply(await shell.shielded(work)).SerializeToString()
+        except RiflError as error:
+            return await aio.send(context, refusal_status(error, None))
+
+    return behavior

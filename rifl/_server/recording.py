@@ -1,0 +1,72 @@
+"""``rifl.record``: the completion record in the handler's own transaction (DESIGN §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rifl._server.context import Noted, noted_of
+from rifl.core._serving.sendable import sendable
+from rifl.core._serving.serving import bounded
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["record", "record_async"]
+
+
+def record(context: Any, reply: Any, transaction: Any) -> None:
+    """Write the call's completion record inside ``transaction``.
+
+    For handlers of methods declared ``atomic``; to be called once, before the
+    transaction commits. ``transaction`` is what holds it, in the method's database
+    and not in autocommit: a connection or cursor of sqlite3 or psycopg, a SQLAlchemy
+    ``Session`` or ``Connection`` over one of them, any other DB-API connection named by
+    ``rifl.DbApiTransaction``; or a redis-py pipeline of the store's Redis, still empty
+    (WATCH and read first, then record, then queue the effects; the record's result
+    comes first). When it commits, ``reply`` (with the trailing metadata set so far) is
+    the answer to this and every later attempt; when it rolls back, nothing happened
+    and the call stays new. Does nothing for a call without an identity. Within a
+    ``rifl.transaction`` it only keeps the answer, which that writes at its end.
+
+    Raises, and then the handler must not commit: ``WrongDatabase`` for another
+    database or autocommit; ``StaleRpc`` if a record stands already, the client
+    acknowledged the call, or another server owns the store. May be called in any
+    thread that holds the handler's context.
+    """
+    if (noted := noted_of(context)) is None:
+        return
+    completion = _completion(noted, reply)
+    if noted.rifl_held is not None:
+        noted.rifl_held.hold(completion, transaction)
+        return
+    if not noted.rifl_attempt.sharing:
+        # The handler's own transaction: what becomes of it, nobody here sees.
+        noted.rifl_undone = False
+    noted.rifl_serving.store.record_in(noted.rifl_attempt, completion, transaction)
+
+
+async def record_async(context: Any, reply: Any, transaction: Any) -> None:
+    """``record`` for asynchronous transactions; blocking ones work too.
+
+    aiosqlite, psycopg's ``AsyncConnection`` and its cursors, SQLAlchemy's
+    ``AsyncSession`` and ``AsyncConnection`` over them, pipelines of ``redis.asyncio``.
+    """
+    if (noted := noted_of(context)) is None:
+        return
+    completion = _completion(noted, reply)
+    if noted.rifl_held is not None:
+        noted.rifl_held.hold(completion, transaction)
+        return
+    if not noted.rifl_attempt.sharing:
+        # The handler's own transaction: what becomes of it, nobody here sees.
+        noted.rifl_undone = False
+    await noted.rifl_serving.store.record_in_async(noted.rifl_attempt, completion, transaction)
+
+
+def _completion(noted: Noted, reply: Any) -> CompletionRecord:
+    serialize = noted.rifl_serving.serialize
+    completion = CompletionRecord(
+        response=reply if serialize is None else serialize(reply),
+        initial_metadata=noted.noted_initial,
+        trailing_metadata=noted.noted_trailing,
+    )
+    attempt = noted.rifl_attempt
+    return bounded(sendable(completion, attempt.policy.max_metadata_bytes), attempt)

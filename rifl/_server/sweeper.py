@@ -1,0 +1,66 @@
+"""Ends what nobody renews: clients, and keyed calls whose retention is over (DESIGN §4)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+from rifl._log import get_logger
+
+__all__ = ["Expiring", "Sweeper", "Swept"]
+
+_log = get_logger("rifl.server")
+_SWEEPS_PER_TERM = 20
+_LOGGED_IDS = 20
+
+
+class Expiring(Protocol):
+    """The lease server, as the sweeper asks it."""
+
+    @property
+    def term_s(self) -> float:
+        """The length of a lease."""
+
+    def expire(self) -> list[int]:
+        """End the leases that are over; whose they were."""
+
+
+class Swept(Protocol):
+    """The store, as the sweeper tells it."""
+
+    def drop(self, client_ids: Iterable[int]) -> None:
+        """Forget clients."""
+
+    def expire_keys(self) -> None:
+        """Forget keyed calls whose retention is over."""
+
+
+class Sweeper:
+    """A thread that looks twenty times a term. ``start`` once, ``stop`` once."""
+
+    def __init__(self, store: Swept, leases: Expiring) -> None:
+        self._store = store
+        self._leases = leases
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rifl-sweeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is over stays until somebody looks."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._leases.term_s / _SWEEPS_PER_TERM):
+            try:
+                if ended := self._leases.expire():
+                    self._store.drop(ended)
+                    _log.info("clients_ended", clients=len(ended), some=ended[:_LOGGED_IDS])
+                self._store.expire_keys()
+            except Exception:  # noqa: BLE001 - logged with its traceback
+                # Nobody else would sweep: the next round may work again.
+                _log.exception("sweep_failed")

@@ -1,0 +1,205 @@
+"""The shell for ``grpc.server``: one pool thread a call, which blocks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import grpc
+
+from rifl._envelope import MARKS, is_batch
+from rifl._grpc.raw import RawAnswer
+from rifl._server.answers import (
+    STATUS_CODES,
+    Status,
+    is_bare,
+    raised_result,
+    returned,
+)
+from rifl._server.context import CURRENT, HandlerContext, Serving
+from rifl._server.engine import Engine
+from rifl._server.running_on import RunningOn
+from rifl._server.sync_batches import batched_behavior
+from rifl._stores.pending import Pending
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.serving import Answer, Fetch, Handled, Steps, Wait, begin, end
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RiflError
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["SyncShell", "send", "unary_behavior"]
+
+_Handler = Callable[[Any, Any], Any]
+_EXECUTED = Outcome.EXECUTED
+
+
+class SyncShell:
+    """Drives the rules of ``rifl.core._serving.serving`` by blocking the call's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.running_on = RunningOn()
+        self._waiting = 0
+        self._lock = threading.Lock()
+        engine.waiting.append(lambda: self._waiting)
+
+    def drive(
+        self,
+        steps: Generator[Any, Any, Any],
+        context: Any,
+        run: Callable[[Attempt], Handled] | None = None,
+        value: Any = None,
+    ) -> Any:
+        """Carry out the steps one by one; returns or raises what the generator does.
+
+        Without ``run`` it stops where a handler is to run and returns the attempt;
+        called again with the handler's result as ``value`` it goes on from there.
+        """
+        error: Exception | None = None
+        try:
+            while True:
+                step = steps.send(value) if error is None else steps.throw(error)
+                value, error = None, None
+                try:
+                    # First, since most steps of most calls are.
+                    if isinstance(step, Pending):
+                        value = step.wait_for_call(context.time_remaining)
+                    elif isinstance(step, Attempt):
+                        if run is None:
+                            return step
+                        value = run(step)
+                    elif isinstance(step, Wait):
+                        value = self._wait(step.attempt, context)
+                    elif isinstance(step, Fetch):
+                        value = self.engine.store.fetch(step.call)
+                    else:
+                        value = step.wait_for_call(context.time_remaining)
+                except Exception as refusal:  # noqa: BLE001 - the rules settle the call first
+                    error = refusal
+        except StopIteration as stop:
+            return stop.value
+
+    def _wait(self, attempt: Attempt, context: Any) -> bool:
+        """Wait for another arrival's attempt, without starving the thread pool."""
+        engine = self.engine
+        with self._lock:
+            if self._waiting >= engine.max_waiters:
+                return False
+            self._waiting += 1
+        try:
+            woken = threading.Event()
+            if not engine.store.wait(attempt, woken.set):
+                return True
+            # A caller that went away frees the thread. False: it is gone already;
+            # on a grpc.aio.server the answer is always None.
+            if context.add_callback(woken.set) is not False:
+                woken.wait(engine.wait_limit_s(context.time_remaining()))
+            engine.store.leave(attempt, woken.set)
+            return attempt.ended
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+
+def unary_behavior(
+    shell: SyncShell, method: str, policy: MethodPolicy, handler: Any, *, aio: bool = False
+) -> _Handler:
+    """Return the raw-bytes behavior that deduplicates a unary handler's calls.
+
+    ``aio``: the handler is a plain function on a ``grpc.aio.server``.
+    """
+    engine = shell.engine
+    store = engine.store
+    behavior: _Handler = handler.unary_unary
+    deserialize = handler.request_deserializer
+    serialize = handler.response_serializer
+
+    serving = Serving(store, serialize)
+    tail = engine.tail
+    observed = tail.observed
+    arrive = engine.arrive
+
+    def run(request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]) -> Handled:
+        inner = HandlerContext(context, attempt, serving)
+        outer = CURRENT.set(inner)
+        try:
+            message = request if deserialize is None else deserialize(request)
+        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+            inner.rifl_undone = True
+            if aio:
+                raised.append(error)
+            else:
+                inner.set_code(grpc.StatusCode.INTERNAL)
+                inner.set_details("Exception deserializing request!")
+                inner.aborted = True
+            return raised_result(inner, error, aio=aio)
+        try:
+            response = behavior(message, inner)
+        except BaseException as error:  # noqa: BLE001 - recorded, and logged
+            if not inner.aborted:
+                raised.append(error)
+            return raised_result(inner, error, aio=aio)
+        finally:
+            # gRPC's own state of the call holds the context it ran in, and ``inner`` that
+            # state: left there, every call were garbage for the collector.
+            CURRENT.reset(outer)
+        return returned(inner, response, serialize, aio=aio)
+
+    # Of its own, so that most calls make no cells for what it closes over.
+    def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:
+        return shell.drive(steps, context, lambda attempt: run(request, context, attempt, raised))
+
+    batched = batched_behavior(shell, method, policy, run, send)
+
+    def deduplicated(request: bytes, context: Any) -> Any:
+        if request[:1] in MARKS and is_batch(context.invocation_metadata()):
+            return batched(request, context)
+        call: Call | None = None
+        raised: list[BaseException] = []
+        began = tail.begin() if observed else 0.0
+        try:
+            call = arrive(method, request, context, deserialize)
+            begun = begin(store, call, policy)
+            if isinstance(begun, Attempt):
+                ended = end(store, begun, run(request, context, begun, raised))
+                if isinstance(ended, CompletionRecord):
+                    # Nothing was waited for, and the handler did not raise: most calls.
+                    if not observed and is_bare(ended, call):
+                        return RawAnswer(ended.response)  # type: ignore[arg-type]  # OK has one
+                    answer = Answer(ended, _EXECUTED)
+                else:
+                    answer = shell.drive(ended, context)
+            else:
+                answer = drive(begun, request, context, raised)
+        except RiflError as error:
+            return RawAnswer(send(context, tail.refused(method, call, error, began)))
+        if (
+            not (observed or raised)
+            and answer.outcome is _EXECUTED
+            and is_bare(answer.record, call)
+        ):
+            return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
+        return RawAnswer(send(context, tail.answered(method, call, answer, began, raised)))
+
+    return deduplicated
+
+
+def send(context: Any, status: Status) -> bytes:
+    """Put an answer or a refusal on gRPC's context; returns the message to send.
+
+    Nothing is raised, also for an error: interceptors outside, which may make another
+    status of any exception, would give different arrivals different answers.
+    """
+    if status.initial_metadata:
+        context.send_initial_metadata(status.initial_metadata)
+    if status.trailing_metadata:
+        context.set_trailing_metadata(status.trailing_metadata)
+    if status.code:
+        context.set_code(STATUS_CODES[status.code])
+        context.set_details(status.details)
+    elif status.details:
+        context.set_details(status.details)
+    return status.response or b""

@@ -1,0 +1,191 @@
+"""``rifl.transaction``: the handler's transaction, the call's record and the commit (DESIGN §6)."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any
+
+from rifl._server.context import Noted, noted_of
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.own_transactions import OwnTransactions
+from rifl._stores.transactions import committer, holder
+from rifl.core._shared.errors import NotRecorded
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["Held", "transaction", "transaction_async"]
+
+
+def transaction(context: Any, connection: Any = None) -> AbstractContextManager[Any]:
+    """Have a block be the handler's transaction, for methods declared ``atomic``.
+
+    ::
+
+        with rifl.transaction(context, connection):
+            connection.execute(...)
+            rifl.record(context, reply, connection)
+
+    The transaction begins where the block does, on a connection that has none open
+    (psycopg's, in autocommit or not; SQLAlchemy's ``Session`` or ``Connection``; sqlite3's, in
+    autocommit begun by hand; a ``DbApiTransaction``), and ends with it: within it nobody else
+    commits or rolls back.
+    ``rifl.record`` gives the answer, once; it is written at the end, with the commit. Over
+    psycopg both take one round trip, and as the commit's own answer is seen, nothing is read
+    back; elsewhere they are what they are without the block. Yields the connection. For
+    a call without an identity it is a plain transaction.
+
+    Left by an exception, or without ``rifl.record`` (``NotRecorded``), it is rolled back:
+    nothing happened. At its end it raises what ``rifl.record`` does, rolled back, too; or an
+    error of the driver's, which may leave open what became of the commit: the store finds
+    that out before the call is answered. Not thread-safe, like the connection.
+
+    Without ``connection``, on SQLite, the calls of all threads share transactions, one
+    commit and one fsync for many of them::
+
+        with rifl.transaction(context) as connection:
+
+    They take turns, in the order they came, each in a savepoint of its own, and see what
+    those before them did; a block that takes long holds up all others. What it yields has
+    ``execute``, ``executemany``, ``cursor`` and ``row_factory`` of a ``sqlite3.Connection``,
+    until the block ends. Ending the transaction, other databases and settings of the
+    connection are refused; foreign keys are enforced on it where the database's URL says
+    ``?foreign_keys=on``. Not to be nested. A block that is still open when the handler ends is
+    undone.
+
+    Such a block waits at its end until the shared commit is on the disk. Left by an
+    exception, or without ``rifl.record``, its own part is undone. Raises
+    ``StoreUnavailable`` where the turn did not come within 10 seconds or the call's
+    deadline, or the commit failed: nothing happened, also if the handler lets it pass;
+    ``RecordPending`` where nobody can tell whether the commit succeeded; ``StaleRpc`` where
+    the call has put its record into a transaction before, or has ended; ``WrongDatabase``
+    if it has a block already, the method is not atomic, the store has no such
+    transactions, or the call has no identity.
+    """
+    if connection is not None:
+        return _transaction(context, connection)
+    noted = _identified(context)
+    noted.rifl_undone = True
+    return noted.rifl_serving.store.share(noted.rifl_attempt, noted.time_remaining())
+
+
+def transaction_async(context: Any, connection: Any = None) -> AbstractAsyncContextManager[Any]:
+    """``transaction`` for asynchronous connections, with ``async with``.
+
+    Without ``connection`` the event loop waits neither for a turn nor for the disk; the
+    handler's statements run on it.
+    """
+    if connection is not None:
+        return _transaction_async(context, connection)
+    noted = _identified(context)
+    noted.rifl_undone = True
+    return noted.rifl_serving.store.share_async(noted.rifl_attempt, noted.time_remaining())
+
+
+def _identified(context: Any) -> Noted:
+    noted = noted_of(context)
+    if noted is None:
+        raise WrongDatabase(
+            "the call has no identity: declare the method with required=True, "
+            "or use a connection of your own"
+        )
+    return noted
+
+
+@contextlib.contextmanager
+def _transaction(context: Any, connection: Any) -> Iterator[Any]:
+    commit = committer(connection)
+    noted = noted_of(context)
+    owner = holder(connection)
+    if noted is None and hasattr(owner, "pgconn"):
+        # psycopg's own, which begins on a connection in autocommit, too.
+        with owner.transaction():
+            yield connection
+        return
+    held = Held(noted, connection)
+    held.store.begin_in(connection)
+    try:
+        with held:
+            yield connection
+        if noted is None:
+            commit()
+        else:
+            held.store.commit_in(held.attempt, held.completion(), connection)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            held.store.rollback_in(connection)
+        raise
+
+
+@contextlib.asynccontextmanager
+async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any]:
+    commit = committer(connection)
+    noted = noted_of(context)
+    owner = holder(connection)
+    if noted is None and hasattr(owner, "pgconn"):
+        async with owner.transaction():
+            yield connection
+        return
+    held = Held(noted, connection)
+    await held.store.begin_in_async(connection)
+    try:
+        with held:
+            yield connection
+        if noted is None:
+            # A blocking connection is fine on an event loop, too, if its owner thinks so.
+            if inspect.isawaitable(done := commit()):
+                await done
+        else:
+            await held.store.commit_in_async(held.attempt, held.completion(), connection)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await held.store.rollback_in_async(connection)
+        raise
+
+
+class Held:
+    """What ``rifl.record`` is given within a block, until the transaction's end.
+
+    Of a call without an identity nothing is recorded: its ``store`` begins and rolls back.
+    """
+
+    def __init__(self, noted: Noted | None, connection: Any) -> None:
+        if noted is not None:
+            if noted.rifl_held is not None:
+                raise WrongDatabase("a rifl.transaction within another one")
+            noted.rifl_undone = True
+        self.store: Any = OwnTransactions() if noted is None else noted.rifl_serving.store
+        self._noted = noted
+        self._connection = connection
+        self._completion: CompletionRecord | None = None
+
+    @property
+    def attempt(self) -> Any:
+        """The attempt that the transaction is of."""
+        return self._noted and self._noted.rifl_attempt
+
+    def __enter__(self) -> None:
+        if self._noted is not None:
+            self._noted.rifl_held = self
+
+    def __exit__(self, *_: object) -> None:
+        if self._noted is not None:
+            self._noted.rifl_held = None
+
+    def hold(self, completion: CompletionRecord, transaction: Any) -> None:
+        """Keep the answer for the end of the block."""
+        if holder(transaction) is not holder(self._connection):
+            raise WrongDatabase("rifl.record is given another connection than rifl.transaction")
+        if self._completion is not None:
+            raise WrongDatabase("rifl.record is called once in a transaction")
+        self._completion = completion
+
+    def completion(self) -> CompletionRecord:
+        """Return the answer; raises ``NotRecorded`` if there is none."""
+        if self._completion is None:
+            raise NotRecorded(
+                f"{self.attempt.call.method} left its rifl.transaction without rifl.record: it was "
+                "rolled back"
+            )
+        return self._completion

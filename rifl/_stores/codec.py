@@ -1,0 +1,125 @@
+"""How records look in a store: sealed where the user asks, dated where time counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rifl._log import get_logger
+from rifl._wire import record_and_seed, record_to_bytes, seed_field
+from rifl.core._serving.client_table import match_seed
+from rifl.core._serving.serving import refusal_record
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import OutcomeUnknown
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["DATE_BYTES", "RecordCodec", "Transform"]
+
+_log = get_logger("rifl.store")
+
+Transform = Callable[[bytes], bytes]
+# No protobuf message starts with it: what does is an envelope.
+_ENVELOPE = 0
+_SEALED = 1
+# The envelope's first byte, its flags, and the time in seconds.
+DATE_BYTES = 6
+
+
+class RecordCodec:
+    """Turns records into what a store keeps, and back.
+
+    ``seal`` and ``unseal`` are the user's: bytes to bytes, any thread, possibly in
+    many at once; both or neither. Records from before they were given stay
+    readable. Sealed are answers whole (status, metadata, messages); identities,
+    method names and payload fingerprints are not. A keyed call's record carries
+    the time of its completion, by the clock that the store keeps, for its retention.
+
+    With ``seal`` None and no time, a record is stored as the protobuf message it
+    always was.
+    """
+
+    def __init__(self, seal: Transform | None = None, unseal: Transform | None = None) -> None:
+        if (seal is None) is not (unseal is None):
+            raise ValueError("seal and unseal are given together, or not at all")
+        self._seal = seal
+        self._unseal = unseal
+
+    def to_bytes(self, record: CompletionRecord, at_s: float | None = None, seed: int = 0) -> bytes:
+        """Serialise a record with its call's seed, completed at ``at_s`` where that is kept.
+
+        What ``seal`` raises is raised: the call's record cannot be written then.
+        """
+        data = record_to_bytes(record)
+        if seed:
+            data += seed_field(seed)
+        if self._seal is None and at_s is None:
+            return data
+        flags = 0
+        if self._seal is not None:
+            flags, data = _SEALED, self._seal(data)
+        return bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
+
+    def of_a_run(
+        self, record: CompletionRecord, call: Call, at_s: float | None = None
+    ) -> tuple[CompletionRecord, bytes]:
+        """Return the record to keep of a call that has run, and it serialised.
+
+        Something has to be kept, and it has to be what the first caller is told:
+        where ``seal`` fails, that is OUTCOME_UNKNOWN.
+        """
+        try:
+            return record, self.to_bytes(record, at_s, call.seed)
+        except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
+            _log.exception("record_not_kept", method=call.method)
+            lost = refusal_record(
+                OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
+            )
+            return lost, RecordCodec().to_bytes(lost, at_s, seed=call.seed)
+
+    def from_bytes(self, data: bytes, call: Call | None = None) -> CompletionRecord:
+        """Read a record, for a ``call`` of its identity if there is one.
+
+        Raises ``ValueError`` for bytes that are none, ``StoreMismatch`` for the record of
+        another client's call (``match_seed``), and ``OutcomeUnknown`` for a sealed one that
+        ``unseal`` (if there is one) does not open: the call ran, and its answer is lost with
+        the key.
+        """
+        if data[:1] != bytes((_ENVELOPE,)):
+            return _read(data, call)
+        if len(data) < DATE_BYTES:
+            raise ValueError("the stored bytes end within their envelope")
+        flags, data = data[1], data[DATE_BYTES:]
+        if flags & _SEALED:
+            if self._unseal is None:
+                raise OutcomeUnknown("the call's record is sealed, and no unseal was given")
+            try:
+                data = self._unseal(data)
+            except Exception as error:
+                raise OutcomeUnknown(f"the call's record cannot be unsealed: {error!r}") from error
+        return _read(data, call)
+
+    @staticmethod
+    def is_unknown(data: bytes) -> bool:
+        """Whether a stored record says that the call's outcome is not known.
+
+        An answer that is sealed, or damaged, does not: it ran, and says so to those who can
+        read it.
+        """
+        try:
+            return RecordCodec().from_bytes(data).outcome is Outcome.UNKNOWN
+        except (OutcomeUnknown, ValueError):
+            return False
+
+    @staticmethod
+    def completed_at(head: bytes) -> float | None:
+        """Return the seconds in the first ``DATE_BYTES``, None if there are none."""
+        if len(head) < DATE_BYTES or head[0] != _ENVELOPE:
+            return None
+        return float(int.from_bytes(head[2:DATE_BYTES], "big")) or None
+
+
+def _read(data: bytes, call: Call | None) -> CompletionRecord:
+    record, seed = record_and_seed(data)
+    if call is not None:
+        match_seed(call, seed)
+    return record

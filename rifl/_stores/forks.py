@@ -1,0 +1,36 @@
+"""Everything of a server is its own process's: what a forked child inherits is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from lease_server._forks import REMEDY, refuse_in_children
+from rifl.core._shared.errors import ForkedProcess
+from rifl.core._shared.outcome import Outcome
+
+__all__ = ["ForkedServer", "belongs_here", "forked_error"]
+
+
+class ForkedServer(ForkedProcess):
+    """Part of a server was made in a parent process: make it again after the fork.
+
+    Nothing of this call ran here; what another server did with it cannot be told.
+    """
+
+    outcome: ClassVar[Outcome] = Outcome.UNKNOWN
+
+
+def forked_error(what: str) -> ForkedProcess:
+    """Build what a forked child's use of ``what`` raises."""
+    return ForkedServer(f"this {what} belongs to the parent process: {REMEDY}")
+
+
+def belongs_here(made: Any, what: str) -> None:
+    """Have every public method of ``made`` raise ``ForkedProcess`` in forked children.
+
+    But for ``close`` and ``aclose``, which do nothing there.
+    """
+    error: Callable[[], Exception] = partial(forked_error, what)
+    refuse_in_children(made, error)

@@ -1,0 +1,178 @@
+"""How much the answers take that are kept for clients, and for who has no name (DESIGN §9)."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.held import LARGE_BYTES, AnswerBounds
+from rifl.core._serving.policy import KeyBounds
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import WindowExceeded
+
+__all__ = ["HeldAnswers"]
+
+
+class _OfClient:
+    __slots__ = ("bytes", "sizes", "touched")
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+        self.bytes = 0
+        self.touched = 0.0
+
+
+class _OfSource:
+    __slots__ = ("bytes", "kept")
+
+    def __init__(self) -> None:
+        # When its retention is over, and its bytes; in the order of completion.
+        self.kept: deque[tuple[float, int]] = deque()
+        self.bytes = 0
+
+
+class HeldAnswers:
+    """Counts, in this process and since it started, large answers that are kept.
+
+    A client's go when its header acknowledges them, or when it is dropped; a store that
+    does not tell who was dropped gives ``idle_s``, after which a client that made no call
+    is not counted any more. A source's go with their retention. Thread-safe; nothing is
+    counted, and no lock is taken, while all answers of sequenced calls are small.
+    """
+
+    def __init__(
+        self,
+        bounds: AnswerBounds | None = None,
+        key_bounds: KeyBounds | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        idle_s: float = math.inf,
+    ) -> None:
+        self.active = False
+        self._bounds = bounds or AnswerBounds()
+        self._key_bounds = key_bounds or KeyBounds()
+        self._clock = clock
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._clients: dict[int, _OfClient] = {}
+        self._sources: dict[str, _OfSource] = {}
+        self._total = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes of the answers of sequenced calls that are counted."""
+        return self._total
+
+    def bound(self, bounds: AnswerBounds, key_bounds: KeyBounds) -> None:
+        """Judge by these from now on; before calls are served."""
+        self._bounds, self._key_bounds = bounds, key_bounds
+
+    def admit(self, attempt: Attempt) -> None:
+        """Raise ``WindowExceeded`` for a new call whose answer would have no room."""
+        call, now = attempt.call, self._clock()
+        with self._lock:
+            if call.key is not None:
+                if call.source:
+                    self._admit_source(call.source, now)
+                return
+            held = self._clients.get(call.client_id)
+            if held is not None:
+                held.touched = now
+                self._acknowledge(held, call)
+                if held.bytes >= self._bounds.client_bytes:
+                    raise WindowExceeded(
+                        f"{held.bytes} bytes of answers to the client are unacknowledged"
+                    )
+            if self._total >= self._bounds.total_bytes:
+                self._forget_idle(now)
+            if self._total >= self._bounds.total_bytes:
+                raise WindowExceeded(
+                    f"{self._total} bytes of answers to all clients are unacknowledged"
+                )
+
+    def note(self, attempt: Attempt, size: int) -> None:
+        """Note that an answer of so many bytes is kept."""
+        call, now = attempt.call, self._clock()
+        with self._lock:
+            if call.key is not None:
+                if call.source:
+                    self._note_source(attempt, size + len(call.key), now)
+                return
+            if size < LARGE_BYTES:
+                return
+            self.active = True
+            held = self._clients.setdefault(call.client_id, _OfClient())
+            held.touched = now
+            added = size - held.sizes.get(call.seq, 0)  # type: ignore[arg-type]  # it has no key
+            held.sizes[call.seq] = size  # type: ignore[index]
+            held.bytes += added
+            self._total += added
+
+    def acknowledged(self, call: Call) -> tuple[int, Sequence[tuple[int, int]]]:
+        """Return what the call's header acknowledges: below a seq, and ranges above it."""
+        return call.first_incomplete, call.completed
+
+    def forget(self) -> None:
+        """Begin anew: others have answered since."""
+        with self._lock:
+            self._clients.clear()
+            self._sources.clear()
+            self._total, self.active = 0, False
+
+    def drop(self, client_ids: Iterable[int]) -> None:
+        """Forget clients whose records are gone."""
+        if not self.active:
+            return
+        with self._lock:
+            for client_id in client_ids:
+                self._drop(client_id)
+
+    def _acknowledge(self, held: _OfClient, call: Call) -> None:
+        first, ranges = self.acknowledged(call)
+        for seq in [
+            seq
+            for seq in held.sizes
+            if seq < first or any(low <= seq <= high for low, high in ranges)
+        ]:
+            size = held.sizes.pop(seq)
+            held.bytes -= size
+            self._total -= size
+        if not held.sizes:
+            self._drop(call.client_id)
+
+    def _drop(self, client_id: int) -> None:
+        held = self._clients.pop(client_id, None)
+        if held is not None:
+            self._total -= held.bytes
+        self.active = bool(self._clients or self._sources)
+
+    def _forget_idle(self, now: float) -> None:
+        for client_id, held in list(self._clients.items()):
+            if now - held.touched >= self._idle_s:
+                self._drop(client_id)
+
+    def _note_source(self, attempt: Attempt, size: int, now: float) -> None:
+        retention_s = self._key_bounds.retained_s(attempt.policy.retention_s)
+        until = math.inf if retention_s is None else now + retention_s
+        self.active = True
+        kept = self._sources.setdefault(attempt.call.source, _OfSource())
+        kept.kept.append((until, size))
+        kept.bytes += size
+
+    def _admit_source(self, source: str, now: float) -> None:
+        kept = self._sources.get(source)
+        if kept is None:
+            return
+        while kept.kept and kept.kept[0][0] <= now:
+            kept.bytes -= kept.kept.popleft()[1]
+        if not kept.kept:
+            del self._sources[source]
+            self.active = bool(self._clients or self._sources)
+        elif len(kept.kept) >= self._bounds.source_keys or kept.bytes >= self._bounds.source_bytes:
+            raise WindowExceeded(
+                f"{len(kept.kept)} keys with {kept.bytes} bytes are recorded for this address"
+            )

@@ -1,0 +1,230 @@
+"""Looking into a store from outside its server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from rifl._stores.errors import MissingExtra, UnsupportedStore
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = [
+    "NOTES_KEPT",
+    "VERDICTS_KEPT_S",
+    "CallRow",
+    "ClientRow",
+    "Inspection",
+    "SessionInfo",
+    "Summary",
+    "open_inspection",
+]
+
+# What is remembered of calls whose outcome was unknown: so many, and for a week.
+NOTES_KEPT = 10_000
+VERDICTS_KEPT_S = 7 * 86_400
+
+
+class Summary(NamedTuple):
+    """A store at a glance.
+
+    ``owner`` names the process that has it open, or the server replicas that live,
+    None if there is none. ``intents`` are calls begun and not known to have ended:
+    running, if there is an owner. On SQLite calls that need no intent do not show
+    while they run; on Redis and PostgreSQL all do. ``incarnation`` counts openings,
+    None where replicas share the store. ``stopped``: it has lost what it had
+    acknowledged, and no server takes calls. ``url`` has no credentials.
+    """
+
+    url: str
+    schema_version: int
+    incarnation: int | None
+    owner: str | None
+    size_bytes: int
+    clients: int
+    open_sessions: int
+    intents: int
+    records: int
+    record_bytes: int
+    oldest_unix_s: int | None
+    stopped: bool = False
+
+
+class SessionInfo(NamedTuple):
+    """A named session; ``peer`` is empty for unauthenticated callers."""
+
+    name: str
+    peer: bytes
+    state: str
+    retention_s: float
+    changed_at_unix_s: float
+
+
+class ClientRow(NamedTuple):
+    """A client or a session with what is kept for it.
+
+    ``completed`` are the acknowledged ranges above ``first_incomplete``,
+    inclusive. Times are Unix seconds, None where an earlier release did not note
+    them, and when a client registered where replicas share the store.
+    ``lease_left_s``: after how many seconds the lease, or the session's retention,
+    ends if nobody renews it, below zero where it is due to be swept; None where its
+    server alone knows (SQLite), and for a namespace of a peer's keys, whose id is
+    negative and which has none.
+    """
+
+    client_id: int
+    first_incomplete: int
+    completed: list[tuple[int, int]]
+    intents: int
+    records: int
+    record_bytes: int
+    registered_at_unix_s: int | None
+    changed_at_unix_s: int | None
+    session: SessionInfo | None
+    lease_left_s: float | None = None
+
+
+class CallRow(NamedTuple):
+    """One call: an intent if ``record_bytes`` is None, else recorded.
+
+    ``changed_at_unix_s`` is when it became that. ``method`` is empty where an earlier
+    release did not note it. ``owner`` is the incarnation of the replica that runs an
+    intent, where replicas share the store.
+    """
+
+    rpc_id: RpcId
+    method: str
+    fingerprint: bytes | None
+    record_bytes: int | None
+    changed_at_unix_s: int | None
+    owner: str | None = None
+
+
+class Inspection(Protocol):
+    """A view of a store, beside whoever owns it. One thread at a time.
+
+    Reading takes no lock that its server would wait for. Rows are read as they
+    are when asked for, so two answers may differ. Raises a ``StoreError`` for a
+    store that cannot be read; closed by ``close``.
+    """
+
+    def summary(self) -> Summary:
+        """Count everything."""
+
+    def clients(self, limit: int | None = None) -> list[ClientRow]:
+        """Return clients and sessions, those that keep the most calls first."""
+
+    def client(self, client_id: int) -> ClientRow | None:
+        """Return one client, None if it is unknown."""
+
+    def calls(
+        self, client_id: int | None = None, *, only_intents: bool = False
+    ) -> Iterator[CallRow]:
+        """Return the calls kept, of one client or of all, by identity."""
+
+    def call(self, rpc_id: RpcId) -> CallRow | None:
+        """Return one call, None if nothing is kept of it."""
+
+    def record(self, rpc_id: RpcId) -> CompletionRecord | None:
+        """Return what a call was answered; raises ``StoreCorrupt`` if unreadable."""
+
+    def holder(self, rpc_id: RpcId) -> str | None:
+        """Return which process must be gone before the call may be released; None for none.
+
+        SQLite: the store's owner, which would not notice. Redis, PostgreSQL: the
+        replica that began the call and has not ended it, though others may have recorded
+        that its outcome is unknown; if it lives, or is a process of this machine, suspended
+        or not. Blocks for as long as a replica may be silent before it is taken for dead.
+        """
+
+    def stored(self, rpc_id: RpcId) -> bytes | None:
+        """Return the bytes of a call's record, None if it has none."""
+
+    def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
+        """Give a call another record, if it still has the one that was seen; remember the note.
+
+        ``seen`` None: it was begun, and nobody runs it. One atomic step: an attempt that runs
+        though its replica was taken for dead can record nothing any more. False if it has
+        changed.
+        """
+
+    def remember(self, rpc_id: RpcId, note: str) -> None:
+        """Keep a note of a call, the newest of each, and ``NOTES_KEPT`` in all."""
+
+    def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
+        """Return what is remembered: the method, since when, and the note.
+
+        A store remembers verdicts by itself, for ``VERDICTS_KEPT_S``: then without a note.
+        """
+
+    def release(self, rpc_id: RpcId) -> bool:
+        """Forget a call by hand: a retry of it runs again. False if it is not kept.
+
+        One atomic step. An attempt that still runs, though its replica was taken for
+        dead, can record nothing any more. Refused with ``StoreLocked`` while there is
+        a ``holder``.
+        """
+
+    def rotate_secret(self) -> int:
+        """Make a new secret for tokens; its key id.
+
+        Allowed while a server owns the store: it looks for one four times a term.
+        """
+
+    def restored(self) -> str:
+        """Take what was restored from a backup for the store; its new id.
+
+        A new incarnation, whose ids are none that were granted before: every client and
+        session ends, and calls of theirs are refused, since what was recorded after the
+        backup is not known any more. Keys of namespaces stay. Done again it is harmless.
+        Refused with ``StoreLocked`` while a server uses the store.
+        """
+
+    def accept_loss(self, who: str, why: str) -> str:
+        """Serve again from what is there; the store's new id.
+
+        For a store that stopped, since it has lost what it had acknowledged, or that was
+        failed over or restored on purpose. Clients of before are over: what they ask is
+        refused, but for calls whose records are there. Processes that run have to be
+        started anew. Kept with the store: who, why, and when. Raises
+        ``UnsupportedStore`` where ``rifl restored`` does that.
+        """
+
+    def close(self) -> None:
+        """Let the store go."""
+
+
+def open_inspection(url: str) -> Inspection:
+    """Open a store for looking. Raises a ``StoreError``; never makes or changes one."""
+    if url.startswith("sqlite:"):
+        from rifl._stores.sqlite.inspection import SqliteInspection
+
+        return SqliteInspection(url)
+    if url == "memory:":
+        raise UnsupportedStore("memory: is inside its server's process: nothing can look into it")
+    scheme = url.partition(":")[0]
+    if scheme.partition("+")[0] in ("redis", "rediss", "unix"):
+        return _redis(url)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(url)
+    # No more of it: a URL may hold a password.
+    raise UnsupportedStore(
+        f"{scheme!r} is no store that can be inspected: sqlite:///file, redis://host, "
+        "postgresql://host/db"
+    )
+
+
+def _redis(url: str) -> Inspection:
+    try:
+        from rifl._stores.redis.inspection import RedisInspection
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
+    return RedisInspection(url)
+
+
+def _postgres(url: str) -> Inspection:
+    try:
+        from rifl._stores.postgres.inspection import PostgresInspection
+    except ImportError as error:
+        raise MissingExtra(f"postgresql:// needs the extra rifl-grpc[postgres]: {error}") from error
+    return PostgresInspection(url)

@@ -1,0 +1,188 @@
+"""Our schema in a PostgreSQL database: made, versioned, and checked (DESIGN §6)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import psycopg
+
+from rifl._stores.errors import (
+    StoreCorrupt,
+    StoreSchemaTooNew,
+    StoreUnreachable,
+    UnsupportedStore,
+    WrongDatabase,
+)
+from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
+from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.history import continue_history, stop, stopped
+
+__all__ = [
+    "FUNCTIONS",
+    "LAYOUT",
+    "Met",
+    "Prepared",
+    "functions",
+    "migrate",
+    "prepare",
+    "read_meta",
+    "read_store_id",
+    "script",
+]
+
+# What this release reads and writes. Functions carry it in their names, so that a newer
+# release can add its own beside those that its older neighbours still call.
+LAYOUT = 1
+# Counts corrections of those functions, which keep names, arguments and results: the
+# first replica that knows more of them than the store has makes them, for all.
+FUNCTIONS = 11
+_OLDEST_SERVER = 140000
+_DIRECTORY = files("rifl._stores.postgres") / "sql"
+_NOTE = """
+INSERT INTO @schema@.meta VALUES ('functions', '@functions@')
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+"""
+
+
+def script(schema: str) -> str:
+    """Return all statements that make the schema, for one who does that by hand."""
+    made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n{_read('tables')}"
+    return made.replace("@schema@", schema) + functions(schema)
+
+
+def functions(schema: str) -> str:
+    """Return the statements that bring the functions of a schema up to date."""
+    parts = [_read(part) for part in ("claim", "finish", "leases", "history")]
+    text = "\n".join([*parts, _NOTE])
+    given = {"schema": schema, "functions": FUNCTIONS}
+    given |= {"kept_s": VERDICTS_KEPT_S, "most_kept": NOTES_KEPT}
+    for name, value in given.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def _read(part: str) -> str:
+    return (_DIRECTORY / f"{part}.sql").read_text("utf-8")
+
+
+class Prepared(NamedTuple):
+    """The store's id, and the history of the server that it is written on (``history_1``)."""
+
+    store_id: str
+    history: str
+
+
+def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> Prepared:
+    """Make the schema if it is not there, and see that its history goes on.
+
+    Of several replicas that start at once, one makes it. Raises a ``StoreError``.
+    """
+    if connection.info.server_version < _OLDEST_SERVER:
+        raise UnsupportedStore(f"{address}: PostgreSQL 14 or newer is needed")
+    _check_writable(connection, address)
+    try:
+        with connection.transaction():
+            # Released at the end of the transaction.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+                (f"rifl schema {address.schema}",),
+            )
+            meta = _meta(connection, address)
+            if meta is None:
+                connection.execute(script(address.schema).encode())
+                meta = _meta(connection, address) or {}
+            store_id, _ = _checked(meta, address)
+            migrate(connection, address)
+            broken, history = continue_history(connection, address, meta)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StoreUnreachable(
+            f"{address}: the role may not make or read the schema ({_text(error)}); have an "
+            "administrator run rifl._stores.postgres.schema.script, or functions for a schema "
+            "that is there, and grant the use of it"
+        ) from error
+    if broken:
+        # For everyone, and after this process, too.
+        stop(connection, address, store_id, broken)
+        raise StoreCorrupt(stopped(address, broken))
+    return Prepared(store_id, history)
+
+
+def migrate(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    """Bring the functions of the schema up to date."""
+    meta = _meta(connection, address) or {}
+    if int(meta.get("functions", "1")) < FUNCTIONS:
+        with connection.transaction():
+            connection.execute(functions(address.schema).encode())
+
+
+class Met(NamedTuple):
+    """Id and layout of a store that is there, and why it stopped, if it did."""
+
+    store_id: str
+    layout: int
+    stopped: str
+
+
+def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> Met:
+    """Look at the store that is there; makes nothing.
+
+    Also of one that has stopped. Raises ``WrongDatabase`` if there is none,
+    ``StoreCorrupt``, ``StoreSchemaTooNew``.
+    """
+    meta = _meta(connection, address)
+    if meta is None:
+        raise WrongDatabase(f"{address} holds no rifl store")
+    why = meta.pop("stopped", "")
+    if "stopped_store" in meta:
+        meta["store"] = meta["stopped_store"]
+    return Met(*_checked(meta, address), why)
+
+
+def _checked(meta: dict[str, str], address: PostgresAddress) -> tuple[str, int]:
+    if "stopped" in meta:
+        raise StoreCorrupt(stopped(address, meta["stopped"]))
+    try:
+        layout, store_id = int(meta["layout"]), meta["store"]
+    except (KeyError, ValueError) as error:
+        raise StoreCorrupt(f"{address}: the meta table is damaged, or none of ours") from error
+    if layout > LAYOUT:
+        raise StoreSchemaTooNew(
+            f"{address} has layout {layout}; this release knows {LAYOUT}: upgrade it"
+        )
+    return store_id, layout
+
+
+def read_store_id(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:
+    """Return the id of the store that is there, empty if there is none."""
+    return (_meta(connection, address) or {}).get("store", "")
+
+
+def _meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> dict[str, str] | None:
+    table = f"{address.schema}.meta"
+    found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
+    if found is None or found[0] is None:
+        return None
+    try:
+        with connection.transaction():
+            rows = connection.execute(f"SELECT name, value FROM {table}".encode())
+            return {name: value for name, value in rows}  # noqa: C416 - rows of two
+    except psycopg.errors.UndefinedColumn as error:
+        raise StoreCorrupt(f"{address}: {table} is not a table of ours") from error
+
+
+def _check_writable(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    row = connection.execute(
+        "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
+    ).fetchone()
+    if row is None or row[0]:
+        raise StoreUnreachable(
+            f"{address} is a standby, which cannot be written (target_session_attrs=read-write "
+            "finds the primary among several hosts)"
+        )
+    if row[1] == "on":
+        raise StoreUnreachable(f"{address} is read-only: default_transaction_read_only is on")
+
+
+def _text(error: psycopg.Error) -> str:
+    return error.diag.message_primary or type(error).__name__

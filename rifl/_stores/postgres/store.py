@@ -1,0 +1,132 @@
+"""``postgresql://``: one database, many server replicas (DESIGN §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rifl._stores.codec import RecordCodec
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.commits import (
+    begin,
+    begin_async,
+    commit_record,
+    commit_record_async,
+    rollback,
+    rollback_async,
+)
+from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
+from rifl._stores.postgres.opening import open_backend, store_id_at
+from rifl._stores.postgres.transaction import write_record, write_record_async
+from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.requests import Finish
+from rifl._stores.shared.store import SharedStore
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["PostgresStore"]
+
+
+# In terms of the longest that one step of a claim takes: a free connection, connecting, a
+# reply, and once more.
+_LATE_AFTER = 4
+
+
+class PostgresStore(SharedStore):
+    """Completion records in PostgreSQL 14 or newer; see ``PostgresAddress`` for the URL.
+
+    What is acknowledged survives what the server's settings make it survive: they are
+    checked when the store is opened. That raises ``StoreNotDurable``,
+    ``StoreUnreachable`` (also for a database that is read-only), ``StoreSchemaTooNew``,
+    ``StoreCorrupt`` or ``UnsupportedStore``. A failover to an asynchronous standby may
+    lose acknowledged commits whatever the settings: replicas notice a database that is
+    behind their own beats, and stop.
+
+    The records of atomic methods go into the transactions of handlers, in the very same
+    database: one that names another is refused, since nobody would look for them there.
+    """
+
+    leases: PostgresLeaseStorage
+
+    def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
+        address = PostgresAddress.parse(url)
+        self._postgres = open_backend(address)
+        super().__init__(
+            self._postgres,
+            PostgresLeaseStorage(self._postgres),
+            beat_s=address.beat_s,
+            dead_after_s=address.dead_after_s,
+            codec=codec,
+            late_after_s=_LATE_AFTER * address.timeout_s,
+        )
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, fenced; raises to undo it."""
+        finish = self._finish_of(attempt, record)
+        # Noted first: if another record stands already, that is what will be answered.
+        attempt.recorded = record
+        write_record(transaction, self._postgres, finish)
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        await write_record_async(transaction, self._postgres, finish)
+
+    def begin_in(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit_in`` ends."""
+        if not begin(transaction):
+            super().begin_in(transaction)
+
+    async def begin_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        if not await begin_async(transaction):
+            await super().begin_in_async(transaction)
+
+    def rollback_in(self, transaction: Any) -> None:
+        """Roll back what ``begin_in`` began."""
+        if not rollback(transaction):
+            super().rollback_in(transaction)
+
+    async def rollback_in_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        if not await rollback_async(transaction):
+            await super().rollback_in_async(transaction)
+
+    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record and commit: one round trip on a psycopg connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        if commit_record(transaction, self._postgres, finish):
+            # Only now: an error leaves it to be read back.
+            attempt.committed = record
+        else:
+            super().commit_in(attempt, record, transaction)
+
+    async def commit_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        if await commit_record_async(transaction, self._postgres, finish):
+            attempt.committed = record
+        else:
+            await super().commit_in_async(attempt, record, transaction)
+
+    def _is_own(self, url: str) -> bool:
+        """Whether a URL leads to the store's own tables: its id is asked for there."""
+        if not url.startswith(("postgresql://", "postgres://")):
+            return False
+        return store_id_at(PostgresAddress.parse(url)) == self._postgres.store_id
+
+    def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
+        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        self._require_durable()
+        return Finish(
+            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
+        )

@@ -1,0 +1,152 @@
+"""The completion record inside a handler's own PostgreSQL transaction (DESIGN §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.postgres.backend import PostgresBackend, identity_of
+from rifl._stores.shared.requests import Finish
+from rifl._stores.transactions import (
+    DbApiTransaction,
+    driver_connection,
+    driver_connection_async,
+)
+from rifl.core._shared.errors import LeaseExpired, StaleRpc
+
+__all__ = [
+    "NOT_OURS",
+    "TYPES",
+    "arguments_of",
+    "elsewhere",
+    "judge",
+    "placeholders",
+    "write_record",
+    "write_record_async",
+]
+
+_NUMBER = "SELECT CAST(txid_current() AS text)"
+TYPES = ("text", "int8", "int8", "bytea", "text", "bytea", "bytea", "bool")
+# What a database says that has no tables or functions of ours.
+NOT_OURS = {"42883", "3F000", "42P01", "42501"}
+
+
+def write_record(transaction: Any, backend: PostgresBackend, finish: Finish) -> None:
+    """Write the record in the transaction open on a connection.
+
+    A psycopg connection or cursor, SQLAlchemy's ``Session`` or ``Connection``, or any
+    DB-API connection as a ``DbApiTransaction``. Raises ``WrongDatabase`` or
+    ``StaleRpc``; the transaction then has to roll back.
+    """
+    connection = driver_connection(transaction)
+    if isinstance(connection, DbApiTransaction):
+        _write_by_name(connection, backend, finish)
+        return
+    if isinstance(connection, psycopg.Cursor):
+        connection = connection.connection
+    if isinstance(connection, psycopg.AsyncConnection | psycopg.AsyncCursor):
+        raise WrongDatabase("an asynchronous connection needs `await rifl.aio.record(...)`")
+    if not isinstance(connection, psycopg.Connection):
+        raise WrongDatabase(_unknown(connection))
+    _check(connection)
+    try:
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            row = cursor.execute(_text(backend), arguments_of(backend, finish)).fetchone()
+    except psycopg.Error as error:
+        raise _translated(error, error.sqlstate, backend) from error
+    judge(row, backend, finish)
+
+
+async def write_record_async(transaction: Any, backend: PostgresBackend, finish: Finish) -> None:
+    """The same for psycopg's and SQLAlchemy's asynchronous ones, or a blocking one."""
+    connection = await driver_connection_async(transaction)
+    if isinstance(connection, psycopg.AsyncCursor):
+        connection = connection.connection
+    if not isinstance(connection, psycopg.AsyncConnection):
+        write_record(connection, backend, finish)
+        return
+    _check(connection)
+    try:
+        async with connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(_text(backend), arguments_of(backend, finish))
+            row = await cursor.fetchone()
+    except psycopg.Error as error:
+        raise _translated(error, error.sqlstate, backend) from error
+    judge(row, backend, finish)
+
+
+def _write_by_name(transaction: DbApiTransaction, backend: PostgresBackend, finish: Finish) -> None:
+    transaction.check()
+    where = f"{backend.schema}.record_1"
+    try:
+        # In autocommit each statement has a transaction of its own, and another number.
+        numbers = [transaction.fetch(_NUMBER, ())[0] for _ in range(2)]
+        if numbers[0] != numbers[1]:
+            raise WrongDatabase("the connection is in autocommit mode: begin a transaction first")
+        row = transaction.fetch(
+            f"SELECT {where}({placeholders(transaction.placeholder)})",
+            arguments_of(backend, finish),
+        )
+    except Exception as error:
+        raise _translated(error, transaction.sqlstate(error), backend) from error
+    judge(row, backend, finish)
+
+
+def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise WrongDatabase(
+            "the connection is in autocommit mode: begin a transaction before rifl.record"
+        )
+
+
+def placeholders(placeholder: Any) -> str:
+    """Return the function's parameters as SQL."""
+    return ", ".join(f"CAST({placeholder(n)} AS {name})" for n, name in enumerate(TYPES, 1))
+
+
+def _text(backend: PostgresBackend) -> bytes:
+    text = f"SELECT {backend.schema}.record_1({placeholders(lambda _: '%s')})"
+    return text.encode()
+
+
+def arguments_of(backend: PostgresBackend, finish: Finish) -> tuple[Any, ...]:
+    """Return what the function that records is told, in the order of ``TYPES``."""
+    token = finish.token.decode()
+    identity = identity_of(finish.call)
+    fingerprint = finish.call.fingerprint or b""
+    return (backend.store_id, *identity, token, finish.record, fingerprint, backend.durable)
+
+
+def judge(row: Any, backend: PostgresBackend, finish: Finish) -> None:
+    """Raise what the function's result means, unless it is done."""
+    result = row[0] if row else ""
+    rpc_id = finish.call.rpc_id
+    if result == "wrong":
+        raise WrongDatabase(elsewhere(backend))
+    if result == "gone":
+        raise LeaseExpired(f"client id {finish.call.client_id} expired while the call ran")
+    if result != "done":
+        raise StaleRpc(f"{rpc_id} is recorded, acknowledged, or taken over by another replica")
+
+
+def _translated(error: Exception, sqlstate: str | None, backend: PostgresBackend) -> Exception:
+    return WrongDatabase(elsewhere(backend)) if sqlstate in NOT_OURS else error
+
+
+def elsewhere(backend: PostgresBackend) -> str:
+    """Return what is wrong with a transaction in another database."""
+    return (
+        f"the method's records live in {backend.place}, and the transaction is in another "
+        "database, or its role may not use the schema: recovery could not find this record"
+    )
+
+
+def _unknown(connection: Any) -> str:
+    return (
+        f"a psycopg connection or cursor, or SQLAlchemy's over psycopg, is wanted, not a "
+        f"{type(connection)!r}; name any other DB-API connection by rifl.DbApiTransaction"
+    )

@@ -1,0 +1,420 @@
+"""Script calls, blocking or awaiting, to a store that is checked to be the one it was."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import redis
+
+from rifl._log import get_logger
+from rifl._stores.redis.address import RedisAddress, Topology
+from rifl._stores.redis.clients import Clients
+from rifl._stores.redis.keys import sweep_keys
+from rifl._stores.redis.line import AioLine, Line
+from rifl._stores.redis.pipelines import Sent, rounds
+from rifl._stores.redis.scripts import Script
+from rifl._stores.redis.settings import NotDurable, looked_at
+from rifl._stores.redis.steps import steps_of
+from rifl._stores.redis.together import AioTogether, Together
+from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
+from rifl._stores.shared.requests import Claim, Finish
+
+__all__ = ["RedisBackend"]
+
+_log = get_logger("rifl.store")
+_SUBSCRIBE_TIMEOUT_S = 10.0
+# How long the listener takes at most to notice that the store closes.
+_LISTEN_S = 0.1
+_FIRST_RETRY_S = 0.05
+_LAST_RETRY_S = 1.0
+# How often settings are looked at on connections that stay.
+_LOOK_EVERY_S = 2.0
+# What every call asks for; all else is rare, or must not wait.
+_TOGETHER = (Claim, Finish)
+# See the scripts' prelude.
+_NOT_KEPT = -1
+_NOT_COMPARED = -2
+_GLOB = re.compile(r"[*?\[\\]")
+
+
+class _OfLoop(NamedTuple):
+    """What the tasks of an event loop meet at, and the connection they share."""
+
+    together: AioTogether
+    line: AioLine | None
+
+
+class RedisBackend:
+    """``Backend`` over Redis.
+
+    Every script is told the store's id and the highest position seen here, and
+    refuses if the store is another or behind: it restarted empty, or is a replica
+    that lacks what its primary had acknowledged. From then on every request raises
+    ``WentBackwards``: running a call again could double it. On a cluster there is no
+    position, since each slot has its own server: only the id is compared.
+    """
+
+    def __init__(self, address: RedisAddress, clients: Clients, store_id: bytes) -> None:
+        self.store_id = store_id
+        self.clients = clients
+        self.clustered = address.clustered
+        self._address = address
+        self._look_at = 0.0
+        self._weak = ""
+        self._namespace = address.namespace
+        self._global = f"{address.namespace}:{{store}}:"
+        self._position = _NOT_KEPT if address.clustered else 0
+        self._stopped = ""
+        self._closing = threading.Event()
+        self._listener: threading.Thread | None = None
+        # Calls have a connection of their own, where it is always to the same server.
+        self._has_line = address.topology is Topology.SERVER
+        self._line = Line(clients.blocking.connection_pool) if self._has_line else None
+        self._together = Together(self._ask_alone, self._ask_together)
+        self._aio_together: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    # -- Backend ------------------------------------------------------------------------
+
+    def ask(self, request: Any) -> Any:
+        """Carry out a request, blocking."""
+        if isinstance(request, _TOGETHER) and not self.clustered:
+            return self._together.ask(request)
+        return self._ask(request)
+
+    async def ask_async(self, request: Any) -> Any:
+        """Carry out a request on the running event loop."""
+        if not isinstance(request, _TOGETHER) or self.clustered:
+            return await self._ask_async(request)
+        loop = asyncio.get_running_loop()
+        mine = self._aio_together.get(loop)
+        if mine is None:
+            mine = self._aio_together[loop] = self._of_loop()
+        return await mine.together.ask(request)
+
+    def _of_loop(self) -> _OfLoop:
+        if not self._has_line:
+            return _OfLoop(AioTogether(self._ask_async, self.ask_all_async), None)
+        line = AioLine(self.clients.awaiting().connection_pool)
+
+        async def ask_together(requests: Sequence[Any]) -> list[Any]:
+            return await self._all_async(requests, partial(self._exchange_async, line))
+
+        async def ask_alone(request: Any) -> Any:
+            (reply,) = await ask_together([request])
+            if isinstance(reply, BackendError):
+                raise reply
+            return reply
+
+        return _OfLoop(AioTogether(ask_alone, ask_together), line)
+
+    def _ask_alone(self, request: Any) -> Any:
+        if self._line is None:
+            return self._ask(request)
+        (reply,) = self._ask_together([request])
+        if isinstance(reply, BackendError):
+            raise reply
+        return reply
+
+    def _ask_together(self, requests: Sequence[Any]) -> list[Any]:
+        if self._line is None:
+            return self.ask_all(requests)
+        return self._all(requests, self._exchange)
+
+    def _ask(self, request: Any) -> Any:
+        steps = steps_of(request)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(self.run(*step))
+        except StopIteration as stop:
+            return stop.value
+
+    async def _ask_async(self, request: Any) -> Any:
+        steps = steps_of(request)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self._run_async(*step))
+        except StopIteration as stop:
+            return stop.value
+
+    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        """Carry out requests in one pipeline; one by one on a cluster."""
+        if self.clustered:
+            return [_reply(self.ask, request) for request in requests]
+        return self._all(requests, self._pipelined)
+
+    def _pipelined(self, sent: Sent) -> list[Any]:
+        client = self.clients.blocking
+        with self.clients.room():
+            replies: list[Any] = _pipeline(client, sent).execute(raise_on_error=False)
+            if left := _without_script(sent, replies):
+                for script in {sent[at][0] for at in left}:
+                    client.script_load(script.text)
+                again = _pipeline(client, [sent[at] for at in left])
+                _put(replies, left, again.execute(raise_on_error=False))
+        return replies
+
+    def _exchange(self, sent: Sent) -> list[Any]:
+        replies = self._line.exchange(sent)  # type: ignore[union-attr]  # asked by who has one
+        if left := _without_script(sent, replies):
+            for script in {sent[at][0] for at in left}:
+                self.clients.blocking.script_load(script.text)
+            again = [sent[at] for at in left]
+            _put(replies, left, self._line.exchange(again))  # type: ignore[union-attr]
+        return replies
+
+    def _all(self, requests: Sequence[Any], carry: Callable[[Sent], list[Any]]) -> list[Any]:
+        steps = rounds(requests, self.invocation, self._accept)
+        try:
+            sent = next(steps)
+            while True:
+                self._check()
+                sent = steps.send(carry(sent))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        except BackendError as error:
+            return [error] * len(requests)
+        except (redis.RedisError, OSError) as error:
+            return [_failed(error)] * len(requests)
+
+    async def ask_all_async(self, requests: Sequence[Any]) -> list[Any]:
+        """The same on the running event loop."""
+        if self.clustered:
+            return [await _reply_async(self.ask_async, request) for request in requests]
+        return await self._all_async(requests, self._pipelined_async)
+
+    async def _pipelined_async(self, sent: Sent) -> list[Any]:
+        client = self.clients.awaiting()
+        async with self.clients.room_awaiting():
+            replies: list[Any] = await _pipeline(client, sent).execute(raise_on_error=False)
+            if left := _without_script(sent, replies):
+                for script in {sent[at][0] for at in left}:
+                    await client.script_load(script.text)
+                again = _pipeline(client, [sent[at] for at in left])
+                _put(replies, left, await again.execute(raise_on_error=False))
+        return replies
+
+    async def _exchange_async(self, line: AioLine, sent: Sent) -> list[Any]:
+        replies = await line.exchange(sent)
+        if left := _without_script(sent, replies):
+            for script in {sent[at][0] for at in left}:
+                await self.clients.awaiting().script_load(script.text)
+            _put(replies, left, await line.exchange([sent[at] for at in left]))
+        return replies
+
+    async def _all_async(
+        self, requests: Sequence[Any], carry: Callable[[Sent], Awaitable[list[Any]]]
+    ) -> list[Any]:
+        steps = rounds(requests, self.invocation, self._accept)
+        try:
+            sent = next(steps)
+            while True:
+                self._check()
+                sent = steps.send(await carry(sent))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        except BackendError as error:
+            return [error] * len(requests)
+        except (redis.RedisError, OSError) as error:
+            return [_failed(error)] * len(requests)
+
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Let go of keyed calls whose retention is over; see ``Backend``."""
+        return sweep_keys(self, lost, limit)
+
+    def look_again(self) -> str:
+        """Look at the settings now and then; see ``Backend``."""
+        if time.monotonic() >= self._look_at:
+            try:
+                self._weak = looked_at(self.clients.blocking, self._address)
+            except (redis.RedisError, OSError) as error:
+                raise _failed(error) from error
+            self._look_at = time.monotonic() + _LOOK_EVERY_S
+        return self._weak
+
+    def seal(self) -> None:
+        """Nothing to do: the script that found it out has done so."""
+
+    def listen(
+        self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
+    ) -> None:
+        """Subscribe; returns once that is confirmed, so that no wake is missed."""
+        subscribed = threading.Event()
+        self._listener = threading.Thread(
+            target=self._listen,
+            args=(f"{self._global}wake:{owner}", wake, resubscribed, subscribed),
+            name="rifl-listener",
+            daemon=True,
+        )
+        self._listener.start()
+        if not subscribed.wait(_SUBSCRIBE_TIMEOUT_S):
+            raise BackendError("no subscription to the store's messages could be made")
+
+    def close(self) -> None:
+        """Stop listening and close the clients."""
+        self._closing.set()
+        if self._listener is not None:
+            self._listener.join(_SUBSCRIBE_TIMEOUT_S)
+        if self._line is not None:
+            self._line.close()
+        for loop, mine in list(self._aio_together.items()):
+            if mine.line is not None:
+                mine.line.close(loop)
+        self.clients.close()
+
+    # -- scripts ------------------------------------------------------------------------
+
+    def run(self, script: Script, client_id: int | None, arguments: list[Any]) -> list[Any]:
+        """Run a script, blocking; returns status and values. Raises ``BackendError``."""
+        parts = self.invocation(script, client_id, arguments)
+        self._check()
+        client = self.clients.blocking
+        try:
+            with self.clients.room():
+                try:
+                    reply = client.evalsha(script.sha, *parts)
+                except redis.exceptions.NoScriptError:
+                    reply = client.eval(script.text, *parts)
+        except (redis.RedisError, OSError) as error:
+            raise _failed(error) from error
+        return self._accept(reply)
+
+    async def _run_async(
+        self, script: Script, client_id: int | None, arguments: list[Any]
+    ) -> list[Any]:
+        parts = self.invocation(script, client_id, arguments)
+        self._check()
+        client = self.clients.awaiting()
+        try:
+            async with self.clients.room_awaiting():
+                try:
+                    reply = await client.evalsha(script.sha, *parts)
+                except redis.exceptions.NoScriptError:
+                    reply = await client.eval(script.text, *parts)
+        except (redis.RedisError, OSError) as error:
+            raise _failed(error) from error
+        return self._accept(reply)
+
+    def invocation(
+        self, script: Script, client_id: int | None, arguments: list[Any], *, late: bool = False
+    ) -> list[Any]:
+        """Return what follows the script in EVAL: keys and arguments.
+
+        ``late``: it is run with others that cannot be undone any more.
+        """
+        base = self._global if client_id is None else self.base(client_id)
+        seen = _NOT_COMPARED if late and not self.clustered else self._position
+        keys = [base + "client", base + "none" if self.clustered else self.key("meta")]
+        return [len(keys), *keys, base, self._global, self.store_id, seen, *arguments]
+
+    def base(self, client_id: int) -> str:
+        """Return how the keys of a client begin; they share a hash tag."""
+        return f"{self._namespace}:{{{client_id}}}:"
+
+    def pattern(self, name: str) -> str:
+        """Return what matches one key of every client."""
+        namespace = _GLOB.sub(r"[\g<0>]", self._namespace)
+        return f"{namespace}:{{*}}:{name}"
+
+    def key(self, name: str) -> str:
+        """Return a key of the whole store's."""
+        return self._global + name
+
+    def _accept(self, reply: list[Any]) -> list[Any]:
+        if reply[0] == b"backwards":
+            self._stopped = (
+                "the store has lost what it acknowledged (it restarted empty, was restored, or a "
+                "stale replica was promoted): calls may not be run again"
+            )
+            _log.critical("store_went_backwards", error=self._stopped)
+            raise WentBackwards(self._stopped)
+        if not self.clustered:
+            # Only ever forward: two threads may write it, and a lower one is safe.
+            self._position = max(self._position, int(reply[1]))
+        return [reply[0], *reply[2:]]
+
+    def _check(self) -> None:
+        if self._stopped:
+            raise WentBackwards(self._stopped)
+
+    # -- messages -----------------------------------------------------------------------
+
+    def _listen(
+        self,
+        channel: str,
+        wake: Callable[[bytes], None],
+        resubscribed: Callable[[], None],
+        subscribed: threading.Event,
+    ) -> None:
+        delay_s = _FIRST_RETRY_S
+        while not self._closing.is_set():
+            pubsub = self.clients.blocking.pubsub()
+            try:
+                pubsub.subscribe(channel)
+                while not self._closing.is_set():
+                    message = pubsub.get_message(timeout=_LISTEN_S)
+                    if message is None:
+                        continue
+                    if message["type"] == "subscribe":
+                        # Also after a connection that redis-py made anew by itself.
+                        resubscribed()
+                        subscribed.set()
+                        delay_s = _FIRST_RETRY_S
+                    elif message["type"] == "message":
+                        wake(message["data"])
+            except (redis.RedisError, OSError, ValueError) as error:
+                _log.debug("listener_lost", error=str(error))
+                self._closing.wait(delay_s)
+                delay_s = min(2 * delay_s, _LAST_RETRY_S)
+            finally:
+                pubsub.close()
+
+
+def _pipeline(client: Any, sent: Sent) -> Any:
+    # Not a transaction: each script is one step, and a long one would hold up all others.
+    pipeline = client.pipeline(transaction=False)
+    for script, parts in sent:
+        pipeline.evalsha(script.sha, *parts)
+    return pipeline
+
+
+def _without_script(sent: Sent, replies: list[Any]) -> list[int]:
+    return [
+        at for at in range(len(sent)) if isinstance(replies[at], redis.exceptions.NoScriptError)
+    ]
+
+
+def _put(replies: list[Any], places: list[int], found: list[Any]) -> None:
+    for at, reply in zip(places, found, strict=True):
+        replies[at] = reply
+
+
+def _reply(ask: Callable[[Any], Any], request: Any) -> Any:
+    try:
+        return ask(request)
+    except BackendError as error:
+        return error
+
+
+async def _reply_async(ask: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
+    try:
+        return await ask(request)
+    except BackendError as error:
+        return error
+
+
+def _failed(error: Exception) -> BackendError:
+    if isinstance(error, NotDurable):
+        return Undurable(str(error))
+    # Its text names hosts and commands at most, never a credential.
+    return BackendError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,246 @@
+"""The redis-py clients of one store: one for threads, one for each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.backoff
+import redis.cluster
+import redis.retry
+import redis.sentinel
+
+from rifl._stores.redis.address import RedisAddress, Topology
+from rifl._stores.redis.settings import WANTED
+
+__all__ = ["Clients"]
+
+_RETRIES = 2
+# For who listens, and for what is asked beside calls, where the pool does not wait.
+_SPARE = 4
+
+
+class Clients:
+    """Makes and keeps clients. Safe in any thread.
+
+    Pools are bounded and block: a burst of calls waits for a connection instead of
+    opening thousands, and no longer than ``timeout_s``. redis-py has such pools for a
+    single server only, so behind Sentinel and on a cluster the wait is for ``room``.
+    ``retries``: how often a command is sent again on its own.
+    """
+
+    def __init__(self, address: RedisAddress, *, retries: int = _RETRIES) -> None:
+        # Asked about every new connection before it is used, with the settings of the server
+        # it leads to, which may be another one than before; what it raises closes it.
+        self.judge: Callable[[Mapping[str, str]], None] | None = None
+        self._address = address
+        self._retries = retries
+        self._lock = threading.Lock()
+        self._pool_waits = address.topology is Topology.SERVER
+        self._room = threading.BoundedSemaphore(address.max_connections)
+        self._rooms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.blocking: Any = self._make_blocking()
+        self._awaiting: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def awaiting(self) -> Any:
+        """Return the client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        client = self._awaiting.get(loop)
+        if client is None:
+            with self._lock:
+                client = self._awaiting[loop] = self._make_awaiting()
+        return client
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Have a connection to spare inside; raises redis-py's ConnectionError if none comes."""
+        if self._pool_waits:
+            yield
+            return
+        if not self._room.acquire(timeout=self._address.timeout_s):
+            raise _no_connection()
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    @contextlib.asynccontextmanager
+    async def room_awaiting(self) -> AsyncIterator[None]:
+        """The same on the running event loop."""
+        if self._pool_waits:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            room = self._rooms.setdefault(loop, asyncio.Semaphore(self._address.max_connections))
+        try:
+            async with asyncio.timeout(self._address.timeout_s):
+                await room.acquire()
+        except TimeoutError:
+            raise _no_connection() from None
+        try:
+            yield
+        finally:
+            room.release()
+
+    def close(self) -> None:
+        """Close what can be closed from here: other loops' clients on their loops."""
+        self.blocking.close()
+        with self._lock:
+            clients, self._awaiting = list(self._awaiting.items()), weakref.WeakKeyDictionary()
+        for loop, client in clients:
+            if not loop.is_closed():
+                # A loop that no longer runs never gets to it, and keeps no socket either.
+                loop.call_soon_threadsafe(_close, client)
+
+    def _common(self, retry: Any, *, blocking: bool) -> dict[str, Any]:
+        address = self._address
+        options = {
+            "socket_timeout": address.timeout_s,
+            "socket_connect_timeout": address.timeout_s,
+            "socket_keepalive": True,
+            "retry": retry,
+            "retry_on_timeout": False,
+            "health_check_interval": 0,
+            "redis_connect_func": self._begin if blocking else self._begin_async,
+        }
+        if address.by_path:
+            # What only TCP has; redis-py's connections by path do not take it.
+            del options["socket_keepalive"]
+        return options
+
+    def _make_blocking(self) -> Any:
+        address = self._address
+        retry = redis.retry.Retry(redis.backoff.ExponentialBackoff(0.2, 0.01), self._retries)
+        if address.topology is Topology.SERVER:
+            pool = redis.BlockingConnectionPool.from_url(
+                address.url,
+                max_connections=address.max_connections,
+                timeout=address.timeout_s,
+                **self._common(retry, blocking=True),
+            )
+            return redis.Redis(connection_pool=pool)
+        if address.topology is Topology.SENTINEL:
+            sentinel = redis.sentinel.Sentinel(
+                address.hosts,
+                sentinel_kwargs={"socket_timeout": address.timeout_s},
+                **self._named(retry, blocking=True),
+            )
+            return sentinel.master_for(
+                address.primary,
+                db=address.db,
+                max_connections=address.max_connections + _SPARE,
+            )
+        options = self._named(retry, blocking=True)
+        del options["retry_on_timeout"]
+        # After the cluster's own greeting.
+        options["redis_connect_func"] = self._look
+        return redis.cluster.RedisCluster(
+            startup_nodes=[redis.cluster.ClusterNode(*host) for host in address.hosts],
+            max_connections=address.max_connections + _SPARE,
+            **options,
+        )
+
+    def _make_awaiting(self) -> Any:
+        address = self._address
+        retry = redis.asyncio.retry.Retry(
+            redis.backoff.ExponentialBackoff(0.2, 0.01), self._retries
+        )
+        if address.topology is Topology.SERVER:
+            pool = redis.asyncio.BlockingConnectionPool.from_url(
+                address.url,
+                max_connections=address.max_connections,
+                timeout=address.timeout_s,
+                **self._common(retry, blocking=False),
+            )
+            return redis.asyncio.Redis(connection_pool=pool)
+        if address.topology is Topology.SENTINEL:
+            sentinel = redis.asyncio.sentinel.Sentinel(
+                list(address.hosts),
+                sentinel_kwargs={"socket_timeout": address.timeout_s},
+                **self._named(retry, blocking=False),
+            )
+            return sentinel.master_for(
+                address.primary,
+                db=address.db,
+                max_connections=address.max_connections + _SPARE,
+            )
+        options = self._named(retry, blocking=False)
+        del options["retry_on_timeout"], options["redis_connect_func"]
+        cluster = redis.asyncio.RedisCluster(
+            startup_nodes=[redis.asyncio.cluster.ClusterNode(*host) for host in address.hosts],
+            max_connections=address.max_connections + _SPARE,
+            **options,
+        )
+        # It takes none, but hands on what its nodes' connections are made with.
+        cluster.connection_kwargs["redis_connect_func"] = self._begin_async
+        return cluster
+
+    def _begin(self, connection: Any) -> None:
+        connection.on_connect()
+        self._look(connection)
+
+    def _look(self, connection: Any) -> None:
+        if self.judge is None:
+            return
+        found: dict[str, str] = {}
+        for name in WANTED:
+            connection.send_command("CONFIG", "GET", name)
+            found |= _settings(connection.read_response())
+        self.judge(found)
+
+    async def _begin_async(self, connection: Any) -> None:
+        await connection.on_connect()
+        if self.judge is None:
+            return
+        found: dict[str, str] = {}
+        for name in WANTED:
+            await connection.send_command("CONFIG", "GET", name)
+            found |= _settings(await connection.read_response())
+        self.judge(found)
+
+    def _named(self, retry: Any, *, blocking: bool) -> dict[str, Any]:
+        """Return the options of clients that are not made from a URL."""
+        address = self._address
+        options = {**self._common(retry, blocking=blocking), **address.options}
+        options["username"], options["password"] = address.username, address.password
+        if address.tls:
+            options["ssl"] = True
+        return options
+
+
+def _settings(reply: Any) -> dict[str, str]:
+    # A list in RESP 2, a map in RESP 3.
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {_text(name): _text(value) for name, value in pairs}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _no_connection() -> redis.ConnectionError:
+    # What redis-py's own pools say.
+    return redis.ConnectionError("No connection available.")
+
+
+def _close(client: Any) -> None:
+    closing = asyncio.ensure_future(client.aclose())
+    _CLOSING.add(closing)
+    closing.add_done_callback(_CLOSING.discard)
+
+
+# A task that nobody holds may be collected before it is done.
+_CLOSING: set[Any] = set()

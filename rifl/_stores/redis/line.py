@@ -1,0 +1,157 @@
+"""One connection for what calls ask, whose commands are packed here.
+
+redis-py spends more time on a command than Redis does: on its pool, on looking whether the
+connection is fit for use, on packing some twenty arguments, on counting. Those who meet
+(``together``) take turns anyway, so a connection of their own needs no pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+import redis
+
+from rifl._stores.redis.pipelines import Sent
+from rifl._stores.redis.scripts import Script
+from rifl.core._shared.invariant import invariant
+
+__all__ = ["AioLine", "Line", "packed"]
+
+
+def packed(sent: Sent) -> bytes:
+    """Return EVALSHA commands as they travel (RESP): script and what follows it, each."""
+    pieces: list[bytes] = []
+    for script, parts in sent:
+        pieces.append(_head(script, len(parts)))
+        for part in parts:
+            data: Any = part
+            if type(part) is str:
+                data = part.encode()
+            elif type(part) is not bytes:
+                data = b"%d" % part
+            pieces.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(pieces)
+
+
+def _head(script: Script, parts: int) -> bytes:
+    return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % (2 + parts, script.sha.encode())
+
+
+class Line:
+    """For threads, one at a time; ``pool`` says how to connect.
+
+    A connection that broke is made anew and the commands sent again, as often as the
+    pool's connections would: carrying out a request twice is harmless.
+
+    Invariants:
+
+    1. One caller at a time.
+    2. Every reply was to this caller's commands: a connection on which another's were not
+       all read, since that one was interrupted, is not used again.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._pid = 0
+        self._connection: Any = None
+        self._turn = threading.Lock()
+        self._read = True
+
+    def exchange(self, sent: Sent) -> list[Any]:
+        """Return the reply to each command, or Redis' error; raises for the connection's."""
+        invariant(self._turn.acquire(blocking=False), "two callers on one line")
+        try:
+            connection, data = self._made(), packed(sent)
+
+            def once() -> list[Any]:
+                if not self._read:
+                    connection.disconnect()
+                self._read = False
+                connection.send_packed_command([data])
+                replies = [_reply(connection) for _ in sent]
+                self._read = True
+                return replies
+
+            replies: list[Any] = connection.retry.call_with_retry(
+                once, lambda _: connection.disconnect()
+            )
+            return replies
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._connection is not None and self._pid == os.getpid():
+            self._connection.disconnect()
+
+    def _made(self) -> Any:
+        if self._pid != os.getpid():
+            # Not the parent's, if this process was forked.
+            self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
+            self._pid, self._read = os.getpid(), True
+        return self._connection
+
+
+class AioLine:
+    """The same for the tasks of one event loop."""
+
+    def __init__(self, pool: Any) -> None:
+        self._connection: Any = pool.connection_class(**pool.connection_kwargs)
+        self._taken = False
+        self._read = True
+
+    async def exchange(self, sent: Sent) -> list[Any]:
+        """Return the reply to each command, or Redis' error; raises for the connection's."""
+        invariant(not self._taken, "two callers on one line")
+        self._taken = True
+        connection, data = self._connection, packed(sent)
+
+        async def once() -> list[Any]:
+            if not self._read:
+                await connection.disconnect()
+            self._read = False
+            await connection.send_packed_command(data)
+            replies = [await _reply_async(connection) for _ in sent]
+            self._read = True
+            return replies
+
+        async def fail(_: Exception) -> None:
+            await connection.disconnect()
+
+        try:
+            replies: list[Any] = await connection.retry.call_with_retry(once, fail)
+            return replies
+        finally:
+            self._taken = False
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the connection go, on its loop."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_disconnect, self._connection)
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+async def _reply_async(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+def _disconnect(connection: Any) -> None:
+    closing = asyncio.ensure_future(connection.disconnect())
+    _CLOSING.add(closing)
+    closing.add_done_callback(_CLOSING.discard)
+
+
+# A task that nobody holds may be collected before it is done.
+_CLOSING: set[Any] = set()

@@ -1,0 +1,135 @@
+"""Opening a Redis store: connected, checked, and known to be the one it was."""
+
+from __future__ import annotations
+
+import secrets as randomness
+from typing import Any
+
+import redis
+
+from rifl._stores.errors import (
+    StoreCorrupt,
+    StoreSchemaTooNew,
+    StoreUnreachable,
+    WrongDatabase,
+)
+from rifl._stores.redis.address import Durability, RedisAddress
+from rifl._stores.redis.backend import RedisBackend
+from rifl._stores.redis.clients import Clients
+from rifl._stores.redis.rights import missing_in_scripts, missing_outside
+from rifl._stores.redis.scripts import OPEN, SERVING
+from rifl._stores.redis.settings import check_settings, refuse_weak
+
+__all__ = ["LAYOUT", "find_backend", "fresh_id", "open_backend"]
+
+# What this release writes, and up to which it reads:
+# 1  a record behind its fingerprint
+# 2  behind a head, which holds the method and the time as well
+# 3  retentions end by time that was lived through
+LAYOUT = 3
+_ID_BYTES = 16
+# A cluster's servers have some hundred slots each, at least.
+_TAGS_TRIED = 10_000
+
+
+def open_backend(address: RedisAddress) -> RedisBackend:
+    """Connect, check settings and rights, and take the store's id, made by the first ever."""
+    clients = _connect(address)
+    try:
+        check_settings(clients.blocking, address)
+        _check_rights(clients.blocking, address)
+        fresh = fresh_id()
+        arguments = ("", f"{address.namespace}:{{store}}:", "", -1, fresh, LAYOUT)
+        reply = clients.blocking.eval(OPEN.text, 1, _meta(address), *arguments)
+        store_id, layout, stopped = reply
+    except (redis.RedisError, OSError) as error:
+        clients.close()
+        raise StoreUnreachable(f"{address} cannot be used: {error}") from error
+    except BaseException:
+        clients.close()
+        raise
+    if stopped:
+        clients.close()
+        raise StoreCorrupt(
+            f"{address} has lost records that it had acknowledged, as a replica found: calls may "
+            "have run of which it knows nothing. Once that is settled: rifl accept-loss URL"
+        )
+    if int(layout) > LAYOUT:
+        clients.close()
+        raise StoreSchemaTooNew(_too_new(address, int(layout)))
+    if address.durability is Durability.REQUIRE:
+        clients.judge = refuse_weak
+    return RedisBackend(address, clients, store_id)
+
+
+def find_backend(address: RedisAddress) -> tuple[RedisBackend, int]:
+    """Connect to a store that is there, whatever the settings and its state; its layout too.
+
+    Makes and changes nothing. Raises a ``StoreError``.
+    """
+    clients = _connect(address)
+    try:
+        store_id, layout = clients.blocking.hmget(_meta(address), "store", "layout")
+    except (redis.RedisError, OSError) as error:
+        clients.close()
+        raise StoreUnreachable(f"{address} cannot be read: {error}") from error
+    if store_id is None:
+        clients.close()
+        raise WrongDatabase(f"{address} holds no rifl store in the namespace {address.namespace!r}")
+    # Before layout 2 none was noted.
+    found = int(layout or 1)
+    if found > LAYOUT:
+        clients.close()
+        raise StoreSchemaTooNew(_too_new(address, found))
+    return RedisBackend(address, clients, store_id), found
+
+
+def fresh_id() -> str:
+    """Return an id that no store has."""
+    return randomness.token_hex(_ID_BYTES)
+
+
+def _connect(address: RedisAddress) -> Clients:
+    try:
+        return Clients(address)
+    except (redis.RedisError, OSError) as error:
+        raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
+
+
+def _check_rights(client: Any, address: RedisAddress) -> None:
+    """Raise ``StoreUnreachable``, naming all that the user may not do."""
+    channel = f"{address.namespace}:{{store}}:wake:probe"
+    keys = _keys_to_try(client, address)
+    missing = missing_in_scripts(client, keys, SERVING, channel)
+    missing += missing_outside(client, channel)
+    if missing:
+        raise StoreUnreachable(
+            f"{address}: the user may not {', '.join(missing)} (the least it needs is in "
+            "docs/stores-redis.md)"
+        )
+
+
+def _keys_to_try(client: Any, address: RedisAddress) -> list[str]:
+    keys = [f"{address.namespace}:{{{tag}}}:probe" for tag in ("store", "0")]
+    if not address.clustered:
+        return keys
+    # Every server has users of its own.
+    left = {node.name for node in client.get_primaries()}
+    left -= {client.get_node_from_key(key).name for key in keys}
+    for number in range(1, _TAGS_TRIED):
+        if not left:
+            break
+        key = f"{address.namespace}:{{{number}}}:probe"
+        name = client.get_node_from_key(key).name
+        if name in left:
+            left.remove(name)
+            keys.append(key)
+    return keys
+
+
+def _meta(address: RedisAddress) -> str:
+    return f"{address.namespace}:{{store}}:meta"
+
+
+def _too_new(address: RedisAddress, layout: int) -> str:
+    return f"{address} has layout {layout}; this release knows up to {LAYOUT}: upgrade it"

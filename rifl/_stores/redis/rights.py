@@ -1,0 +1,142 @@
+"""Whether a Redis user may do all that scripts do, tried when a store opens (DESIGN §6).
+
+A script is not undone when one of its commands is refused: what went before stands. So
+every command is tried before the first call, on keys that nothing else uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import redis
+
+from rifl._stores.redis.scripts import RIGHTS
+
+__all__ = ["missing_in_scripts", "missing_outside", "probe", "refused"]
+
+_CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
+_DENIED = re.compile(
+    r"NOPERM|ACL failure|can't run this command|can't access at least one of the keys"
+    r"|can't publish to the channel|[Uu]nknown (Redis )?command"
+)
+_SUBSCRIBE_S = 5.0
+# Each on keys of one type; the last ones leave nothing behind.
+_PROBES = """
+HSET @hash one 1
+HSETNX @hash two 2
+HGET @hash one
+HMGET @hash one two
+HGETALL @hash
+HKEYS @hash
+HLEN @hash
+HEXISTS @hash one
+HINCRBY @hash one 1
+HDEL @hash two
+SET @text 1
+GET @text
+INCRBY @text 1
+EXISTS @text
+ZADD @sorted 0 one
+ZSCORE @sorted one
+PEXPIRE @sorted 60000
+ZCARD @sorted
+ZRANGE @sorted 0 0
+ZRANGEBYSCORE @sorted -inf 0
+ZRANGEBYLEX @sorted - +
+ZREMRANGEBYSCORE @sorted -inf -1
+ZREM @sorted two
+LPUSH @list one
+LINDEX @list 0
+LRANGE @list 0 -1
+LTRIM @list 0 0
+XADD @stream * one 1
+XRANGE @stream - +
+XTRIM @stream MAXLEN 1
+TIME
+PUBLISH * probe
+DEL @text
+UNLINK @hash @text @sorted @list @stream
+"""
+
+
+def probe(scripts: Iterable[Any], channel: str = "") -> list[Any]:
+    """Return the arguments of the script that tries all commands these scripts call."""
+    called = {name for script in scripts for name in _CALLED.findall(script.text)}
+    arguments: list[Any] = []
+    for line in _PROBES.split("\n"):
+        words = line.split()
+        if words and words[0] in called:
+            if words[0] == "PUBLISH":
+                words[1] = channel
+            arguments += [len(words), *words]
+    return arguments
+
+
+def refused(failed: Sequence[Any]) -> list[str]:
+    """Return the commands that the user may not use, of what the script told.
+
+    Raises Redis' error where one failed for another reason.
+    """
+    told = [part.decode() if isinstance(part, bytes) else str(part) for part in failed]
+    commands = []
+    for command, error in zip(told[::2], told[1::2], strict=True):
+        if not _DENIED.search(error):
+            raise redis.ResponseError(f"{command}: {error}")
+        commands.append(command)
+    return commands
+
+
+def missing_in_scripts(
+    client: Any, keys: Iterable[str], scripts: Sequence[Any], channel: str = ""
+) -> list[str]:
+    """Return what the client's user may not do of what scripts do, for people.
+
+    ``keys``: how the keys to try begin, one in each part of the keyspace that matters.
+    """
+    arguments = probe(scripts, channel)
+    missing: list[str] = []
+    try:
+        client.script_load(RIGHTS.text)
+    except redis.exceptions.NoPermissionError:
+        missing.append("SCRIPT LOAD")
+    for key in keys:
+        try:
+            client.evalsha(RIGHTS.sha, 1, key, *arguments)
+        except redis.exceptions.NoScriptError:
+            pass
+        except redis.exceptions.NoPermissionError as error:
+            missing.append(_told("EVALSHA", key, error))
+        try:
+            failed = client.eval(RIGHTS.text, 1, key, *arguments)
+        except redis.exceptions.NoPermissionError as error:
+            missing.append(_told("EVAL", key, error))
+            continue
+        missing += [
+            f"{command} {channel if command == 'PUBLISH' else key + ':*'}"
+            for command in refused(failed)
+        ]
+    return list(dict.fromkeys(missing))
+
+
+def missing_outside(client: Any, channel: str) -> list[str]:
+    """Return what the client's user may not do of what is asked beside scripts."""
+    missing = []
+    try:
+        client.info("server")
+    except redis.exceptions.NoPermissionError:
+        missing.append("INFO")
+    subscription = client.pubsub()
+    try:
+        subscription.subscribe(channel)
+        subscription.get_message(timeout=_SUBSCRIBE_S)
+    except redis.exceptions.NoPermissionError:
+        missing.append(f"SUBSCRIBE {channel}")
+    finally:
+        subscription.close()
+    return missing
+
+
+def _told(command: str, key: str, error: Exception) -> str:
+    return f"{command} {key}" if "keys" in str(error) else command

@@ -1,0 +1,120 @@
+"""Requests as calls of scripts (see ``scripts``)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, Script
+from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.requests import (
+    Abandon,
+    Beat,
+    Beats,
+    Claim,
+    Claimed,
+    Ending,
+    Finish,
+    Finished,
+    Found,
+    Look,
+    TakeBack,
+)
+from rifl.core._serving.namespace import is_namespace
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.call import Call
+
+__all__ = ["Step", "finish_arguments", "member_of", "steps_of"]
+
+# A script, the client whose keys it is about (None: the store's), and its arguments.
+Step = tuple[Script, int | None, list[Any]]
+# How soon the index may have a client's keys looked at when a claim has filed them: by
+# then it has to be back, by the clock of another server of a cluster.
+_FILED_MS = (1_000, 10_000, 60_000)
+
+
+def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
+    """Carry a request out: yields script calls, is sent their replies, returns its own."""
+    if isinstance(request, Claim):
+        return (yield from _claim(request))
+    if isinstance(request, Finish | Abandon | Look):
+        reply = yield FINISH, request.call.client_id, finish_arguments(request)
+        ending = Ending(reply[0].decode())
+        return Finished(ending, reply[1] if ending is Ending.STANDS else b"")
+    if isinstance(request, Beat):
+        dead = [part for entry in request.dead for part in entry]
+        reading_ms = int(request.reading_s * 1000)
+        reply = yield BEAT, None, [request.owner, int(request.leaving), reading_ms, *dead]
+        beats = {reply[at].decode(): int(reply[at + 1]) for at in range(2, len(reply), 2)}
+        return Beats(beats, int(reply[1]) / 1000)
+    if isinstance(request, TakeBack):
+        arguments = [member_of(request.call), request.token, b"", "take-back", b"", 0]
+        reply = yield FINISH, request.call.client_id, arguments
+        return int(reply[1]) / 1000
+    raise TypeError(f"not a request: {request!r}")
+
+
+def member_of(call: Call) -> bytes:
+    """Return what a call is filed under: a seq in 16 digits, or its key."""
+    if call.key is None:
+        return b"s%016x" % (call.seq or 0)
+    return b"k" + call.key
+
+
+def finish_arguments(request: Finish | Abandon | Look) -> list[Any]:
+    """Return what the script that ends attempts is told."""
+    member = member_of(request.call)
+    if isinstance(request, Finish):
+        fingerprint = request.call.fingerprint or b""
+        namespace = int(is_namespace(request.call.client_id))
+        return [member, request.token, request.record, request.how, fingerprint, namespace]
+    what = "abandon" if isinstance(request, Abandon) else "look"
+    return [member, request.token, b"", what, b"", 0]
+
+
+def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:
+    client_id, arguments = request.call.client_id, _claim_arguments(request)
+    reply = yield CLAIM, client_id, [*arguments, b""]
+    for not_before_ms in _FILED_MS:
+        if reply[0] != b"unfiled":
+            break
+        # The index of who is swept is in another slot: filed first, then claimed.
+        filed = yield ENDS, None, ["file", client_id, _retention_ms(request), not_before_ms]
+        reply = yield CLAIM, client_id, [*arguments, filed[1]]
+    else:
+        if reply[0] == b"unfiled":
+            raise BackendError("the keys could not be filed for retention: clocks differ")
+    found = Found(reply[0].decode())
+    if found is Found.RUNNING:
+        return Claimed(found, reply[1], reply[2].decode(), Kind(reply[3].decode()))
+    if found is Found.COMPLETED:
+        return Claimed(found, record=reply[1], verified=reply[2] == b"1")
+    return Claimed(found)
+
+
+def _retention_ms(request: Claim) -> int | bytes:
+    # Empty: kept as long as the client lives.
+    return b"" if request.retention_s is None else max(1, int(request.retention_s * 1000))
+
+
+def _claim_arguments(request: Claim) -> list[Any]:
+    call = request.call
+    return [
+        member_of(call),
+        b"%016x" % call.first_incomplete,
+        b"".join(b"%016x%016x" % (first, last + 1) for first, last in call.completed),
+        call.fingerprint or b"",
+        request.kind.value,
+        request.token,
+        request.owner,
+        int(request.refusing),
+        request.window,
+        request.max_keys,
+        request.max_key_bytes,
+        request.take_over,
+        request.lost,
+        call.method,
+        _retention_ms(request),
+        int(is_namespace(call.client_id)),
+        b"" if request.until_s is None else int(request.until_s * 1000),
+    ]

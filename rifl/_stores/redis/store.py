@@ -1,0 +1,75 @@
+"""``redis://`` and its kin: one Redis, many server replicas (DESIGN §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rifl._stores.codec import RecordCodec
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.redis.address import RedisAddress
+from rifl._stores.redis.lease_storage import RedisLeaseStorage
+from rifl._stores.redis.opening import open_backend
+from rifl._stores.redis.transaction import write_record, write_record_async
+from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.requests import Finish
+from rifl._stores.shared.store import SharedStore
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["RedisStore"]
+
+
+# In terms of the longest that one step of a claim takes: a free connection, connecting, a
+# reply, and once more.
+_LATE_AFTER = 4
+# By how much clocks of a cluster's servers may differ; see the scripts' prelude.
+_CLOCKS_S = 60.0
+
+
+class RedisStore(SharedStore):
+    """Completion records in Redis; see ``RedisAddress`` for the URL.
+
+    What is acknowledged survives what Redis' settings make it survive: they are
+    checked when the store is opened, which raises ``StoreNotDurable``,
+    ``StoreUnreachable``, ``StoreCorrupt`` or ``UnsupportedStore``. An asynchronous
+    failover may lose acknowledged writes whatever the settings: replicas notice a
+    store that is behind what they saw, and stop.
+    """
+
+    leases: RedisLeaseStorage
+
+    def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
+        address = RedisAddress.parse(url)
+        self._redis = open_backend(address)
+        super().__init__(
+            self._redis,
+            RedisLeaseStorage(self._redis),
+            beat_s=address.beat_s,
+            dead_after_s=address.dead_after_s,
+            codec=codec,
+            late_after_s=_LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
+        )
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Queue the record first in a redis-py pipeline, fenced; raises to stop it."""
+        finish = self._finish_of(attempt, record)
+        # Noted first: if another record stands already, that is what will be answered.
+        attempt.recorded = record
+        write_record(transaction, self._redis, finish)
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for a pipeline of ``redis.asyncio``."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        await write_record_async(transaction, self._redis, finish)
+
+    def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
+        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        self._require_durable()
+        return Finish(
+            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
+        )

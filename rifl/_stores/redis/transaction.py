@@ -1,0 +1,113 @@
+"""The completion record inside a handler's own Redis transaction (DESIGN §6)."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from typing import Any
+
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.redis.backend import RedisBackend
+from rifl._stores.redis.rights import probe, refused
+from rifl._stores.redis.scripts import FINISH, RIGHTS
+from rifl._stores.redis.steps import finish_arguments, member_of
+from rifl._stores.shared.requests import Finish
+from rifl.core._shared.errors import StaleRpc
+
+__all__ = ["write_record", "write_record_async"]
+
+# MULTI does not roll back, so all conditions are put into one key, which exists with
+# the attempt's token exactly as long as it may record: it is WATCHed and read here,
+# and anything that ends the attempt (a record, an acknowledgement, a take-over, the
+# end of the lease) deletes it, so that EXEC then does nothing at all.
+
+# Pools whose user may do what the record needs.
+_TRIED: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def write_record(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
+    """WATCH the attempt, check it, and queue its record first in the transaction.
+
+    Raises ``WrongDatabase`` or ``StaleRpc``; the pipeline is left in MULTI.
+    """
+    key = _key(backend, finish)
+    _check(pipeline)
+    if inspect.iscoroutinefunction(pipeline.watch):
+        raise WrongDatabase("an asyncio pipeline needs `await rifl.aio.record(...)`")
+    pipeline.watch(key)
+    _check_token(pipeline.get(key), finish)
+    if _is_new(pipeline):
+        _check_rights(pipeline, pipeline.execute_command("EVAL", *_probe(backend, finish)))
+    pipeline.multi()
+    pipeline.execute_command("EVAL", *_statement(backend, finish))
+
+
+async def write_record_async(pipeline: Any, backend: RedisBackend, finish: Finish) -> None:
+    """The same for a pipeline of ``redis.asyncio``."""
+    key = _key(backend, finish)
+    _check(pipeline)
+    await pipeline.watch(key)
+    _check_token(await pipeline.get(key), finish)
+    if _is_new(pipeline):
+        _check_rights(pipeline, await pipeline.execute_command("EVAL", *_probe(backend, finish)))
+    pipeline.multi()
+    pipeline.execute_command("EVAL", *_statement(backend, finish))
+
+
+def _key(backend: RedisBackend, finish: Finish) -> bytes:
+    return f"{backend.base(finish.call.client_id)}try:".encode() + member_of(finish.call)
+
+
+def _check(pipeline: Any) -> None:
+    if not (hasattr(pipeline, "watch") and hasattr(pipeline, "multi")):
+        raise WrongDatabase(f"a redis-py pipeline is wanted, not a {type(pipeline)!r}")
+    strategy = getattr(pipeline, "_execution_strategy", pipeline)
+    transactional = getattr(pipeline, "transaction", getattr(pipeline, "is_transaction", True))
+    if transactional is False or type(strategy).__name__ == "PipelineStrategy":
+        raise WrongDatabase("the pipeline is no transaction: make it with transaction=True")
+    explicit = getattr(pipeline, "explicit_transaction", False)
+    explicit = explicit or getattr(strategy, "_explicit_transaction", False)
+    if explicit or len(pipeline):
+        raise WrongDatabase(
+            "the pipeline must still be empty: WATCH and read first, then rifl.record, then queue "
+            "the effects"
+        )
+
+
+def _check_token(found: Any, finish: Finish) -> None:
+    token = found.encode("latin-1") if isinstance(found, str) else found
+    if token != finish.token:
+        raise StaleRpc(
+            f"{finish.call.rpc_id} is recorded, acknowledged or taken over, or the pipeline is to "
+            "another Redis than the store"
+        )
+
+
+def _is_new(pipeline: Any) -> bool:
+    return getattr(pipeline, "connection_pool", None) not in _TRIED
+
+
+def _probe(backend: RedisBackend, finish: Finish) -> list[Any]:
+    key = f"{backend.base(finish.call.client_id)}probe"
+    return [RIGHTS.text, 1, key, *probe([FINISH], backend.key("wake:probe"))]
+
+
+def _check_rights(pipeline: Any, failed: Any) -> None:
+    """The handler's connection may be another user's, and EXEC does not undo effects."""
+    missing = refused(failed)
+    if missing:
+        raise WrongDatabase(
+            f"the pipeline's user may not {', '.join(missing)} on the store's keys: the record "
+            "could not be written, and the effects would stand"
+        )
+    if (pool := getattr(pipeline, "connection_pool", None)) is not None:
+        _TRIED.add(pool)
+
+
+def _statement(backend: RedisBackend, finish: Finish) -> list[Any]:
+    # The text, since EVALSHA could be unknown to the server, and there is no roll-back.
+    arguments = finish_arguments(finish)
+    return [
+        FINISH.text,
+        *backend.invocation(FINISH, finish.call.client_id, arguments, late=True),
+    ]

@@ -1,0 +1,187 @@
+"""What an operator, or a program for one, says about calls whose outcome is unknown (DESIGN §4)."""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from rifl._stores.codec import RecordCodec
+from rifl._stores.errors import StoreLocked
+from rifl._stores.inspection import CallRow, Inspection, open_inspection
+from rifl.core._serving.serving import refusal_record
+from rifl.core._shared.errors import AnswerLost
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = [
+    "Settled",
+    "Settlement",
+    "State",
+    "UnknownCall",
+    "list_unknown",
+    "settle",
+    "settle_unknown",
+    "unknown_calls",
+]
+
+# A verdict is short; what is longer is an answer, and need not be read.
+_LONGEST_VERDICT = 2_000
+_LONGEST_TEXT = 500
+
+
+class Settlement(NamedTuple):
+    """What became of calls, who says so and why: kept with the store.
+
+    ``executed`` with a ``response`` (the serialised message) is what every later arrival is
+    answered; without one each is told ``AnswerLost``: it ran, and its answer is lost. Not
+    executed: the call is forgotten, and its next arrival runs it.
+    """
+
+    executed: bool
+    who: str
+    why: str
+    response: bytes | None = None
+
+    def record(self, rpc_id: RpcId) -> CompletionRecord:
+        """Return what arrivals of an executed call are answered from now on."""
+        if self.response is not None:
+            return CompletionRecord(response=self.response)
+        return refusal_record(
+            AnswerLost(f"{rpc_id} ran, and its answer is lost: {self.who} looked into it")
+        )
+
+    def note(self) -> dict[str, Any]:
+        """Return what is remembered of it."""
+        return {
+            "decision": "executed" if self.executed else "not-executed",
+            "with_response": self.response is not None,
+            "who": self.who[:_LONGEST_TEXT],
+            "why": self.why[:_LONGEST_TEXT],
+            "at_unix_s": int(time.time()),
+        }
+
+
+class Settled(enum.Enum):
+    """What came of it."""
+
+    EXECUTED = "executed"
+    NOT_EXECUTED = "not-executed"
+    # Its client or its retention is over: nothing can arrive that would be answered.
+    GONE = "gone"
+    # It has an answer, which stands.
+    ANSWERED = "answered"
+
+
+class State(enum.Enum):
+    """In which way a call's outcome is not known."""
+
+    # Arrivals are told OUTCOME_UNKNOWN.
+    UNKNOWN = "unknown"
+    # It was begun, and the process that did is gone: its next arrival is told so.
+    BEGUN = "begun"
+    # It has been running for long.
+    STUCK = "stuck"
+    # It was unknown; its client, or its retention, is over.
+    OVER = "over"
+    # Somebody settled it.
+    SETTLED = "settled"
+
+
+class UnknownCall(NamedTuple):
+    """One call whose outcome is, or was, not known; ``note`` is ``Settlement.note``'s."""
+
+    rpc_id: RpcId
+    method: str
+    state: State
+    since_unix_s: int | None
+    owner: str | None = None
+    note: dict[str, Any] | None = None
+
+
+def list_unknown(store: Inspection, stuck_s: float = 60.0) -> Iterator[UnknownCall]:
+    """Return the calls whose outcome is unknown, and those that run for ``stuck_s`` or longer.
+
+    Then those that were settled, or are over, as far as the store remembers.
+    """
+    notes = {rpc_id: (method, at, note) for rpc_id, method, at, note in store.remembered()}
+    now = time.time()
+    for call in store.calls():
+        state = _state(store, call, now - stuck_s)
+        if state is not None:
+            notes.pop(call.rpc_id, None)
+            yield UnknownCall(
+                call.rpc_id, call.method, state, call.changed_at_unix_s, _owner(store, call)
+            )
+    for rpc_id, (method, at_unix_s, text) in notes.items():
+        note = None if text is None else json.loads(text)
+        state = State.OVER if note is None else State.SETTLED
+        yield UnknownCall(rpc_id, method, state, at_unix_s, None, note)
+
+
+def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
+    """Settle one call, durably; an answer that stands is never touched.
+
+    Raises ``StoreLocked`` where a process that may live runs the call, or would not notice
+    that it is forgotten (a SQLite store's owner).
+    """
+    call = store.call(rpc_id)
+    note = json.dumps(settlement.note())
+    if call is None:
+        store.remember(rpc_id, note)
+        return Settled.GONE
+    seen = store.stored(rpc_id)
+    if seen is not None and not RecordCodec.is_unknown(seen):
+        return Settled.ANSWERED
+    if (seen is None or not settlement.executed) and (holder := store.holder(rpc_id)):
+        raise StoreLocked(
+            f"{rpc_id}: {holder} may run it still, or would not notice: stop it first"
+        )
+    if settlement.executed:
+        date = None if seen is None else RecordCodec.completed_at(seen)
+        data = RecordCodec().to_bytes(settlement.record(rpc_id), date)
+        if not store.replace(rpc_id, seen, data, note):
+            raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
+        return Settled.EXECUTED
+    # Before: what was forgotten without a note would be a riddle.
+    store.remember(rpc_id, note)
+    store.release(rpc_id)
+    return Settled.NOT_EXECUTED
+
+
+def unknown_calls(url: str, stuck_s: float = 60.0) -> list[UnknownCall]:
+    """Return ``list_unknown`` of the store at a URL. Raises a ``StoreError``."""
+    with closing(open_inspection(url)) as store:
+        return list(list_unknown(store, stuck_s))
+
+
+def settle_unknown(
+    url: str, rpc_ids: Iterable[RpcId], settlement: Settlement
+) -> dict[RpcId, Settled]:
+    """Settle many calls in the store at a URL, one after the other.
+
+    An error ends it there, with those before settled: done again with the same calls it goes
+    on, since what is settled is left as it is. Raises a ``StoreError``.
+    """
+    with closing(open_inspection(url)) as store:
+        return {rpc_id: settle(store, rpc_id, settlement) for rpc_id in rpc_ids}
+
+
+def _state(store: Inspection, call: CallRow, before_unix_s: float) -> State | None:
+    if call.record_bytes is None:
+        if not store.holder(call.rpc_id):
+            return State.BEGUN
+        since = call.changed_at_unix_s
+        # Whole seconds, rounded in either way.
+        return State.STUCK if since is None or since - 1 <= before_unix_s else None
+    if call.record_bytes > _LONGEST_VERDICT:
+        return None
+    seen = store.stored(call.rpc_id)
+    return State.UNKNOWN if seen is not None and RecordCodec.is_unknown(seen) else None
+
+
+def _owner(store: Inspection, call: CallRow) -> str | None:
+    return store.holder(call.rpc_id) if call.record_bytes is None else None

@@ -1,0 +1,59 @@
+"""What several server replicas over one store need (DESIGN §4 to §6).
+
+A store of this kind is a ``SharedStore`` over a ``Backend``, which only carries
+out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
+
+- A client is known if its row is in the store, and only then: a grant writes it
+  (one small write, so that every replica knows the client at once), expiry and
+  close remove it with all records, for ever. The row is the lease: whoever finds
+  it renews it, and only a sweep ends it.
+- A lease is due a term after it was last seen, by the store's clock. Nobody
+  sweeps before it watched the store without a gap for a full term, so that a
+  restart of the store or of a replica gives every client a full new term.
+- A call in progress holds its attempt token and the incarnation of the replica
+  that runs it. Replicas beat; one whose beats stood still under somebody's eyes
+  is taken for dead. That is a guess: what follows from it is decided by the
+  store, conditional on the attempt token that was seen.
+"""
+
+from rifl._stores.shared.attempts import SharedAttempt
+from rifl._stores.shared.backend import (
+    Backend,
+    BackendError,
+    NotCarriedOut,
+    Steps,
+    WentBackwards,
+)
+from rifl._stores.shared.replicas import Replicas
+from rifl._stores.shared.requests import (
+    Abandon,
+    Beat,
+    Claim,
+    Claimed,
+    Ending,
+    Finish,
+    Finished,
+    Found,
+    Look,
+)
+from rifl._stores.shared.store import SharedStore
+
+__all__ = [
+    "Abandon",
+    "Backend",
+    "BackendError",
+    "Beat",
+    "Claim",
+    "Claimed",
+    "Ending",
+    "Finish",
+    "Finished",
+    "Found",
+    "Look",
+    "NotCarriedOut",
+    "Replicas",
+    "SharedAttempt",
+    "SharedStore",
+    "Steps",
+    "WentBackwards",
+]

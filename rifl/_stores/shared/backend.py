@@ -1,0 +1,130 @@
+"""Between the rules of a shared store and the client library that talks to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+from rifl.core._serving.later import Later
+
+__all__ = ["Backend", "BackendError", "NotCarriedOut", "Steps", "Undurable", "WentBackwards"]
+
+
+class BackendError(Exception):
+    """A request failed; whether it was carried out, nobody knows."""
+
+
+class NotCarriedOut(BackendError):
+    """A request failed, and nothing of it was carried out or will be."""
+
+
+class Undurable(BackendError):
+    """The store may forget what it acknowledges: it is not used until that is mended.
+
+    The text is what is weak.
+    """
+
+
+class WentBackwards(BackendError):
+    """The store has lost what it acknowledged: it must not be served from."""
+
+
+class Backend(Protocol):
+    """Carries out requests, each one atomic step. Safe in any thread.
+
+    A request that is carried out twice because its reply was lost is harmless.
+    """
+
+    def ask(self, request: Any) -> Any:
+        """Carry out a request, blocking; raises ``BackendError`` and nothing else."""
+
+    async def ask_async(self, request: Any) -> Any:
+        """The same on the running event loop."""
+
+    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        """Carry out requests of one client's, in their order, each one a step of its own.
+
+        In as few round trips as it can. Returns for each its reply, or the ``BackendError``
+        it failed with; raises nothing. Blocks.
+        """
+
+    async def ask_all_async(self, requests: Sequence[Any]) -> list[Any]:
+        """The same on the running event loop."""
+
+    def expire_keys(self, lost: bytes, limit: int) -> int:
+        """Let go of keyed calls whose retention is over, at most ``limit``; how many.
+
+        Record, identity and what counts towards bounds go in one durable step, late
+        rather than early, by what was lived through (``Beat``). ``lost`` is the record of
+        a plain call in a namespace, to be kept for a time, whose replica is gone: no lease
+        ends it, so this does.
+        Blocks; raises ``BackendError``.
+        """
+
+    def look_again(self) -> str:
+        """After a beat: why the store may forget what it acknowledges, empty if it may not.
+
+        Blocks; raises ``BackendError``.
+        """
+
+    def seal(self) -> None:
+        """Have a store that went backwards refuse everyone, also after this process. Blocks."""
+
+    def listen(
+        self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]
+    ) -> None:
+        """From now on call ``wake`` with each ended attempt's token ``owner`` waits for.
+
+        ``resubscribed`` is called whenever some may have been missed.
+        """
+
+    def close(self) -> None:
+        """Let the connections go."""
+
+
+class Steps(Later):
+    """A rule of a shared store: a generator that yields requests.
+
+    Whoever waits decides how they are carried out: ``wait`` blocks, ``await``
+    awaits, over a client of its own kind. So a store needs no second face, and a
+    rule stands once. Errors of the backend are thrown into the rule.
+    """
+
+    __slots__ = ("_backend", "_rule")
+
+    def __init__(self, backend: Backend, rule: Generator[Any, Any, Any]) -> None:
+        self._backend = backend
+        self._rule = rule
+
+    def wait(self) -> Any:
+        """Carry the rule out, blocking; returns or raises what it does."""
+        send, argument = self._rule.send, None
+        try:
+            while True:
+                request = send(argument)
+                try:
+                    send, argument = self._rule.send, self._backend.ask(request)
+                except BackendError as error:
+                    send, argument = self._rule.throw, error
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            # Cancelled in between, a rule has to take back what it asked for.
+            self._rule.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Carry the rule out on the running event loop."""
+        send, argument = self._rule.send, None
+        try:
+            while True:
+                request = send(argument)
+                try:
+                    reply = yield from self._backend.ask_async(request).__await__()
+                    send, argument = self._rule.send, reply
+                except BackendError as error:
+                    send, argument = self._rule.throw, error
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            # Cancelled in between, a rule has to take back what it asked for.
+            self._rule.close()

@@ -1,0 +1,83 @@
+"""Many rules of a shared store at once, in step: one round trip where one had one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from rifl._stores.shared.backend import Backend, BackendError
+from rifl.core._serving.later import Later
+
+__all__ = ["AllSteps"]
+
+_Rule = Generator[Any, Any, Any]
+
+
+class AllSteps(Later):
+    """As ``Steps``, for many rules: what they ask at the same time is asked together.
+
+    The result has each rule's result, or the error it raised.
+    """
+
+    __slots__ = ("_backend", "_rules")
+
+    def __init__(self, backend: Backend, rules: Sequence[_Rule]) -> None:
+        self._backend = backend
+        self._rules = rules
+
+    def wait(self) -> list[Any]:
+        """Carry the rules out, blocking."""
+        steps = _in_step(self._rules)
+        try:
+            requests = next(steps)
+            while True:
+                requests = steps.send(self._backend.ask_all(requests))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            # Cancelled in between, rules have to take back what they asked for.
+            steps.close()
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        """Carry the rules out on the running event loop."""
+        steps = _in_step(self._rules)
+        try:
+            requests = next(steps)
+            while True:
+                replies = yield from self._backend.ask_all_async(requests).__await__()
+                requests = steps.send(replies)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            steps.close()
+
+
+def _in_step(rules: Sequence[_Rule]) -> Generator[list[Any], list[Any], list[Any]]:
+    """Yield what all rules ask; is sent a reply, or a ``BackendError``, for each."""
+    results: list[Any] = [None] * len(rules)
+    moved: list[tuple[int, Any]] = [(at, None) for at in range(len(rules))]
+    try:
+        while True:
+            asking: list[int] = []
+            requests: list[Any] = []
+            for at, reply in moved:
+                rule = rules[at]
+                try:
+                    if isinstance(reply, BackendError):
+                        # One error may be that of many: each has a traceback of its own.
+                        request = rule.throw(type(reply)(*reply.args))
+                    else:
+                        request = rule.send(reply)
+                except StopIteration as stop:
+                    results[at] = stop.value
+                except Exception as error:  # noqa: BLE001 - its rule's; the others go on
+                    results[at] = error
+                else:
+                    asking.append(at)
+                    requests.append(request)
+            if not asking:
+                return results
+            moved = list(zip(asking, (yield requests), strict=True))
+    finally:
+        for rule in rules:
+            rule.close()

@@ -1,0 +1,268 @@
+"""One SQLite database that holds records: the store's own, or an atomic method's."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+from rifl._stores.codec import DATE_BYTES, RecordCodec
+from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
+from rifl._stores.sqlite.guard import Replaced
+from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.medium import FILES, Medium
+from rifl._stores.sqlite.named import note_named
+from rifl._stores.sqlite.schema import close_database, get_meta, open_database, set_meta
+from rifl._stores.sqlite.sharing import SharedTransactions
+from rifl._stores.sqlite.statements import FORGET_UNKNOWN
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RecordPending
+from rifl.core._shared.invariant import InvariantViolated
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["Database", "pack_ranges", "unpack_ranges"]
+
+_GET = (
+    "SELECT record, commit_number FROM rifl_call "
+    "WHERE client_id=? AND identity=? AND record IS NOT NULL"
+)
+_CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
+_INTENTS = "SELECT client_id, identity, method FROM rifl_call WHERE record IS NULL LIMIT ?"
+# Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
+_DROP_NAMESPACES = (
+    "DELETE FROM rifl_client WHERE client_id < 0 "
+    "AND client_id NOT IN (SELECT client_id FROM rifl_call)"
+)
+# Of keys, which age, the verdict has a date.
+_CLOSE_INTENTS = (
+    "UPDATE rifl_call SET record=CASE typeof(identity) WHEN 'blob' THEN ? ELSE ? END "
+    "WHERE record IS NULL"
+)
+# Whoever acknowledges a verdict, or lets its client end, takes the record with it.
+_REMEMBER_INTENTS = (
+    "INSERT OR IGNORE INTO rifl_unknown SELECT client_id, identity, method, "
+    "coalesce(changed_at_unix_s, CAST(strftime('%s') AS INTEGER)), NULL "
+    "FROM rifl_call WHERE record IS NULL"
+)
+
+
+def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
+    """Encode inclusive ranges for a client row."""
+    numbers = [number for pair in ranges for number in pair]
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def unpack_ranges(data: bytes) -> list[tuple[int, int]]:
+    """Decode the ranges of a client row; raises ``ValueError``."""
+    try:
+        return list(struct.iter_unpack("<QQ", data))
+    except struct.error as error:
+        raise ValueError(f"acknowledged ranges of {len(data)} bytes") from error
+
+
+class Database:
+    """A file with rows of ours, owned by this process, with its journal.
+
+    ``registered`` names are the file's path as text. Reads go through one
+    connection of their own, under a lock.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        store_id: str | None,
+        lock_timeout_s: float,
+        codec: RecordCodec,
+        medium: Medium = FILES,
+    ) -> None:
+        self._codec = codec
+        self._medium = medium
+        self.path = path.resolve()
+        self.name = str(self.path)
+        self._ownership = medium.own(self.path, lock_timeout_s)
+        try:
+            self.guard = medium.guard(self.path)
+            self._writer, self.store_id, self.incarnation = open_database(
+                self.path, store_id, medium.connect, self.guard
+            )
+        except BaseException:
+            self._ownership.release()
+            raise
+        self._reader = medium.connect(self.path)
+        self._reader_lock = threading.Lock()
+        self._journal: Journal | None = None
+        self._shared: SharedTransactions | None = None
+        self._on_commit: Callable[[int, float, Exception | None], None] | None = None
+        self._shared_lock = threading.Lock()
+        # Whether transactions that handlers share enforce them; set before the first one.
+        self.foreign_keys = False
+
+    def start(
+        self,
+        on_health: Callable[[Exception | None], None],
+        on_commit: Callable[[int, float, Exception | None], None] | None = None,
+    ) -> None:
+        """Start the journal: rows are written by it alone from now on."""
+        self._on_commit = on_commit
+        # The journal waits for other connections by itself, so that calls can give up.
+        self._writer.execute("PRAGMA busy_timeout=0")
+        self._journal = self._medium.journal(
+            self._writer, on_health, self.path.name, self.guard, on_commit
+        )
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, once started."""
+        if self._journal is None:
+            raise InvariantViolated("rows are written before the journal is started")
+        return self._journal
+
+    @property
+    def shared(self) -> SharedTransactions:
+        """The transactions that handlers share; made when first asked for."""
+        if self._shared is None:
+            with self._shared_lock:
+                if self._shared is None:
+                    journal = self.journal
+                    self._shared = journal.shared = SharedTransactions(
+                        self._connect_shared,
+                        stopped=lambda: journal.stopped,
+                        stop=journal.stop_for,
+                        read=self.read,
+                        guard=self.guard,
+                        on_commit=self._on_commit,
+                    )
+        return self._shared
+
+    def _connect_shared(self) -> sqlite3.Connection:
+        connection = self._medium.connect(self.path)
+        if self.foreign_keys:
+            connection.execute("PRAGMA foreign_keys=ON")
+        return connection
+
+    def intents(self, limit: int) -> list[str]:
+        """Return the identities of intents, with their methods, for the log."""
+        rows = self._writer.execute(_INTENTS, (limit,))
+        return [
+            f"{client_id}/{identity.hex() if isinstance(identity, bytes) else identity} {method}"
+            for client_id, identity, method in rows
+        ]
+
+    def close_intents(self, record: CompletionRecord, lived_s: int) -> int:
+        """Give every intent of a dead incarnation its verdict, durably; how many.
+
+        Not sealed: nothing of an answer is in it.
+        """
+        verdicts = [RecordCodec().to_bytes(record, date) for date in (lived_s + 1, None)]
+        self._writer.execute("BEGIN IMMEDIATE")
+        self._writer.execute(_REMEMBER_INTENTS)
+        self._writer.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
+        closed = self._writer.execute(_CLOSE_INTENTS, verdicts).rowcount
+        self._writer.execute("COMMIT")
+        return closed
+
+    def forget_namespaces(self) -> None:
+        """Remove peers' namespaces that hold no key any more."""
+        self._writer.execute(_DROP_NAMESPACES)
+
+    def forget_others(self, client_ids: set[int]) -> None:
+        """Remove the rows of clients that the store does not know (any more)."""
+        strays = [row for row in self._writer.execute(_CLIENT_IDS) if row[0] not in client_ids]
+        self._writer.execute("BEGIN IMMEDIATE")
+        self._writer.executemany("DELETE FROM rifl_call WHERE client_id=?", strays)
+        self._writer.executemany("DELETE FROM rifl_client WHERE client_id=?", strays)
+        self._writer.execute("COMMIT")
+
+    def lived(self, now_s: float) -> tuple[int, int]:
+        """Return from where the store counts the time that it lives through, and how far it is.
+
+        Counted from ``now_s`` if it never was: what is dated before, by wall clocks, counts
+        as completed then.
+        """
+        if get_meta(self._writer, "lived_s") is None:
+            set_meta(self._writer, "lived_from_s", max(1, int(now_s)))
+            set_meta(self._writer, "lived_s", max(1, int(now_s)))
+        began, lived = (get_meta(self._writer, name) for name in ("lived_from_s", "lived_s"))
+        if not (isinstance(began, int) and isinstance(lived, int)):
+            raise ValueError(f"the time it lived through is {began!r} to {lived!r}")
+        return began, lived
+
+    def name_others(self, named: Collection[str]) -> None:
+        """Note the databases that records go into beside this one; see ``note_named``."""
+        note_named(self._writer, self.path, named)
+
+    def clients(self) -> Iterator[tuple[int, int, bytes]]:
+        """Return each client's id, first incomplete seq and packed ranges."""
+        return self._writer.execute(
+            "SELECT client_id, first_incomplete, completed FROM rifl_client"
+        )
+
+    def calls(self) -> Iterator[tuple[int, int | bytes, bytes | None, int, str, bytes | None]]:
+        """Return each call's client, identity, fingerprint, record size, method, record's head."""
+        return self._writer.execute(
+            "SELECT client_id, identity, fingerprint, length(record), method, "
+            "CASE typeof(identity) WHEN 'blob' THEN substr(record, 1, ?) END FROM rifl_call",
+            (DATE_BYTES,),
+        )
+
+    def read(self, call: Call) -> CompletionRecord | None:
+        """Return the durable record of a call, None if there is none.
+
+        Raises ``RecordPending`` when it cannot be read: it may be there.
+        """
+        return self._read(call)[0]
+
+    def read_committed(self, call: Call) -> CompletionRecord | None:
+        """Return what a transaction of the handler's left in the store's file, and note that.
+
+        Raises ``RecordPending`` when it cannot be read, or is in a file that is not the
+        store's any more.
+        """
+        record, number = self._read(call)
+        try:
+            if record is not None:
+                self.guard.committed(number)
+        except Replaced as error:
+            self.journal.stop_for(error)
+            raise RecordPending(
+                f"the record of {call.rpc_id} is not in the store: {error}"
+            ) from error
+        return record
+
+    def look(self) -> None:
+        """See to the files where nobody commits: are they the store's, and is the WAL long."""
+        try:
+            self.guard.check()
+            self.journal.tend()
+        except Replaced as error:
+            if self.journal.stopped is None:
+                self.journal.stop_for(error)
+
+    def _read(self, call: Call) -> tuple[CompletionRecord | None, int]:
+        try:
+            with self._reader_lock:
+                row = self._reader.execute(_GET, (call.client_id, call.identity)).fetchone()
+            return (None, 0) if row is None else (self._codec.from_bytes(row[0], call), row[1] or 0)
+        except (sqlite3.Error, ValueError) as error:
+            raise RecordPending(f"the record of {call.rpc_id} cannot be read: {error}") from error
+
+    def close(self) -> None:
+        """Make durable what is queued and let the connections go; ``leave`` follows."""
+        if self._journal is None:
+            self._writer.close()
+        else:
+            self._journal.close()
+        if self._shared is not None:
+            self._shared.close()
+        with self._reader_lock:
+            self._reader.close()
+
+    def leave(self) -> None:
+        """Let the file go, once nothing of this process writes to it."""
+        if self._journal is None or self._journal.ended:
+            close_database(self.path, self.guard, self._medium.connect)
+        else:
+            self.guard.closed(None)
+        self._ownership.release()

@@ -1,0 +1,201 @@
+"""What the lease server needs kept, in the SQLite store's file (DESIGN §5)."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lease_server._errors import StorageUnavailable
+from lease_server._forks import leases_forked, refuse_in_children
+from lease_server._sessions import SessionRow, SessionState
+from lease_server._storage import RANDOM_BITS, short_store_id
+from lease_server._tokens import Secret
+from rifl._stores.errors import StoreCorrupt
+from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
+from rifl._stores.sqlite.schema import connect, get_meta, set_meta
+
+__all__ = ["SqliteLeaseStorage"]
+
+_SECRET_BYTES = 32
+_SECRETS_KEPT = 2
+_BUSY_TIMEOUT_MS = 2000
+_SESSION = (
+    "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
+    "source FROM rifl_session"
+)
+
+
+class SqliteLeaseStorage:
+    """``lease_server._storage.LeaseStorage`` over a connection of its own.
+
+    Every write is one transaction, fsynced before its method returns. Rare: a
+    grant writes nothing, a block of ids one row.
+    """
+
+    random_bits = RANDOM_BITS
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Callable[[Path], sqlite3.Connection] = connect,
+        guard: Guard | None = None,
+    ) -> None:
+        self._connection = connect(path)
+        # A caller's thread waits here: it comes again where the file is another's for longer.
+        self._connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._stopped: sqlite3.Error | None = None
+        refuse_in_children(self, leases_forked)
+
+    def store_id(self) -> int:
+        """The file's, whatever it is called and wherever it is."""
+        with self._transaction() as connection:
+            return short_store_id(f"sqlite:{get_meta(connection, 'store_id')}")
+
+    def reserve_ids(self, count: int) -> tuple[int, int]:
+        """Reserve ``count`` ids above all earlier ones; first and last."""
+        if count < 1:
+            raise ValueError("a block holds at least one id")
+        with self._transaction() as connection:
+            first = int(get_meta(connection, "next_client_id"))  # type: ignore[arg-type]
+            set_meta(connection, "next_client_id", first + count)
+        return first, first + count - 1
+
+    def secrets(self) -> list[Secret]:
+        """The secrets, newest first; the first call ever makes one."""
+        with self._transaction() as connection:
+            if not connection.execute("SELECT 1 FROM rifl_secret").fetchone():
+                _add_secret(connection, 0)
+            return _secrets(connection)
+
+    def rotate_secret(self) -> list[Secret]:
+        """Add a secret and forget all but the newest two."""
+        with self._transaction() as connection:
+            (newest,) = connection.execute("SELECT max(key_id) FROM rifl_secret").fetchone()
+            _add_secret(connection, 0 if newest is None else (newest + 1) % 2**16)
+            connection.execute(
+                "DELETE FROM rifl_secret WHERE key_id NOT IN "
+                "(SELECT key_id FROM rifl_secret ORDER BY key_id DESC LIMIT ?)",
+                (_SECRETS_KEPT,),
+            )
+            return _secrets(connection)
+
+    def load_sessions(self) -> list[SessionRow]:
+        """Every session row."""
+        with self._transaction() as connection:
+            return [_session(row) for row in connection.execute(_SESSION)]
+
+    def put_session(self, row: SessionRow) -> SessionRow:
+        """Insert or update a session; the row that stands."""
+        with self._transaction() as connection:
+            standing = connection.execute(
+                f"{_SESSION} WHERE (peer=? AND name=?) OR client_id=?",
+                (row.peer, row.name, row.client_id),
+            ).fetchone()
+            if standing is not None:
+                current = _session(standing)
+                if current.client_id != row.client_id or current.state is not SessionState.OPEN:
+                    return current
+            connection.execute(
+                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    row.client_id,
+                    row.name,
+                    row.peer,
+                    row.state.value,
+                    row.retention_s,
+                    row.changed_at_unix_s,
+                    row.secret,
+                    row.source,
+                ),
+            )
+            return row
+
+    def forget_session(self, client_id: int) -> None:
+        """Delete a session's row."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM rifl_session WHERE client_id=?", (client_id,))
+
+    def known_clients(self) -> list[int]:
+        """Ids of clients and sessions that have a row, or records."""
+        with self._transaction() as connection:
+            return [
+                row[0]
+                for row in connection.execute(
+                    "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
+                )
+            ]
+
+    def is_foreign(self, client_id: int) -> bool:
+        """Never: ids outlive the process."""
+        return False
+
+    def close(self) -> None:
+        """Let the file go."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if self._stopped is not None:
+                raise StorageUnavailable(f"the store has stopped: {self._stopped}")
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                before = self._connection.total_changes
+                try:
+                    yield self._connection
+                    self._commit(written=self._connection.total_changes > before)
+                finally:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                fsync = "FSYNC" in (getattr(error, "sqlite_errorname", "") or "")
+                if fsync or isinstance(error, Replaced):
+                    # Never retried: nobody can know what is on the disk (DESIGN §6).
+                    self._stopped = error
+                raise StorageUnavailable(f"the store cannot be written: {error}") from error
+            except (ValueError, TypeError) as error:
+                raise StoreCorrupt(f"the store is damaged: {error}") from error
+
+    def _commit(self, *, written: bool) -> None:
+        guard = self._guard if written else None
+        number = 0 if guard is None else guard.number()
+        if guard is not None:
+            self._connection.execute(RAISE_COMMITS, (number,))
+        self._connection.execute("COMMIT")
+        if guard is not None:
+            guard.committed(number)
+
+
+def _add_secret(connection: sqlite3.Connection, key_id: int) -> None:
+    value = randomness.token_bytes(_SECRET_BYTES)
+    connection.execute("INSERT INTO rifl_secret VALUES (?, ?)", (key_id, value))
+
+
+def _secrets(connection: sqlite3.Connection) -> list[Secret]:
+    rows = connection.execute("SELECT key_id, value FROM rifl_secret ORDER BY key_id DESC")
+    return [Secret(key_id, value) for key_id, value in rows]
+
+
+def _session(row: tuple[int, str, bytes, str, float, float, bytes, str]) -> SessionRow:
+    client_id, name, peer, state, retention_s, changed_at_unix_s, secret, source = row
+    if not isinstance(secret, bytes):
+        raise ValueError(f"the secret of session {client_id} is no bytes")
+    if not isinstance(name, str) or not isinstance(peer, bytes):
+        raise ValueError(f"session {client_id} has the name {name!r} and the peer {peer!r}")
+    return SessionRow(
+        client_id=client_id,
+        name=name,
+        peer=peer,
+        state=SessionState(state),
+        retention_s=float(retention_s),
+        changed_at_unix_s=float(changed_at_unix_s),
+        secret=secret,
+        source=source,
+    )

@@ -1,0 +1,55 @@
+"""What is under a SQLite store: its files, whose they are, and who commits."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from rifl._stores.sqlite.guard import FileGuard, Guard
+from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.ownership import Ownership
+from rifl._stores.sqlite.schema import connect
+
+__all__ = ["FILES", "Medium", "Owned"]
+
+
+class Owned(Protocol):
+    """A file that is this process's."""
+
+    def release(self) -> None:
+        """Let the next process have it."""
+
+
+class Medium:
+    """Files on a disk, locked for one process, and a thread that commits to them.
+
+    The simulator has another one. Immutable; any thread.
+    """
+
+    def own(self, path: Path, lock_timeout_s: float) -> Owned:
+        """Take the file for this process; raises ``StoreLocked``."""
+        return Ownership(path, lock_timeout_s)
+
+    def guard(self, path: Path) -> Guard:
+        """Return what sees to it that the file is and stays the store's; it is the process's."""
+        return FileGuard(path)
+
+    def connect(self, path: Path) -> sqlite3.Connection:
+        """Return a connection to the file; see ``schema.connect``."""
+        return connect(path)
+
+    def journal(
+        self,
+        connection: sqlite3.Connection,
+        on_health: Callable[[Exception | None], None],
+        name: str,
+        guard: Guard,
+        on_commit: Callable[[int, float, Exception | None], None] | None = None,
+    ) -> Journal:
+        """Start a journal, which alone writes to the connection from now on."""
+        return Journal(connection, on_health, name, guard, on_commit)
+
+
+FILES = Medium()

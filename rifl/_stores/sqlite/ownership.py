@@ -1,0 +1,112 @@
+"""One process owns a SQLite store at a time (DESIGN §6)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+
+from rifl._stores.errors import StoreLocked, StoreUnreachable
+
+__all__ = ["Ownership", "owner_of"]
+
+_POLL_S = 0.05
+_owned: set[Path] = set()
+_owned_lock = threading.Lock()
+# Open in the process that forked this one: SQLite keeps its locks by file and process, so
+# that a connection made here would take those of the inherited one for its own.
+_inherited: set[Path] = set()
+
+
+def owner_of(path: Path) -> str | None:
+    """Return who holds a store, as ``pid 123``; None if nobody does. Never blocks."""
+    path = path.resolve()
+    lock_path = path.with_name(path.name + ".lock")
+    with _owned_lock:
+        # Closing any descriptor of the lock's file would drop this process's lock.
+        if path in _owned:
+            return f"pid {os.getpid()}"
+        try:
+            file = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            # For an instant this may keep an opener waiting: it tries again.
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return f"pid {os.pread(file, 32, 0).decode(errors='replace').strip() or 'unknown'}"
+        else:
+            return None
+        finally:
+            os.close(file)
+
+
+class Ownership:
+    """Holds a store until it is released or the process ends, however it ends.
+
+    A POSIX record lock on a file beside the store, which a forked child does not
+    inherit, and, since such a lock is the process's, a register in memory. The
+    file stays behind; it names the owner. Raises ``StoreLocked`` when somebody
+    else holds the store for ``timeout_s``.
+    """
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self._path = path.resolve()
+        lock_path = self._path.with_name(self._path.name + ".lock")
+        with _owned_lock:
+            if self._path in _inherited:
+                raise StoreLocked(
+                    f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
+                    "open it in the child only, or close it before the fork"
+                )
+            if self._path in _owned:
+                raise StoreLocked(f"{path} is open in this process (pid {os.getpid()}) already")
+            try:
+                self._file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise StoreUnreachable(f"cannot open {lock_path}: {error}") from error
+            _owned.add(self._path)
+        try:
+            self._acquire(path, timeout_s)
+        except BaseException:
+            self.release()
+            raise
+        # The name is a hint for people: a full disk must not keep the store shut.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let the store go; called once."""
+        with _owned_lock:
+            os.close(self._file)
+            _owned.discard(self._path)
+
+    def _acquire(self, path: Path, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    owner = os.pread(self._file, 32, 0).decode(errors="replace").strip()
+                    raise StoreLocked(
+                        f"{path} is owned by another process (pid {owner or 'unknown'}), "
+                        f"waited {timeout_s:g} s"
+                    ) from error
+            time.sleep(_POLL_S)
+
+
+def _forget_parents() -> None:
+    global _owned_lock
+    # A thread of the parent may have held it.
+    _owned_lock = threading.Lock()
+    _inherited.update(_owned)
+    _owned.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

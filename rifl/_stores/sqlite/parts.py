@@ -1,0 +1,215 @@
+"""A call's part in a shared transaction, as its handler has it: a block, sync or async."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.pending import Pending
+from rifl._stores.sqlite.lent import LentConnection
+from rifl._stores.sqlite.sharing import SharedTransactions, Turn
+from rifl._stores.sqlite.turns import LONGEST_WAIT_S, Next
+from rifl.core._serving.client_table import Attempt
+from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["AioSharedTransaction", "SharedTransaction", "check_no_block"]
+
+
+class _Part:
+    """What entering and leaving a shared transaction means to the call."""
+
+    def __init__(self, of: SharedTransactions, attempt: Attempt, remaining_s: float | None) -> None:
+        self._of = of
+        self._attempt = attempt
+        self._limit_s = LONGEST_WAIT_S
+        if remaining_s is not None:
+            self._limit_s = min(max(0.0, remaining_s), LONGEST_WAIT_S)
+        self._turn: Turn
+
+    def _begin(self) -> None:
+        attempt = self._attempt
+        with self._of.blocks:
+            check_no_block(attempt)
+            attempt.sharing = True
+        if attempt.recorded is not None:
+            attempt.sharing = False
+            # Of a transaction that may be committed: what becomes of this one must not be
+            # all that is known of the call.
+            raise StaleRpc("the call has put its record into a transaction already")
+
+    def _entered(self, run: Callable[..., Any]) -> LentConnection:
+        attempt = self._attempt
+        self._turn = attempt.shared = self._of.enter(attempt, run)
+        # Looked at after that, as ``shared`` is by who sealed it: one of both sees the other.
+        if attempt.sealed:
+            self._turn.cut_off()
+            raise StaleRpc("the call ended before its block began")
+        return self._turn.connection
+
+    def _late(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the call's turn in the shared transaction did not come in {self._limit_s:.3g} s"
+        )
+
+    def _refused(self, error: Exception) -> None:
+        """Have the call answered so, if its handler does nothing else about it."""
+        self._attempt.shared = Pending()
+        self._attempt.shared.fail(error)
+
+    def _not_entered(self, error: BaseException) -> None:
+        self._attempt.sharing = False
+        if isinstance(error, StoreUnavailable):
+            self._refused(error)
+
+    def _leaves_none(self) -> bool:
+        """Whether its handler left no record, as the call has to have one."""
+        return self._turn.record is None
+
+    def _left(self, after: Next | None, exc: BaseException | None) -> None:
+        self._attempt.sharing = False
+        if after is None and exc is None:
+            raise StaleRpc("the call ended before its block did, which was undone")
+
+    def _ended(self, record: CompletionRecord | None, *, undone: bool) -> None:
+        if undone:
+            self._attempt.recorded = None
+        else:
+            self._attempt.committed = record
+
+    def _failed(self) -> None:
+        """Note that nothing was committed: the handler may try again."""
+        self._attempt.recorded = None
+
+    def _not_recorded(self) -> NotRecorded:
+        error = NotRecorded(
+            "the handler left the shared transaction without rifl.record: it was rolled back"
+        )
+        if not self._turn.met:
+            self._refused(error)
+        return error
+
+
+class SharedTransaction(_Part):
+    """A turn in the shared transaction, for a thread: ``with``.
+
+    Entering waits for the turn, leaving for the commit.
+    """
+
+    def __enter__(self) -> LentConnection:
+        """Wait for the turn; raises ``StoreUnavailable`` if it does not come in time."""
+        self._begin()
+        of, waiter = self._of, Pending()
+        try:
+            if not of.arrive(waiter) and not waiter.wait_for(self._limit_s):
+                of.leave(waiter, _at_once)
+                raise self._late()
+            if not of.is_open:
+                of.open(self._limit_s)
+            return self._entered(_at_once)
+        except BaseException as error:
+            self._not_entered(error)
+            raise
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Keep what the handler did, or undo it, and wait for the commit.
+
+        Also where it is undone: what the handler saw of others' stands only then.
+        Raises ``StoreUnavailable`` if the transaction was not committed,
+        ``RecordPending`` if nobody can tell, ``NotRecorded`` where it left no record.
+        """
+        missing = exc is None and self._leaves_none()
+        undone = exc is not None or missing
+        after = self._of.exit(self._turn, _at_once, undo=undone)
+        self._left(after, exc)
+        if after is Next.GATHER:
+            self._of.gather(self._turn.group)
+        try:
+            self._ended(self._turn.wait(), undone=undone)
+        except StoreUnavailable:
+            self._failed()
+            raise
+        if missing:
+            raise self._not_recorded()
+
+
+class AioSharedTransaction(_Part):
+    """The same for a coroutine: ``async with``.
+
+    The event loop waits neither for a turn nor for the disk; the handler's statements
+    run on it.
+    """
+
+    async def __aenter__(self) -> LentConnection:
+        """Await the turn; raises ``StoreUnavailable`` if it does not come in time."""
+        self._begin()
+        of, waiter = self._of, Pending()
+        try:
+            if not of.arrive(waiter):
+                try:
+                    async with asyncio.timeout(self._limit_s):
+                        await waiter
+                except BaseException as error:
+                    of.leave(waiter, of.in_background)
+                    if isinstance(error, TimeoutError):
+                        raise self._late() from None
+                    raise
+            if not of.is_open:
+                opening = of.in_background(of.open, self._limit_s)
+                try:
+                    await asyncio.shield(asyncio.wrap_future(opening))
+                except asyncio.CancelledError:
+                    opening.add_done_callback(self._unwanted)
+                    raise
+            return self._entered(of.in_background)
+        except BaseException as error:
+            self._not_entered(error)
+            raise
+
+    def _unwanted(self, opened: Any) -> None:
+        if opened.exception() is None:
+            self._of.hand_on(self._of.in_background)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Keep what the handler did, or undo it, and await the commit; raises as the sync one.
+
+        Cancelled here the transaction is committed all the same, and what the call left
+        in it stands.
+        """
+        of = self._of
+        missing = exc is None and self._leaves_none()
+        undone = exc is not None or missing
+        after = of.exit(self._turn, of.in_background, undo=undone)
+        self._left(after, exc)
+        if after is Next.GATHER:
+            of.in_background(of.gather, self._turn.group)
+        try:
+            self._ended(await self._turn, undone=undone)
+        except StoreUnavailable:
+            self._failed()
+            raise
+        if missing:
+            raise self._not_recorded()
+
+
+def _at_once(work: Callable[..., Any], *arguments: Any) -> None:
+    work(*arguments)
+
+
+def check_no_block(attempt: Attempt) -> None:
+    """Raise ``WrongDatabase`` while the call has a block: of two, one would be lost sight of."""
+    if attempt.sharing:
+        raise WrongDatabase("the call has its turn in the shared transaction, or waits for it")

@@ -1,0 +1,304 @@
+"""The tables of ours in a SQLite database, and how it is opened."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from rifl._log import get_logger
+from rifl._stores.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreSchemaTooNew,
+    StoreUnreachable,
+    WrongDatabase,
+)
+from rifl._stores.sqlite.guard import COMMITS, Guard, Held
+from rifl._stores.sqlite.note import remove_note
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "accept_copy",
+    "close_database",
+    "connect",
+    "get_meta",
+    "open_database",
+    "opening_error",
+    "set_meta",
+]
+
+_log = get_logger("rifl.store")
+
+SCHEMA_VERSION = 3
+_BUSY_TIMEOUT_S = 30.0
+_SMALLEST_PAGE = 512
+_WAL_KEPT_BYTES = 8 << 20
+
+_TABLES = """
+CREATE TABLE rifl_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE rifl_secret (key_id INTEGER PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE rifl_session (
+    client_id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    peer BLOB NOT NULL,
+    state TEXT NOT NULL,
+    retention_s REAL NOT NULL,
+    changed_at_unix_s REAL NOT NULL,
+    secret BLOB NOT NULL DEFAULT x'',
+    source TEXT NOT NULL DEFAULT '',
+    UNIQUE (peer, name)
+);
+CREATE TABLE rifl_client (
+    client_id INTEGER PRIMARY KEY,
+    first_incomplete INTEGER NOT NULL,
+    completed BLOB NOT NULL,
+    registered_at_unix_s INTEGER
+);
+-- identity is the seq (an integer) or the key (a blob). record is NULL while
+-- the call is an intent: begun, and not known to have ended. The time is that of
+-- the intent, then of the record, and NULL in rows that schema 1 wrote. The commit
+-- number is that of the commit which wrote the row last, NULL before schema 3.
+CREATE TABLE rifl_call (
+    client_id INTEGER NOT NULL,
+    identity NOT NULL,
+    fingerprint BLOB,
+    method TEXT NOT NULL,
+    record BLOB,
+    changed_at_unix_s INTEGER,
+    commit_number INTEGER,
+    PRIMARY KEY (client_id, identity)
+) WITHOUT ROWID;
+-- Calls whose outcome was unknown, whatever became of their clients, and what an operator
+-- said of them.
+CREATE TABLE rifl_unknown (
+    client_id INTEGER NOT NULL,
+    identity NOT NULL,
+    method TEXT NOT NULL,
+    since_unix_s INTEGER,
+    note TEXT,
+    PRIMARY KEY (client_id, identity)
+) WITHOUT ROWID;
+"""
+
+# Every table and column is named, so that a damaged schema is noticed at once. Negative
+# ids are namespaces', which nobody grants.
+_IDS = (
+    "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
+    "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
+    "(SELECT client_id, first_incomplete, completed, registered_at_unix_s FROM rifl_client)",
+    "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
+    "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
+    "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s, commit_number "
+    "FROM rifl_call)",
+    "SELECT min(client_id), max(client_id) FROM "
+    "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
+    "source FROM rifl_session)",
+    "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
+)
+# What brings a database from one version to the next; run in one transaction
+# with the change of the version.
+_MIGRATIONS = {
+    1: (
+        "ALTER TABLE rifl_call ADD COLUMN changed_at_unix_s INTEGER",
+        "ALTER TABLE rifl_client ADD COLUMN registered_at_unix_s INTEGER",
+    ),
+    2: (
+        "ALTER TABLE rifl_call ADD COLUMN commit_number INTEGER",
+        "CREATE TABLE rifl_unknown (client_id INTEGER NOT NULL, identity NOT NULL, "
+        "method TEXT NOT NULL, since_unix_s INTEGER, note TEXT, "
+        "PRIMARY KEY (client_id, identity)) WITHOUT ROWID",
+        "INSERT INTO rifl_meta VALUES ('opening', 0), ('commits', 0), ('closed', 1)",
+        "ALTER TABLE rifl_session ADD COLUMN secret BLOB NOT NULL DEFAULT x''",
+        "ALTER TABLE rifl_session ADD COLUMN source TEXT NOT NULL DEFAULT ''",
+    ),
+}
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection that any thread may use, one at a time.
+
+    It is in autocommit mode: transactions are begun and ended by our SQL.
+    ``synchronous=FULL``: a commit returns after the fsync.
+    """
+    connection = sqlite3.connect(
+        path,
+        timeout=_BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute("PRAGMA synchronous=FULL")
+    # What a reader made of the WAL is given back when the next writer begins it anew.
+    connection.execute(f"PRAGMA journal_size_limit={_WAL_KEPT_BYTES}")
+    return connection
+
+
+def get_meta(connection: sqlite3.Connection, name: str) -> int | str | None:
+    """Return a value kept about the database as a whole."""
+    row = connection.execute("SELECT value FROM rifl_meta WHERE name=?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_meta(connection: sqlite3.Connection, name: str, value: int | str) -> None:
+    """Set a value kept about the database as a whole."""
+    connection.execute(
+        "INSERT INTO rifl_meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value=excluded.value",
+        (name, value),
+    )
+
+
+def open_database(
+    path: Path,
+    store_id: str | None,
+    connect: Callable[[Path], sqlite3.Connection] = connect,
+    guard: Guard | None = None,
+) -> tuple[sqlite3.Connection, str, int]:
+    """Open a database, with tables of ours made or checked, for a new incarnation.
+
+    Returns the connection, the store's id and the incarnation's number. ``store_id`` None
+    takes or makes the database's own; else the database must belong to that store.
+    ``guard`` admits what the file holds, and its mark fences every writer of an earlier
+    opening. Raises ``StoreCorrupt``, ``StoreLost``, ``StoreSchemaTooNew``,
+    ``WrongDatabase``, ``StoreUnreachable``.
+    """
+    guard = guard or Guard()
+    connection = None
+    try:
+        if not path.exists() or not path.stat().st_size:
+            guard.admit(None)
+        connection = connect(path)
+        if path.exists() and 0 < path.stat().st_size < _SMALLEST_PAGE:
+            # SQLite would take it for a new one.
+            raise StoreCorrupt(f"{path} is damaged: it is cut off in its first page")
+        connection.execute("PRAGMA journal_mode=WAL")
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise StoreCorrupt(f"{path} is damaged: {problem}")
+        connection.execute("BEGIN IMMEDIATE")
+        held, incarnation = _prepare(connection, path, store_id, guard)
+        connection.execute("COMMIT")
+        guard.opened(connection, incarnation, held)
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+        _close(connection)
+        raise opening_error(path, error) from error
+    except BaseException:
+        _close(connection)
+        raise
+    return connection, held.store_id, incarnation
+
+
+def opening_error(path: Path, error: Exception) -> StoreError:
+    """Return what an error met while opening means: damage, or a medium that is in the way."""
+    code = getattr(error, "sqlite_errorcode", None)
+    # Full, read-only, no such directory: nothing wrong with the data. An error of
+    # no such kind is about what was read: a table, a column, a text.
+    if isinstance(error, sqlite3.OperationalError) and code not in (None, sqlite3.SQLITE_ERROR):
+        return StoreUnreachable(f"cannot open {path}: {error}")
+    return StoreCorrupt(f"{path} is damaged, or no database: {error}")
+
+
+def close_database(
+    path: Path, guard: Guard, connect: Callable[[Path], sqlite3.Connection] = connect
+) -> None:
+    """Say in the file, and in its guard's note, that it was closed well."""
+    commits = None
+    try:
+        guard.check_main()
+        with closing(connect(path)) as connection:
+            number = guard.number()
+            owned = connection.execute(
+                "UPDATE rifl_meta SET value=CASE name WHEN 'closed' THEN 1 ELSE ? END "
+                "WHERE name IN ('closed', 'commits') "
+                "AND (SELECT value FROM rifl_meta WHERE name='opening')=?",
+                (number, guard.opening),
+            ).rowcount
+            if owned:
+                commits = number
+    except sqlite3.Error as error:
+        # It is then opened as after a crash.
+        _log.warning("store_not_closed", file=str(path), error=str(error))
+    finally:
+        guard.closed(commits)
+
+
+def accept_copy(path: Path, connection: sqlite3.Connection) -> None:
+    """Take the file for the store, whatever it lacks, on an operator's word.
+
+    ``connection`` is to that file, which the caller owns. What was answered since the copy
+    was made is not known any more: whoever calls this ends the clients of that time.
+    """
+    set_meta(connection, "closed", 1)
+    remove_note(path)
+
+
+def _prepare(
+    connection: sqlite3.Connection, path: Path, store_id: str | None, guard: Guard
+) -> tuple[Held, int]:
+    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name='rifl_meta'").fetchone()
+    if not known:
+        guard.admit(None)
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        set_meta(connection, "schema_version", SCHEMA_VERSION)
+        set_meta(connection, "store_id", store_id or secrets.token_hex(16))
+        set_meta(connection, "incarnation", 0)
+        set_meta(connection, "next_client_id", 1)
+        set_meta(connection, "probes", 0)
+        set_meta(connection, "opening", 0)
+        set_meta(connection, "commits", 0)
+        set_meta(connection, "closed", 1)
+    version = _number(connection, "schema_version")
+    if version > SCHEMA_VERSION:
+        raise StoreSchemaTooNew(
+            f"{path} has schema {version}; this release knows up to {SCHEMA_VERSION}"
+        )
+    if version not in range(1, SCHEMA_VERSION + 1):
+        raise StoreCorrupt(f"{path} has no schema version that was ever used: {version}")
+    for old in range(version, SCHEMA_VERSION):
+        for statement in _MIGRATIONS[old]:
+            connection.execute(statement)
+    set_meta(connection, "schema_version", SCHEMA_VERSION)
+    owner = get_meta(connection, "store_id")
+    if not isinstance(owner, str):
+        raise StoreCorrupt(f"{path} is damaged: it has no store id")
+    if store_id not in (None, owner):
+        raise WrongDatabase(f"{path} holds the records of another store")
+    if get_meta(connection, "ids_of") is not None:
+        raise WrongDatabase(
+            f"the client ids in {path} are a lease server's of their own, which stores have no "
+            f"more: rifl restored sqlite:///{path} --yes ends them"
+        )
+    for ids in _IDS:
+        first, last = connection.execute(ids).fetchone()
+        if store_id is not None or first is None:
+            continue
+        # An id granted twice would answer one client with another's records.
+        if not 0 < first <= last < _number(connection, "next_client_id"):
+            raise StoreCorrupt(f"{path} is damaged: it has clients it never granted")
+    (commits,) = connection.execute(COMMITS).fetchone()
+    if not isinstance(commits, int):
+        raise ValueError(f"its commits are {commits!r}")
+    held = Held(owner, commits, bool(_number(connection, "closed")))
+    if known:
+        guard.admit(held)
+    incarnation = _number(connection, "incarnation") + 1
+    set_meta(connection, "incarnation", incarnation)
+    set_meta(connection, "opening", guard.opening)
+    set_meta(connection, "commits", commits + 1)
+    set_meta(connection, "closed", 0)
+    return held._replace(commits=commits + 1, closed=False), incarnation
+
+
+def _number(connection: sqlite3.Connection, name: str) -> int:
+    value = get_meta(connection, name)
+    if not isinstance(value, int):
+        raise ValueError(f"its {name} is {value!r}")
+    return value
+
+
+def _close(connection: sqlite3.Connection | None) -> None:
+    if connection is not None:
+        connection.close()

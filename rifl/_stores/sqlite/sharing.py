@@ -1,0 +1,354 @@
+"""Transactions that handlers share: many calls' effects and records, one commit (DESIGN §6).
+
+Handlers take turns on one connection, each inside a savepoint, and the transaction is
+committed for all of them when nobody waits any more. ``Turns`` has the rules; here is
+SQLite.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rifl._log import get_logger
+from rifl._stores.pending import Pending
+from rifl._stores.sqlite.gathering import QUIET_S
+from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard
+from rifl._stores.sqlite.lent import LentConnection, guard
+from rifl._stores.sqlite.turns import LONGEST_WAIT_S, Group, Next, Turns
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RecordPending, StoreUnavailable
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["SharedTransactions", "Turn"]
+
+_log = get_logger("rifl.store")
+# Those that gather and one that begins or commits; gathering ends by itself.
+_THREADS = 4
+
+
+class SharedTransactions:
+    """The transactions of one file, one after the other; see the module.
+
+    ``stopped`` tells why nothing may be written any more, ``stop`` hears of a failed
+    commit and tells whether that is for good, ``read`` reads a record, ``guard`` is the
+    file's, ``on_commit`` hears the number of handlers of each commit, its seconds and its
+    error. Thread-safe.
+
+    A crash leaves of one transaction all calls' effects and records, or none.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        stopped: Callable[[], Exception | None],
+        stop: Callable[[Exception], bool],
+        read: Callable[[Call], CompletionRecord | None],
+        guard: Guard,
+        on_commit: Callable[[int, float, Exception | None], None] | None = None,
+    ) -> None:
+        self._connect = connect
+        self._on_commit = on_commit
+        self._stopped = stopped
+        self._stop = stop
+        self._read = read
+        self._guard = guard
+        self._lock = threading.Lock()
+        # Held while a call's block is begun: one at a time.
+        self.blocks = threading.Lock()
+        self._turns = Turns()
+        self._connection: sqlite3.Connection | None = None
+        self._ours: Callable[[bool], None] = _nothing
+        self._closed = False
+        self._executor: ThreadPoolExecutor | None = None
+        # Nobody else can name it, to release it or go back to it.
+        name = f"rifl_{secrets.token_hex(8)}"
+        self._savepoint, self._release = f"SAVEPOINT {name}", f"RELEASE {name}"
+        self._back = f"ROLLBACK TO {name}"
+
+    # -- for the journal -----------------------------------------------------------------
+
+    def alone(self, limit_s: float) -> bool:
+        """Wait for the file, outside any handlers' transaction; ``released`` gives it back.
+
+        False if it did not come in time.
+        """
+        waiter = Pending()
+        with self._lock:
+            arrival = self._turns.arrive(waiter, alone=True)
+            group = self._turns.group
+        if arrival is Next.COMMIT and group is not None:
+            try:
+                self._end(group)
+            except BaseException:
+                self.released()
+                raise
+        elif arrival is Next.WAIT and not waiter.wait_for(limit_s):
+            with self._lock:
+                return not self._turns.leave(waiter)
+        return True
+
+    def released(self) -> None:
+        """Let whoever waits have the file."""
+        with self._lock:
+            waiter = self._turns.released()
+        if waiter is not None:
+            waiter.succeed()
+
+    # -- for handlers --------------------------------------------------------------------
+
+    def arrive(self, waiter: Pending) -> bool:
+        """Ask for a turn; False: it comes when ``waiter`` is done."""
+        with self._lock:
+            return self._turns.arrive(waiter, alone=False) is Next.GO
+
+    def leave(self, waiter: Pending, run: Callable[..., Any]) -> None:
+        """No longer wait for a turn; ``run`` carries out what may block."""
+        with self._lock:
+            left = self._turns.leave(waiter)
+        if not left:
+            self.hand_on(run)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a transaction to join; asked by whoever has the turn."""
+        return self._turns.group is not None
+
+    def open(self, limit_s: float = LONGEST_WAIT_S) -> None:
+        """Begin a transaction, for whoever has the turn; blocks so long for other connections.
+
+        Raises ``StoreUnavailable``, and then the turn is over.
+        """
+        try:
+            error = self._stopped()
+            if error is not None or self._closed:
+                raise StoreUnavailable(f"the store cannot be written: {error or 'it is closed'}")
+            if self._connection is None:
+                connection = self._connect()
+                self._ours = guard(connection)
+                self._connection = connection
+            self._ours(True)
+            try:
+                self._connection.execute(f"PRAGMA busy_timeout={int(limit_s * 1000)}")
+                self._connection.execute("BEGIN IMMEDIATE")
+            finally:
+                self._ours(False)
+        except BaseException as error:
+            self.released()
+            if isinstance(error, sqlite3.Error):
+                raise StoreUnavailable(f"no transaction can be begun: {error}") from error
+            raise
+        with self._lock:
+            self._turns.opened(time.monotonic())
+
+    def enter(self, attempt: Attempt, run: Callable[..., Any]) -> Turn:
+        """Begin a handler's turn in the open transaction.
+
+        Raises ``StoreUnavailable``, and then the turn is over.
+        """
+        group, connection = self._turns.group, self._connection
+        if group is None or connection is None:
+            raise StoreUnavailable("no transaction is open")
+        try:
+            if not connection.in_transaction:
+                # A savepoint would begin a transaction of its own.
+                raise sqlite3.OperationalError("the transaction was rolled back")
+            connection.execute(self._savepoint)
+        except sqlite3.Error as error:
+            self.hand_on(run)
+            raise StoreUnavailable(f"no turn can be begun: {error}") from error
+        return Turn(self, group, attempt, LentConnection(connection))
+
+    def exit(self, turn: Turn, run: Callable[..., Any], *, undo: bool) -> Next | None:
+        """End a turn, its effects kept or not; what its handler has to do next.
+
+        COMMIT is being done already, by ``run``. None: the turn was over, and this is
+        another's.
+        """
+        connection: Any = self._connection
+        group = turn.group
+        if not turn.connection.end():
+            return None
+        if undo:
+            turn.record = None
+        try:
+            if undo:
+                connection.execute(self._back)
+            connection.execute(self._release)
+        except sqlite3.Error as error:
+            # A statement of a handler's has rolled back everything (OR ROLLBACK, or a
+            # full disk): nobody may go on in it, and all of it is undone.
+            _log.error("shared_transaction_lost", error=str(error))
+            if group.error is None:
+                group.error = error
+        with self._lock:
+            if group.error is None:
+                after, waiter = self._turns.ended(group, time.monotonic())
+            else:
+                group.handlers += 1
+                after, waiter = Next.COMMIT, None
+        if waiter is not None:
+            waiter.succeed()
+        if after is Next.COMMIT:
+            run(self._commit, group)
+        return after
+
+    def hand_on(self, run: Callable[..., Any]) -> None:
+        """Give up a turn that was not used."""
+        with self._lock:
+            group = self._turns.group
+            if group is not None:
+                after, waiter = self._turns.handed_on(group, time.monotonic())
+        if group is None:
+            self.released()
+        elif after is Next.COMMIT:
+            run(self._commit, group)
+        elif waiter is not None:
+            waiter.succeed()
+
+    def gather(self, group: Group) -> None:
+        """Wait for others to come into an open transaction, then commit it; blocks."""
+        while not group.done.wait_for(QUIET_S):
+            with self._lock:
+                after = self._turns.gathered(group, time.monotonic())
+            if after is Next.COMMIT:
+                self._commit(group)
+            if after is not Next.GATHER:
+                return
+
+    def in_background(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Have a thread do what may block; the future of it."""
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(_THREADS, "rifl-transaction")
+            executor = self._executor
+        return executor.submit(work, *arguments)
+
+    def close(self) -> None:
+        """Commit what is open and let the connection go, unless a handler does not end."""
+        self._closed = True
+        if self.alone(LONGEST_WAIT_S):
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self.released()
+        with self._lock:
+            # A handler that ends even later gets one anew.
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
+
+    # -- the end of a transaction ----------------------------------------------------------
+
+    def _commit(self, group: Group) -> None:
+        try:
+            self._end(group)
+        finally:
+            self.released()
+
+    def _end(self, group: Group) -> None:
+        """Commit, and tell the handlers; the file is still whose it was."""
+        connection: Any = self._connection
+        began = time.perf_counter()
+        self._ours(True)
+        try:
+            if group.error is None:
+                group.error = self._stopped()
+            if group.error is None and not connection.in_transaction:
+                group.error = sqlite3.OperationalError("the transaction was rolled back")
+            if group.error is None:
+                number = self._guard.number()
+                # Not the records': a handler may have undone its own in a savepoint.
+                connection.execute(RAISE_COMMITS, (number,))
+                connection.commit()
+                self._guard.committed(number)
+        except sqlite3.Error as error:
+            _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
+            # Unless nobody can know, it is certain that it is undone: see below.
+            group.error, group.unknown = error, True
+            group.unknown = self._stop(error)
+        finally:
+            try:
+                if connection.in_transaction:
+                    connection.rollback()
+            except sqlite3.Error as error:
+                _log.warning("store_rollback_failed", error=str(error))
+            self._ours(False)
+            with self._lock:
+                self._turns.closed(group)
+            group.done.succeed()
+        if self._on_commit is not None:
+            self._on_commit(group.handlers, time.perf_counter() - began, group.error)
+
+    def outcome(self, turn: Turn) -> CompletionRecord | None:
+        """Return the record a turn left, None if none; its transaction has ended.
+
+        Raises ``StoreUnavailable`` if it was not committed, ``RecordPending`` if nobody
+        can tell.
+        """
+        error = turn.group.error
+        if error is None and not turn.met:
+            return turn.record
+        if turn.record is not None or turn.met:
+            if turn.group.unknown:
+                raise RecordPending(f"what became of the shared commit is not known: {error}")
+            standing = self._read(turn.attempt.call)
+            if standing is not None:
+                return standing
+        if error is None:
+            return None
+        raise StoreUnavailable(f"the shared transaction was not committed: {error}")
+
+
+class Turn(Later):
+    """One handler's part in a shared transaction; ``record``: what it recorded there.
+
+    ``met``: another record stood there already.
+
+    To be waited for by whoever wants to know what became of it: gives the record, or
+    None if it left none, or raises as ``SharedTransactions.outcome``.
+    """
+
+    __slots__ = ("_of", "attempt", "connection", "group", "met", "record")
+
+    def __init__(
+        self,
+        of: SharedTransactions,
+        group: Group,
+        attempt: Attempt,
+        connection: LentConnection,
+    ) -> None:
+        self._of = of
+        self.group = group
+        self.attempt = attempt
+        self.connection = connection
+        self.record: CompletionRecord | None = None
+        self.met = False
+
+    def cut_off(self) -> None:
+        """Undo and end a turn that its handler left open: nobody else would."""
+        of = self._of
+        if of.exit(self, of.in_background, undo=True) is Next.GATHER:
+            of.in_background(of.gather, self.group)
+
+    def wait(self) -> CompletionRecord | None:
+        """Block until the transaction has ended."""
+        self.group.done.wait()
+        return self._of.outcome(self)
+
+    def __await__(self) -> Generator[Any, Any, CompletionRecord | None]:
+        """Await the same."""
+        yield from self.group.done.__await__()
+        return self._of.outcome(self)
+
+
+def _nothing(on: bool) -> None:
+    """Stand for the guard of a connection that is not open yet."""

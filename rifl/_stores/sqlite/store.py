@@ -1,0 +1,686 @@
+"""The SQLite store: decisions in memory, records on disk before the answer leaves."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lease_server._sessions import SessionState
+from rifl._log import get_logger
+from rifl._stores.codec import RecordCodec
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.pending import Pending
+from rifl._stores.sqlite.address import enforces_keys, path_of
+from rifl._stores.sqlite.database import Database, pack_ranges, unpack_ranges
+from rifl._stores.sqlite.groups import (
+    GroupCommits,
+    is_stale,
+    not_started,
+    record_pending,
+)
+from rifl._stores.sqlite.guard import Replaced
+from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
+from rifl._stores.sqlite.lent import LentConnection, lent_by
+from rifl._stores.sqlite.medium import FILES, Medium
+from rifl._stores.sqlite.parts import AioSharedTransaction, SharedTransaction, check_no_block
+from rifl._stores.sqlite.schema import opening_error
+from rifl._stores.sqlite.sharing import SharedTransactions, Turn
+from rifl._stores.sqlite.transaction import Row, write_record, write_record_async, write_row
+from rifl._stores.transactions import (
+    DbApiTransaction,
+    driver_connection,
+    driver_connection_async,
+)
+from rifl.core._serving.client_table import Attempt, ClientEntry, Decision, Kept, Leases
+from rifl.core._serving.groups import Replies, Together
+from rifl.core._serving.later import Later
+from rifl.core._serving.namespace import is_namespace
+from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.serving import refusal_record
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import (
+    InProgress,
+    LeaseExpired,
+    OutcomeUnknown,
+    RecordPending,
+    RiflError,
+    StaleRpc,
+    StoreUnavailable,
+)
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["SqliteStore"]
+
+_log = get_logger("rifl.store")
+_LOGGED_IDENTITIES = 20
+_KEYS_PER_SWEEP = 1_000
+# How much of the time that was lived through a crash may forget: records stay for that longer.
+_UNNOTED_S = 60
+
+
+class SqliteStore(GroupCommits):
+    """One process, one file, WAL, ``synchronous=FULL``, group commit.
+
+    A crash leaves: every answered call's record; an intent for every ``plain``
+    call that was running, which the next start turns into a lasting
+    OUTCOME_UNKNOWN; for ``atomic`` calls what their own transactions committed;
+    for ``idempotent`` ones nothing. Acknowledgements not yet written are
+    repeated by the client's next header.
+
+    Atomic methods may name other SQLite databases; each has tables of ours and a
+    journal. A client is registered in the store's own file before anything of it
+    is in another, and removed there first: what is only elsewhere is forgotten at
+    the next start.
+    """
+
+    supports_atomic = True
+    _keeps_records = False
+    _has_rows = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        lock_timeout_s: float = 5.0,
+        codec: RecordCodec | None = None,
+        wall_clock: Callable[[], float] = time.time,
+        medium: Medium = FILES,
+    ) -> None:
+        super().__init__()
+        self._medium = medium
+        self._lock_timeout_s = lock_timeout_s
+        self._codec = codec or RecordCodec()
+        self._wall_clock = wall_clock
+        self._policies: MethodPolicies
+        self._main = Database(path_of(url), None, lock_timeout_s, self._codec, medium)
+        self._main.foreign_keys = enforces_keys(url)
+        self._databases = {self._main.name: self._main}
+        self._failing: dict[str, Exception] = {}
+        self._bound = False
+        self._any_idempotent = False
+        # Clients that are forgotten, and whose rows the file may have yet.
+        self._removing: set[int] = set()
+        self.leases = SqliteLeaseStorage(self._main.path, medium.connect, self._main.guard)
+        self._named: dict[str | None, Database] = {None: self._main}
+
+    def bind(
+        self,
+        leases: Leases,
+        policies: MethodPolicies,
+        *,
+        clock: Callable[[], float],
+        window: int,
+        key_bounds: KeyBounds | None = None,
+    ) -> None:
+        """Read back the trackers and give every open intent its verdict."""
+        super().bind(leases, policies, clock=clock, window=window, key_bounds=key_bounds)
+        self._policies = policies
+        self._any_idempotent = any(policy.kind is Kind.IDEMPOTENT for policy in policies)
+        for policy in policies:
+            if policy.database not in self._named:
+                self._open_named(str(policy.database))
+        try:
+            self._lived_from_s, self._lived_s = self._main.lived(self._wall_clock())
+            self._live_on(self._lived_s)
+            self._main.name_others([name for name in self._databases if name != self._main.name])
+            for database in self._databases.values():
+                self._recover(database)
+            self._recover_sessions()
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise opening_error(self._main.path, error) from error
+        self._bound = True
+        for database in self._databases.values():
+            database.start(
+                lambda error, name=database.name: self._health(name, error),  # type: ignore[misc]
+                None if self.observer is None else self.observer.committed,
+            )
+
+    def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
+        """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
+        try:
+            return super().claim(call, policy)
+        except LeaseExpired as refusal:
+            return self._expired(call.client_id, refusal)
+
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
+        """The same for many calls of one client; see ``Group``."""
+        replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
+        refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
+        if refusal is None:
+            return replies
+        later: Any
+        try:
+            later = self._expired(calls[0].client_id, refusal)
+        except RiflError as error:
+            later = error
+        return Together([later if isinstance(one, LeaseExpired) else one for one in replies])
+
+    def start(self, attempt: Attempt) -> Pending | None:
+        """Make a plain call's intent durable; register the client where need be.
+
+        Its row is durable before its first handler starts: a retry after a crash then finds a
+        client that is known, and so what is promised for a crash holds for its first call.
+        """
+        if attempt.policy.kind is Kind.PLAIN:
+            call = attempt.call
+            row = (call.client_id, call.identity, call.fingerprint, call.method)
+            return self._submit(
+                attempt,
+                Entry(
+                    Journal.INTENT,
+                    row,
+                    patient=False,
+                    failure=not_started,
+                    durable=lambda: self._intended(attempt),
+                ),
+                self._main,
+            )
+        entry = attempt.entry
+        if self._main.name in entry.registered:
+            return None
+        if self._database(attempt) is not self._main or not (
+            # These are known without: peers by their names, sessions by rows of their own.
+            entry.keyed_only or is_namespace(entry.client_id)
+        ):
+            # Deletes nothing: it waits for the client row that goes with it.
+            registration = Entry(
+                Journal.DELETE,
+                (0, 0),
+                patient=False,
+                failure=not_started,
+                durable=lambda: self._registered_in_main(entry),
+            )
+            return self._submit(attempt, registration, self._main)
+        return None
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        """Return what the handler's own transaction left, None if it left nothing.
+
+        One that was shared tells by itself.
+        """
+        attempt.sealed = True
+        if attempt.committed is not None:
+            return attempt.committed
+        if attempt.shared is not None:
+            if isinstance(attempt.shared, Turn):
+                attempt.shared.cut_off()
+            return attempt.shared
+        if attempt.recorded is None:
+            return None
+        database = self._database(attempt)
+        standing = None if attempt.unsynced else database.read_committed(attempt.call)
+        if standing is not None:
+            return standing
+        # To be on the disk before the answer leaves: a commit of ours waits for what came
+        # before it. Or it was rolled back; or its fsync failed, and then it is in the file's
+        # log where nobody reads it but the next start: ours is written over it. Or another
+        # thread commits it just now, as where a coroutine was cancelled: ours comes after.
+        call = attempt.call
+
+        def look_again() -> None:
+            entry.pending.result = database.read(call)
+
+        entry = Entry(
+            Journal.OVERWRITE,
+            (call.client_id, call.identity),
+            patient=False,
+            failure=_doubtful,
+            durable=look_again,
+        )
+        return database.journal.submit(entry, awaited=True)
+
+    def _may_have_run(self, entry: ClientEntry, identity: int | bytes) -> bool:
+        """Whether a run of an earlier incarnation can have left no trace.
+
+        An idempotent method's has no intent. Which method a call to be resolved
+        was of, nobody says. A namespace is known without a row.
+        """
+        known = entry.recovered or (self._main.incarnation > 1 and is_namespace(entry.client_id))
+        return (known and self._any_idempotent) or super()._may_have_run(entry, identity)
+
+    def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """Settle with the record of the handler's own transaction."""
+        database = self._database(attempt)
+        with self._lock:
+            attempt.entry.registered.add(database.name)
+            self._note_acknowledgements(attempt.entry)
+            if is_stale(attempt):
+                self._delete(attempt, database)
+        self._settle(attempt, record)
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Pending | None:
+        """Make the record durable, then settle."""
+        call = attempt.call
+        attempt.owed = True
+        kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
+        row = (call.client_id, call.identity, call.fingerprint, call.method, data)
+        if kept.outcome is Outcome.UNKNOWN:
+            self._database(attempt).journal.remember(call.client_id, call.identity, call.method)
+        entry = Entry(
+            Journal.RECORD,
+            row,
+            patient=True,
+            failure=record_pending,
+            durable=lambda: self._recorded(attempt, kept, entry.pending),
+        )
+        if kept is not record:
+            entry.pending.result = kept
+        with self._lock:
+            database = self._database(attempt)
+            if not is_stale(attempt):
+                return self._queue(attempt, entry, database)
+            # Acknowledged while it ran: no record is wanted. But that has to be durable before
+            # this answer leaves, or a late copy looks new after a restart, and is answered anew.
+            if attempt.intended:
+                database = self._main
+            self._delete(attempt, database)
+            acknowledged = Entry(
+                Journal.DELETE,
+                (call.client_id, call.identity),
+                patient=True,
+                failure=record_pending,
+                durable=lambda: self._recorded(attempt, record, acknowledged.pending),
+            )
+            return self._queue(attempt, acknowledged, database)
+
+    def abandon(self, attempt: Attempt) -> Pending | None:
+        """Remove the intent, if there is one, then make the call new again."""
+        if not attempt.intended:
+            self._settle(attempt, None)
+            return None
+        attempt.owed = True
+        entry = Entry(
+            Journal.DELETE,
+            (attempt.call.client_id, attempt.call.identity),
+            patient=True,
+            failure=record_pending,
+            durable=lambda: self._settle(attempt, None),
+        )
+        return self._submit(attempt, entry, self._main)
+
+    def _at_work(self) -> int:
+        running = self._table.running()
+        if self._bound and any(one.journal.stopped for one in self._databases.values()):
+            # Nothing is written any more: what is owed is the next start's.
+            return sum(not attempt.owed for attempt in running)
+        return len(running)
+
+    def fetch(self, call: Call) -> CompletionRecord | None:
+        """Read a record back."""
+        for database in self._databases.values():
+            record = database.read(call)
+            if record is not None:
+                return record
+        return None
+
+    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's sqlite3 transaction; raises to undo it."""
+        if (lent := lent_by(transaction)) is not None:
+            self._record_in_turn(attempt, record, lent)
+            return
+        check_no_block(attempt)
+        connection = _plain(driver_connection(transaction))
+        if not isinstance(connection, sqlite3.Connection):
+            raise WrongDatabase(
+                f"a sqlite3.Connection, or SQLAlchemy's over sqlite3, is wanted, not a "
+                f"{type(connection)!r}"
+            )
+        row = self._row(attempt, record)
+        # Noted first: if a record stands already, that is what will be answered, whatever
+        # became of one it shared before.
+        attempt.recorded, attempt.shared = record, None
+        attempt.unsynced = not write_record(connection, row)
+        _check_not_sealed(attempt)
+
+    async def record_in_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
+        if (lent := lent_by(transaction)) is not None:
+            self._record_in_turn(attempt, record, lent)
+            return
+        check_no_block(attempt)
+        connection = _plain(await driver_connection_async(transaction))
+        if isinstance(connection, sqlite3.Connection):
+            self.record_in(attempt, record, connection)
+            return
+        if not (hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level")):
+            raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
+        row = self._row(attempt, record)
+        attempt.recorded, attempt.shared = record, None
+        attempt.unsynced = not await write_record_async(connection, row)
+        _check_not_sealed(attempt)
+
+    def share(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:
+        """Return the call's turn in the transaction that calls of its database share."""
+        return SharedTransaction(self._shared(attempt), attempt, remaining_s)
+
+    def share_async(self, attempt: Attempt, remaining_s: float | None) -> AioSharedTransaction:
+        """The same for a coroutine."""
+        return AioSharedTransaction(self._shared(attempt), attempt, remaining_s)
+
+    def close(self) -> None:
+        """Make durable what is queued and let the files go."""
+        if self._bound:
+            with self._lock:
+                # Who rests has nothing to be noted.
+                for entry in self._table.awake():
+                    self._note_acknowledgements(entry)
+                lived_s = int(self._table.lived(self._clock()))
+            if lived_s > self._lived_s:
+                self._note_lived(lived_s)
+        for database in self._databases.values():
+            database.close()
+        self.leases.close()
+        for database in self._databases.values():
+            database.leave()
+
+    def expire_keys(self) -> None:
+        """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
+        self._rest()
+        for database in self._databases.values():
+            database.look()
+        with self._lock:
+            now = self._clock()
+            due = self._table.due_keys(now, _KEYS_PER_SWEEP)
+            lived_s = int(self._table.lived(now))
+            aging = self._table.retained > 0
+        if aging and lived_s - self._lived_s >= _UNNOTED_S:
+            self._note_lived(lived_s)
+        databases = list(self._databases.values())
+        for identity in due:
+            left = [len(databases)]
+            for database in databases:
+                # Until the row is gone the call is known: a new intent would meet it.
+                entry = Entry(
+                    Journal.DELETE,
+                    identity,
+                    patient=True,
+                    failure=not_started,
+                    durable=lambda identity=identity, left=left: self._deleted(identity, left),  # type: ignore[misc]
+                )
+                database.journal.submit(entry)
+
+    def _note_lived(self, lived_s: int) -> None:
+        self._lived_s = lived_s
+        self._main.journal.live(lived_s)
+
+    # -- under the lock ----------------------------------------------------------
+
+    def _remove(self, client_ids: list[int]) -> None:
+        others = [other for other in self._databases.values() if other is not self._main]
+        self._removing.update(client_ids)
+
+        def removed() -> None:
+            with self._lock:
+                self._removing.difference_update(client_ids)
+            # Elsewhere only now: a crash in between must not leave a client that is
+            # known without its records. What it leaves goes at the next start.
+            for database in others:
+                database.journal.drop(client_ids)
+
+        self._main.journal.drop(client_ids, removed)
+
+    def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
+        """Raise the refusal of a client that is over, or have it raised once that is durable.
+
+        Until then a crash would bring the client back, with a lease: a first attempt that was
+        told LEASE_EXPIRED is sent anew under another id, and a late copy of it would run.
+        """
+        with self._lock:
+            client = self._table.find(client_id)
+            if client is not None:
+                if client.running:
+                    raise InProgress(f"client id {client_id} is expired, and calls of it still run")
+                # Over by the clock, and not swept yet: an expired lease never comes back.
+                self._remove(self._table.drop([client_id]))
+            elif client_id not in self._removing:
+                raise refusal
+        # Deletes nothing: it waits for the removal that goes with it.
+        removal = Entry(
+            Journal.DELETE,
+            (0, 0),
+            patient=False,
+            failure=not_started,
+            durable=lambda: removal.pending.fail(refusal),
+        )
+        return self._main.journal.submit(removal, awaited=True)
+
+    def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+        client = attempt.entry
+        self._note_acknowledgements(client)
+        if database.name not in client.registered:
+            # In this batch or an earlier one, never in a later.
+            database.journal.register(*self._client_row(client))
+        return database.journal.submit(entry, awaited=True)
+
+    def _delete(self, attempt: Attempt, database: Database) -> None:
+        """Have a row deleted that came after its own acknowledgement."""
+        seq: int = attempt.call.seq  # type: ignore[assignment]
+        database.journal.acknowledge(*self._client_row(attempt.entry), [seq])
+
+    def _note_acknowledgements(self, entry: ClientEntry) -> None:
+        released = entry.tracker.take_released()
+        if not released:
+            return
+        row = self._client_row(entry)
+        for name in entry.registered:
+            self._databases[name].journal.acknowledge(*row, released)
+
+    @staticmethod
+    def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:
+        tracker = entry.tracker
+        return entry.client_id, tracker.first_incomplete, pack_ranges(tracker.completed_ranges())
+
+    # -- from the journals' threads ----------------------------------------------
+
+    def _health(self, name: str, error: Exception | None) -> None:
+        with self._lock:
+            if error is None:
+                self._failing.pop(name, None)
+            else:
+                self._failing[name] = error
+            refusal: RiflError | None = None
+            for cause in self._failing.values():
+                refusal = StoreUnavailable(f"the store cannot be written: {cause}")
+            self._unavailable = refusal
+            self._update_refusal()
+        self._tell_refusal()
+
+    def _deleted(self, identity: tuple[int, bytes], left: list[int]) -> None:
+        client_id = identity[0]
+        with self._lock:
+            left[0] -= 1
+            if left[0]:
+                return
+            self._table.forget_key(*identity)
+            gone = is_namespace(client_id) and self._table.find(client_id) is None
+        if gone:
+            # Its row, too: whoever comes next makes it anew.
+            for database in self._databases.values():
+                entry = Entry(Journal.NAMESPACE, (client_id,), patient=True, failure=not_started)
+                database.journal.submit(entry)
+
+    def _intended(self, attempt: Attempt) -> None:
+        attempt.intended = True
+        self._registered_in_main(attempt.entry)
+
+    def _registered_in_main(self, entry: ClientEntry) -> None:
+        with self._lock:
+            entry.registered.add(self._main.name)
+
+    def _recorded(self, attempt: Attempt, record: CompletionRecord, pending: Pending) -> None:
+        # Only these can meet a record: one that a transaction of the handler's left,
+        # and that could not be read when the handler returned.
+        doubt: RiflError | None = None
+        if attempt.policy.kind is Kind.ATOMIC or attempt.call.fingerprint is None:
+            try:
+                standing = self.fetch(attempt.call)
+            except RiflError as error:
+                # What stands will be read by who asks again: the call has ended.
+                doubt = error
+            else:
+                if standing is not None and standing != record:
+                    record = pending.result = standing
+        now = 0.0 if attempt.call.key is None else self._clock()
+        with self._lock:
+            attempt.entry.registered.add(self._database(attempt).name)
+            waiters = self._settle_one(attempt, record, now)
+            if doubt is not None:
+                # Who waited for it reads what stands.
+                attempt.record = None
+        for wake in waiters:
+            wake()
+        if doubt is not None and not pending.done:
+            pending.fail(record_pending(doubt))
+
+    # ------------------------------------------------------------------------------
+
+    def _submit(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
+        with self._lock:
+            return self._queue(attempt, entry, database)
+
+    def _shared(self, attempt: Attempt) -> SharedTransactions:
+        if attempt.policy.kind is not Kind.ATOMIC:
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        return self._database(attempt).shared
+
+    def _record_in_turn(
+        self, attempt: Attempt, record: CompletionRecord, transaction: LentConnection
+    ) -> None:
+        turn = attempt.shared
+        if not isinstance(turn, Turn) or turn.connection is not transaction:
+            raise WrongDatabase("the connection is lent to another call")
+        row = self._row(attempt, record)
+
+        def write(connection: sqlite3.Connection) -> None:
+            try:
+                write_row(connection, row)
+            except StaleRpc:
+                turn.met = True
+                raise
+            _check_not_sealed(attempt)
+            turn.record = attempt.recorded = record
+
+        # All of it: nobody else ends the turn in between.
+        transaction.within(write)
+
+    def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
+        """Return the row of an attempt that may still be recorded, else raise."""
+        if attempt.policy.kind is not Kind.ATOMIC:
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        database, call, entry = self._database(attempt), attempt.call, attempt.entry
+        with self._lock:
+            current = not attempt.ended
+            current = current and not is_stale(attempt)
+            client = None if database.name in entry.registered else self._client_row(entry)
+        if not current:
+            raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
+        try:
+            database.guard.check()
+        except Replaced as error:
+            database.journal.stop_for(error)
+            raise WrongDatabase(str(error)) from error
+        return Row(
+            database.path,
+            database.guard.opening,
+            database.guard.number(),
+            client,
+            (
+                call.client_id,
+                call.identity,
+                call.fingerprint,
+                call.method,
+                self._codec.to_bytes(record, self._completed_at(call), seed=call.seed),
+            ),
+        )
+
+    def _completed_at(self, call: Call) -> float | None:
+        # Not earlier than it was, and not by a clock that may jump.
+        return None if call.key is None else int(self._table.lived(self._clock())) + 1
+
+    def _database(self, attempt: Attempt) -> Database:
+        return self._named[attempt.policy.database]
+
+    def _open_named(self, url: str) -> None:
+        path = path_of(url).resolve()
+        database = self._databases.get(str(path))
+        if database is None:
+            database = Database(
+                path, self._main.store_id, self._lock_timeout_s, self._codec, self._medium
+            )
+            self._databases[database.name] = database
+        database.foreign_keys = database.foreign_keys or enforces_keys(url)
+        self._named[url] = database
+
+    def _recover_sessions(self) -> None:
+        # Known before its first record: what an earlier incarnation ran of it, without an
+        # intent, may have left no trace (see ``may_have_run``).
+        for row in self.leases.load_sessions():
+            if row.state is SessionState.OPEN:
+                self._table.entry(row.client_id)
+
+    def _recover(self, database: Database) -> None:
+        verdict = refusal_record(
+            OutcomeUnknown("the server stopped while the call ran; what it did is not known")
+        )
+        if database.incarnation > 1:
+            _log.info("taken_over", database=database.name, incarnation=database.incarnation)
+        some = database.intents(_LOGGED_IDENTITIES)
+        if lost := database.close_intents(verdict, self._lived_s):
+            _log.warning("outcomes_unknown", calls=lost, database=database.name, some=some)
+        if len(self._databases) == 1:
+            database.forget_namespaces()
+        if database is not self._main:
+            database.forget_others({row[0] for row in self._main.clients()})
+        for client_id, first_incomplete, completed in database.clients():
+            entry = self._table.entry(client_id)
+            entry.registered.add(database.name)
+            entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
+        now = self._clock()
+        for client_id, identity, fingerprint, size, method, head in database.calls():
+            # Its seed is in the record.
+            kept: Kept = (fingerprint, None, 0)
+            if isinstance(identity, int):
+                self._table.entry(client_id).tracker.restore(identity, kept)
+                continue
+            if not isinstance(identity, bytes):
+                raise ValueError(f"{identity!r} is no identity")
+            policy = self._policies.find(method)
+            # What was dated before the store counted may be dated by any clock.
+            dated_s = self._codec.completed_at(head or b"")
+            completed_s = self._lived_s if dated_s is None else max(dated_s, self._lived_from_s)
+            self._table.restore_key(
+                client_id,
+                identity,
+                kept,
+                size,
+                retention_s=None if policy is None else policy.retention_s,
+                now=now,
+                age_s=max(0.0, self._lived_s - completed_s),
+            )
+
+
+def _plain(transaction: Any) -> Any:
+    """Return the connection of a cursor, and of one that was named."""
+    if isinstance(transaction, sqlite3.Cursor):
+        return transaction.connection
+    return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
+
+
+def _check_not_sealed(attempt: Attempt) -> None:
+    """Raise ``StaleRpc`` where the handler has ended.
+
+    To be asked with the file's lock, which the row that was written has taken: whoever
+    looks what the handler left seals the attempt first, then writes to the file, then reads.
+    """
+    if attempt.sealed:
+        raise StaleRpc(f"the handler of {attempt.call.rpc_id} has ended")
+
+
+def _doubtful(error: Exception) -> RecordPending:
+    return RecordPending(f"what became of the handler's own commit is not known: {error}")

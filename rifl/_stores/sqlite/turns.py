@@ -1,0 +1,145 @@
+"""Whose turn it is to write to a SQLite file (DESIGN §6)."""
+
+from __future__ import annotations
+
+import collections
+import enum
+
+from rifl._stores.pending import Pending
+from rifl._stores.sqlite.gathering import LONGEST_S, Gathering
+
+__all__ = ["LONGEST_WAIT_S", "MOST_HANDLERS", "OPEN_S", "Group", "Next", "Turns"]
+
+# A transaction takes no further handlers after so many, and after this.
+MOST_HANDLERS = 64
+OPEN_S = 0.05
+# Whose turn has not come by then gives up: a handler does not end.
+LONGEST_WAIT_S = 10.0
+
+
+class Next(enum.Enum):
+    """What whoever asked has to do next."""
+
+    # The file is its own.
+    GO = "go"
+    # Until its turn comes, or until the transaction it was in has ended.
+    WAIT = "wait"
+    # It commits the open transaction.
+    COMMIT = "commit"
+    # It waits for others to come, and asks again.
+    GATHER = "gather"
+
+
+class Group:
+    """Handlers whose effects are in one transaction; ``done`` once its fate is known.
+
+    ``error``: why it was not committed; None if it was. ``unknown``: nobody can tell.
+    """
+
+    __slots__ = ("done", "error", "gathered", "handlers", "opened_at", "seen", "unknown")
+
+    def __init__(self, opened_at: float) -> None:
+        self.opened_at = opened_at
+        self.handlers = 0
+        # Whether somebody waits for others to come, and how many had when it last looked.
+        self.gathered = False
+        self.seen = 0
+        self.done = Pending()
+        self.error: Exception | None = None
+        self.unknown = False
+
+
+class Turns:
+    """Hands the right to write from one to the next, in the order they came.
+
+    Handlers follow each other in one open transaction; the journal has the file to
+    itself. Invariants:
+
+    1. At most one has the file: a handler in its turn, or who begins or commits.
+    2. An open transaction that nobody works in has somebody who gathers for it, and
+       commits it in the end.
+    3. Nobody who waits is overtaken, but by handlers of the transaction that is open
+       where nobody has the file.
+    4. No transaction is open while the journal has the file.
+
+    No clock and no lock: its owner has both. Those who wait are told by the
+    ``Pending`` they came with, outside the lock.
+    """
+
+    def __init__(self) -> None:
+        self.group: Group | None = None
+        self._held = False
+        self._waiting: collections.deque[tuple[Pending, bool]] = collections.deque()
+        self._gathering = Gathering()
+
+    def arrive(self, waiter: Pending, *, alone: bool) -> Next:
+        """GO, or WAIT for ``waiter``; COMMIT what others left open first, then GO.
+
+        ``alone``: outside any handlers' transaction.
+        """
+        if self._held:
+            self._waiting.append((waiter, alone))
+            return Next.WAIT
+        self._held = True
+        return Next.COMMIT if alone and self.group is not None else Next.GO
+
+    def leave(self, waiter: Pending) -> bool:
+        """No longer wait; False if its turn has come: then the file has to be handed on."""
+        for at, (other, _) in enumerate(self._waiting):
+            if other is waiter:
+                del self._waiting[at]
+                return True
+        return False
+
+    def opened(self, now: float) -> Group:
+        """Note that whoever has the file began a transaction."""
+        self.group = Group(now)
+        return self.group
+
+    def ended(self, group: Group, now: float) -> tuple[Next, Pending | None]:
+        """End a handler's turn: what it does next, and whose turn it is."""
+        group.handlers += 1
+        after = self.handed_on(group, now)
+        if after[0] is Next.COMMIT and not self._waiting:
+            young = now - group.opened_at < LONGEST_S
+            if group.handlers < self._gathering.expected and young:
+                self._held = False
+                if group.gathered:
+                    return Next.WAIT, None
+                group.gathered, group.seen = True, group.handlers
+                return Next.GATHER, None
+        return after
+
+    def handed_on(self, group: Group, now: float) -> tuple[Next, Pending | None]:
+        """Give up a turn in an open transaction: the same, without a handler's effects."""
+        if self._waiting:
+            waiter, alone = self._waiting[0]
+            room = group.handlers < MOST_HANDLERS and now - group.opened_at < OPEN_S
+            if room and not alone:
+                self._waiting.popleft()
+                return Next.WAIT, waiter
+        return Next.COMMIT, None
+
+    def gathered(self, group: Group, now: float) -> Next:
+        """After nobody came for a while: COMMIT, GATHER again, or WAIT for who commits."""
+        if self.group is not group:
+            return Next.WAIT
+        if self._held:
+            return Next.GATHER
+        came, group.seen = group.handlers > group.seen, group.handlers
+        if came and now - group.opened_at < LONGEST_S:
+            return Next.GATHER
+        self._held = True
+        return Next.COMMIT
+
+    def closed(self, group: Group) -> None:
+        """Note that the open transaction has ended; who ended it has the file."""
+        self._gathering.taken(group.handlers)
+        self.group = None
+
+    def released(self) -> Pending | None:
+        """Let go of the file; whose it is now."""
+        if self._waiting:
+            return self._waiting.popleft()[0]
+        self._held = False
+        return None

@@ -1,0 +1,271 @@
+"""What one attempt of a call was answered, and what a client makes of it (DESIGN §3)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.retry import pause_s
+from rifl.core._shared import errors
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.outcome import Outcome
+
+__all__ = ["Answer", "Decision", "IssuedCall", "Step", "judge"]
+
+_NO_INFO: Mapping[str, str] = MappingProxyType({})
+
+# The same identity is worth another attempt: the table of DESIGN §3.
+_RETRIED_REASONS = frozenset(
+    error.reason
+    for error in (
+        errors.InProgress,
+        errors.RecordPending,
+        errors.Deposed,
+        errors.Draining,
+        errors.StoreUnavailable,
+        errors.NotLeader,
+        # By the time of the retry its header acknowledges more.
+        errors.WindowExceeded,
+    )
+)
+# Said about the identity for all time, whatever earlier attempts met.
+_FINAL_REASONS = frozenset({errors.NotExecuted.reason, errors.OutcomeUnknown.reason})
+# The server keeps nothing under these identities: there is nothing to resolve.
+_FORGOTTEN_REASONS = frozenset(
+    {errors.LeaseExpired.reason, errors.StaleRpc.reason, errors.SessionClosed.reason}
+)
+# What transports, proxies and gRPC's own runtime answer. None of them says
+# whether the handler ran; UNAVAILABLE does not either unless it is labelled.
+_TRANSPORT_CODES = frozenset(
+    {
+        "UNAVAILABLE",
+        "INTERNAL",
+        "UNKNOWN",
+        "CANCELLED",
+        "DEADLINE_EXCEEDED",
+        "RESOURCE_EXHAUSTED",
+        "ABORTED",
+        "DATA_LOSS",
+    }
+)
+_ERRORS = {
+    error.reason: error
+    for error in vars(errors).values()
+    if isinstance(error, type) and issubclass(error, errors.RiflError)
+}
+_DEFAULT_OUTCOMES = {reason: error.outcome for reason, error in _ERRORS.items()}
+# Refused for what the server was like at that moment. A copy of the attempt, such as a proxy
+# makes, may meet another moment, and run, until the identity is acknowledged.
+_MOMENTARY_REASONS = frozenset(
+    error.reason
+    for error in (
+        errors.Draining,
+        errors.StoreUnavailable,
+        errors.NotLeader,
+        errors.WindowExceeded,
+    )
+)
+# Of a key, which other callers share, these say nothing: nobody looked it up.
+_NOT_OF_THE_KEY = frozenset(
+    reason
+    for reason, error in _ERRORS.items()
+    if error.outcome is Outcome.NOT_EXECUTED and not error.of_the_key
+)
+
+
+class Answer(NamedTuple):
+    """One attempt's answer as the rules see it.
+
+    ``code`` is a gRPC status name. ``outcome`` is the label it carried, None if
+    none; ``reason`` and ``info`` come from its ErrorInfo. ``retry_after_s`` is
+    the server's pushback: negative means never. ``permanent`` marks what this
+    process refused to receive or could not decode: it would be the same again.
+    ``too_long`` marks a message over gRPC's size limits, which a smaller batch may keep to.
+    ``limited``: gRPC's own server refused it by its ``maximum_concurrent_rpcs``, before
+    any handler or interceptor of ours.
+    """
+
+    code: str
+    outcome: Outcome | None = None
+    reason: str = ""
+    info: Mapping[str, str] = _NO_INFO
+    retry_after_s: float | None = None
+    permanent: bool = False
+    limited: bool = False
+    too_long: bool = False
+
+    @property
+    def store(self) -> int:
+        """The store that refused, 0 where nobody says."""
+        try:
+            return int(self.info.get("store", ""), 16)
+        except ValueError:
+            return 0
+
+    @property
+    def transient(self) -> bool:
+        """Whether asking again may help where asking twice does no harm."""
+        return self.code in _TRANSPORT_CODES and not self.permanent
+
+
+class Step(enum.Enum):
+    """What follows an attempt's answer."""
+
+    RETURN = "return"
+    RETRY = "retry"
+    RAISE = "raise"
+    NEW_IDENTITY = "new-identity"
+
+
+class Decision(NamedTuple):
+    """A step and its data.
+
+    ``after_s`` belongs to RETRY, and so does ``least_s``, the part of it that the server
+    told and that no shortage of time cuts; ``outcome`` and ``reason`` to RAISE; RETRY
+    carries the outcome to raise where the retries have run out. ``final`` tells
+    that another attempt still under way cannot change it; ``resolvable`` that
+    the server may still be asked about the call.
+    """
+
+    step: Step
+    after_s: float = 0.0
+    outcome: Outcome = Outcome.UNKNOWN
+    reason: str = ""
+    final: bool = False
+    resolvable: bool = False
+    least_s: float = 0.0
+
+
+class IssuedCall:
+    """A call with an identity: what all its attempts share, and its latest header.
+
+    ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
+    the first attempt whose answer did not say otherwise; while it is false, no attempt
+    that was answered has run. ``context`` belongs to the shell.
+    """
+
+    __slots__ = (
+        "attempt",
+        "completed",
+        "context",
+        "first_incomplete",
+        "key",
+        "lease",
+        "may_have_run",
+        "seed",
+        "seq",
+        "time_us",
+    )
+
+    def __init__(
+        self,
+        lease: ClientLease,
+        seq: int,
+        first_incomplete: int,
+        completed: Sequence[tuple[int, int]],
+        time_us: int,
+        seed: int,
+        key: bytes | None = None,
+    ) -> None:
+        self.lease = lease
+        # A keyed call has no seq: the 0 is one that no tracker issues.
+        self.key = key
+        self.seq = seq
+        self.first_incomplete = first_incomplete
+        self.completed = completed
+        self.time_us = time_us
+        self.seed = seed
+        self.attempt = 1
+        self.may_have_run = False
+        self.context: Any = None
+
+    @property
+    def rpc_id(self) -> RpcId:
+        """The identity as the application sees it."""
+        if self.key is not None:
+            return RpcId(self.lease.client_id, key=self.key)
+        return RpcId(self.lease.client_id, self.seq)
+
+
+def judge(
+    call: IssuedCall, answer: Answer, backoff_s: float, *, attempt: int, grpc_retries: bool
+) -> Decision:
+    """Apply the table of DESIGN §3 to one answer; changes only ``may_have_run``.
+
+    ``attempt`` is the number of the attempt that was answered: with a hedge under
+    way, not always the latest.
+    ``grpc_retries`` tells that gRPC's own retries are on, behind our back.
+    """
+    reason, label = answer.reason, answer.outcome
+    if label is None and reason:
+        label = _DEFAULT_OUTCOMES.get(reason, Outcome.UNKNOWN)
+    # Attempt 1 of a call that was sent once, and by nobody else.
+    sent_once = call.attempt == 1 and not grpc_retries and "previous_attempts" not in answer.info
+    if answer.code == "OK":
+        if label is None and attempt > 1:
+            call.may_have_run = True
+            return Decision(
+                Step.RAISE, reason=errors.NotWrapped.reason, final=True, resolvable=True
+            )
+        return Decision(Step.RETURN, outcome=label or Outcome.EXECUTED, final=True)
+    if label is None:
+        if answer.limited and sent_once and not call.may_have_run and call.key is None:
+            # As gRPC has it: told at once. Where another copy may have come before it,
+            # and for keys, which others share, this answer says nothing of the call.
+            return Decision(Step.RAISE, outcome=Outcome.NOT_EXECUTED)
+        call.may_have_run = True
+        if answer.permanent:
+            return Decision(Step.RAISE, final=True, resolvable=True)
+        if answer.code in _TRANSPORT_CODES:
+            return _retry(answer, backoff_s, Outcome.UNKNOWN)
+        late = errors.NotWrapped.reason if attempt > 1 else ""
+        return Decision(Step.RAISE, reason=late, resolvable=True)
+    if label in (Outcome.EXECUTED, Outcome.REPLAYED):
+        return Decision(Step.RAISE, outcome=label, reason=reason, final=True)
+    if reason == errors.LeaseExpired.reason:
+        # A store that did not grant the id knows nothing of what ran where it was granted.
+        elsewhere = call.lease.store and answer.store not in (0, call.lease.store)
+        if sent_once and not call.may_have_run and call.key is None and not elsewhere:
+            return Decision(Step.NEW_IDENTITY)
+        call.may_have_run = True
+        return Decision(Step.RAISE, reason=reason)
+    # What did not run, but for all we know may be run by another copy, or caller.
+    open_ = reason in (_MOMENTARY_REASONS if call.key is None else _NOT_OF_THE_KEY)
+    if label is Outcome.UNKNOWN and (call.key is None or not open_):
+        # Of a key, that says nothing of the call. Else it may be on a group's witnesses, which
+        # give it to the next leader, whatever the next attempt is told (DESIGN §7.13).
+        call.may_have_run = True
+    outcome = Outcome.UNKNOWN if call.may_have_run or open_ else Outcome.NOT_EXECUTED
+    if reason in _FINAL_REASONS:
+        return Decision(
+            Step.RAISE,
+            outcome=label,
+            reason=reason,
+            final=True,
+            resolvable=label is Outcome.UNKNOWN,
+        )
+    # What is kept of keys is not acknowledged: there is no more room the next time.
+    full = reason == errors.WindowExceeded.reason and call.key is not None
+    if reason in _RETRIED_REASONS and not full:
+        return _retry(answer, backoff_s, outcome)
+    return Decision(
+        Step.RAISE,
+        outcome=outcome,
+        reason=reason,
+        resolvable=outcome is Outcome.UNKNOWN and reason not in _FORGOTTEN_REASONS,
+    )
+
+
+def _retry(answer: Answer, backoff_s: float, outcome: Outcome) -> Decision:
+    after_s = pause_s(backoff_s, answer.retry_after_s)
+    return Decision(
+        Step.RAISE if after_s < 0 else Step.RETRY,
+        after_s,
+        outcome,
+        answer.reason,
+        resolvable=outcome is Outcome.UNKNOWN,
+        least_s=answer.retry_after_s or 0.0,
+    )

@@ -1,0 +1,397 @@
+"""A batch of calls at the client, from begin to end (DESIGN §3, §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rifl.core._calling.attempt import Answer, IssuedCall, Step
+from rifl.core._calling.batch_limits import BatchLimits
+from rifl.core._calling.batch_steps import BatchAction, Ended, Leg
+from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.retry import shortened_s
+from rifl.core._shared.errors import (
+    BadHeader,
+    BatchTooLarge,
+    NotDeduplicated,
+    NotWrapped,
+    RiflError,
+    StoreMismatch,
+    WindowExceeded,
+)
+from rifl.core._shared.invariant import invariant
+from rifl.core._shared.outcome import Outcome
+
+__all__ = ["BatchAction", "BatchFlow", "BatchLimits", "Ended", "Leg"]
+
+# Errors that a server which is not wrapped gives where it cannot parse the envelope;
+# transports give them, too, but not so often in a row.
+_UNPARSED_CODES = frozenset({"INTERNAL", "UNKNOWN"})
+_UNPARSED_IN_A_ROW = 3
+_NOTHING: Sequence[tuple[int, int]] = ()
+
+
+class BatchFlow:
+    """Decides what happens to the items of a batch; a shell does it.
+
+    A shell calls ``step`` and does what the returned action says, again and again.
+    One RPC is under way at a time; it carries the items that are due, in their
+    order, as far as ``limits`` and the window allow. Each item keeps its identity and
+    the batch's stamp for all its attempts; those without a final answer are sent
+    again, and only those. At the end of each its identity is acknowledged, or set aside
+    as unresolved, and ``ended`` says how it ended.
+
+    Invariants:
+
+    1. An item ends once.
+    2. An RPC carries identities of one client id.
+
+    No I/O and no clock; serialised by the shell, together with its session.
+    """
+
+    def __init__(
+        self,
+        session: ClientSession,
+        method: str,
+        sizes: Sequence[int],
+        keys: Sequence[bytes | None],
+        limits: BatchLimits,
+        *,
+        started_at: float,
+        deadline: float | None = None,
+        stamp: tuple[int, int] = (0, 0),
+        keyed_only: bool = False,
+    ) -> None:
+        count = len(keys)
+        self.ended: list[Ended | None] = [None] * count
+        self.calls: list[IssuedCall | None] = [None] * count
+        self.attempts = [0] * count
+        self.leg: Leg | None = None
+        self.wake_at: float | None = None
+        self._session = session
+        self._method = method
+        self._sizes = sizes
+        self._keys = keys
+        self._limits = limits
+        self._deadline = deadline
+        self._stamp = stamp
+        self._keyed_only = keyed_only
+        # Positions not under way: when each may be sent, in their order.
+        self._due: dict[int, float] = dict.fromkeys(range(count), started_at)
+        # Why each was refused last: what its end is told with, if time runs out.
+        self._refusals: dict[int, tuple[str, Any]] = {}
+        self._sent: set[IssuedCall] = set()
+        # What granted the identity that an item had before.
+        self._stores: dict[int, int] = {}
+        self._left = count
+        self._unparsed = 0
+        max_elapsed_s = session.retry.max_elapsed_s
+        self._give_up_at = deadline
+        if deadline is None and max_elapsed_s is not None:
+            self._give_up_at = started_at + max_elapsed_s
+
+    @property
+    def ends_at(self) -> float | None:
+        """After when nothing is begun: see ``CallFlow``."""
+        return self._give_up_at
+
+    def step(self, now: float) -> BatchAction:
+        """Decide what comes next."""
+        invariant(self.leg is None, "one RPC is under way at a time")
+        self.wake_at = None
+        if self._left and self._deadline is not None and now >= self._deadline:
+            self._end_all("DEADLINE_EXCEEDED", "", now)
+        if self._left:
+            self._check(now)
+        if not self._left:
+            return BatchAction.DONE
+        items, wanting = self._load(now)
+        if items:
+            return self._send(items, now)
+        if wanting is None:
+            self.wake_at = _earliest(min(self._due.values()), self._deadline)
+            return BatchAction.PAUSE
+        if self._give_up_at is not None and now >= self._give_up_at:
+            window = wanting is BatchAction.WINDOW
+            code = WindowExceeded.code if window else "UNAVAILABLE"
+            self._end_all(code, WindowExceeded.reason if window else "", now)
+            return BatchAction.DONE
+        self.wake_at = self._give_up_at
+        if wanting is BatchAction.WINDOW:
+            self.wake_at = _earliest(self._give_up_at, self._session.unresolved_until())
+        return wanting
+
+    def answered(self, answers: Sequence[tuple[Answer, Any]], now: float, jitter: float) -> None:
+        """Take the answer to ``leg``: one for each item, each with what the shell makes of it."""
+        leg = self._end_leg()
+        self._unparsed = 0
+        session = self._session
+        for at, call, (answer, its) in zip(leg.items, leg.calls, answers, strict=True):
+            if answer.reason == BatchTooLarge.reason:
+                # It is recorded, and did not fit the message with the others' answers.
+                self._too_large(at, call, leg, answer, its, now)
+                continue
+            if answer.code == "OK" and answer.outcome is not None:
+                if call.key is None:
+                    session.complete(call)
+                self._end(at, Ended(answer.outcome, answer=its))
+                continue
+            self._judge(at, call, leg, answer, its, now, jitter)
+        # Whatever it says of the items, it took the batch.
+        leg.calls[0].lease.accepted(leg.sent_at)
+
+    def refused(self, answer: Answer, its: Any, now: float, jitter: float) -> None:
+        """Take an RPC that failed as a whole: it is the answer to each item."""
+        leg = self._end_leg()
+        if answer.outcome is None and not answer.reason and answer.code in _UNPARSED_CODES:
+            self._unparsed += 1
+        else:
+            self._unparsed = 0
+        if self._unparsed >= _UNPARSED_IN_A_ROW:
+            self._not_wrapped(leg, its, now)
+            return
+        too_large = answer.reason == BatchTooLarge.reason
+        if too_large or answer.too_long:
+            for at, call in zip(leg.items, leg.calls, strict=True):
+                # What was too large may have been the answer.
+                call.may_have_run = call.may_have_run or not too_large
+                self._too_large(at, call, leg, answer, its, now)
+            self._limits.refused(len(leg.items), sum(self._sizes[at] for at in leg.items))
+            return
+        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and self._over(leg):
+            for call in leg.calls:
+                call.may_have_run = True
+            self._due.update(dict.fromkeys(leg.items, now))
+            self._end_all("DEADLINE_EXCEEDED", "", now)
+            return
+        for at, call in zip(leg.items, leg.calls, strict=True):
+            self._judge(at, call, leg, answer, its, now, jitter)
+
+    def unreadable(self, its: Any, now: float) -> None:
+        """Take an answer that is none to a batch: whoever gave it is not wrapped."""
+        self._not_wrapped(self._end_leg(), its, now)
+
+    def cancelled(self, code: str, now: float) -> None:
+        """End all items because nobody waits any more."""
+        if self.leg is not None:
+            leg = self._end_leg()
+            self._due.update(dict.fromkeys(leg.items, now))
+            for call in leg.calls:
+                call.may_have_run = True
+        self._end_all(code, "", now)
+
+    def lease_refused(self, answer: Answer, its: Any) -> None:
+        """End all items without an identity, since there will be no lease."""
+        reason = answer.reason
+        if not reason and answer.code == "UNIMPLEMENTED":
+            reason = NotDeduplicated.reason
+        for at in list(self._due):
+            if self.calls[at] is None:
+                known = reason == NotDeduplicated.reason
+                outcome = Outcome.NOT_EXECUTED if known else self._unsent(at)
+                self._end(at, Ended(outcome, reason, answer.code, its))
+
+    # -- loading -----------------------------------------------------------------------
+
+    def _check(self, now: float) -> None:
+        """End what can never be sent."""
+        lease = self._session.lease
+        fresh = [at for at in self._due if self.calls[at] is None]
+        if not fresh or lease is None or not self._session.usable(now):
+            return
+        for at in fresh:
+            if self._session.of_another_store(self._stores.get(at, 0)):
+                self._end(at, Ended(Outcome.UNKNOWN, StoreMismatch.reason, StoreMismatch.code))
+        fresh = [at for at in fresh if at in self._due]
+        if self._method not in lease.methods:
+            # Sent all the same, the envelope would reach a handler.
+            refusal: type[RiflError] = NotDeduplicated
+        elif self._keyed_only and not all(self._keys[at] for at in fresh):
+            refusal = BadHeader
+        else:
+            return
+        for at in fresh:
+            self._end(at, Ended(Outcome.NOT_EXECUTED, refusal.reason, refusal.code))
+
+    def _load(self, now: float) -> tuple[list[int], BatchAction | None]:
+        """Choose the items of the next RPC, and issue identities to those that have none.
+
+        If there are none, also what those that are due wait for.
+        """
+        items: list[int] = []
+        lease: ClientLease | None = None
+        wanting: BatchAction | None = None
+        left_items, left_bytes = self._limits.max_items, self._limits.max_bytes
+        for at in sorted(self._due):
+            if self._due[at] > now:
+                continue
+            if items and (not left_items or self._sizes[at] > left_bytes):
+                break
+            call = self.calls[at]
+            if call is None:
+                if wanting is not None and self._keys[at] is None:
+                    continue
+                try:
+                    call = self.calls[at] = self._issue(at, now)
+                except WindowExceeded:
+                    wanting = BatchAction.WINDOW
+                    continue
+                if call is None:
+                    wanting = BatchAction.LEASE
+                    continue
+            if lease is None:
+                lease = call.lease
+            elif call.lease is not lease:
+                continue
+            items.append(at)
+            left_items -= 1
+            left_bytes -= self._sizes[at]
+        return items, wanting
+
+    def _issue(self, at: int, now: float) -> IssuedCall | None:
+        key = self._keys[at]
+        if key is None:
+            return self._session.begin(*self._stamp, now)
+        return self._session.begin_keyed(key, *self._stamp, now)
+
+    def _send(self, items: list[int], now: float) -> BatchAction:
+        calls: list[IssuedCall] = []
+        attempt = 1
+        for at in items:
+            del self._due[at]
+            self.attempts[at] += 1
+            call: IssuedCall = self.calls[at]  # type: ignore[assignment]
+            if call in self._sent:
+                call.attempt += 1
+                attempt = max(attempt, call.attempt)
+            calls.append(call)
+        self._sent.update(calls)
+        first_incomplete, completed = 1, _NOTHING
+        if any(call.key is None for call in calls):
+            first_incomplete, completed = self._session.acknowledgements(calls[0].lease)
+        remaining = None if self._deadline is None else max(self._deadline - now, 0.0)
+        limit = self._session.retry.attempt_timeout_s
+        if limit is None or (remaining is not None and remaining <= limit):
+            limit = remaining
+        self.leg = Leg(items, calls, attempt, first_incomplete, completed, limit, now)
+        return BatchAction.SEND
+
+    def _end_leg(self) -> Leg:
+        leg, self.leg = self.leg, None
+        invariant(leg is not None, "an RPC was under way")
+        return leg  # type: ignore[return-value]
+
+    # -- ends --------------------------------------------------------------------------
+
+    def _judge(
+        self,
+        at: int,
+        call: IssuedCall,
+        leg: Leg,
+        answer: Answer,
+        its: Any,
+        now: float,
+        jitter: float,
+    ) -> None:
+        session = self._session
+        decision = session.answered(call, answer, leg.sent_at, jitter)
+        if decision.step is Step.RETURN:
+            session.complete(call)
+            self._end(at, Ended(decision.outcome, answer=its))
+        elif decision.step is Step.NEW_IDENTITY:
+            # An attempt like any other: see ``CallFlow.answered``.
+            when = self._next_at(at, now, session.retry.backoff_s(self.attempts[at], jitter))
+            if when is not None:
+                self._stores[at] = call.lease.store
+                self.calls[at] = None
+                self._due[at] = when
+            else:
+                self._end(at, Ended(Outcome.NOT_EXECUTED, answer.reason, answer=its))
+        elif (
+            decision.step is Step.RETRY
+            and (when := self._next_at(at, now, decision.after_s, decision.least_s)) is not None
+        ):
+            self._due[at] = when
+            if decision.reason:
+                self._refusals[at] = decision.reason, its
+        else:
+            self._finish(call, decision.resolvable, now)
+            self._end(at, Ended(decision.outcome, decision.reason, answer=its))
+
+    def _too_large(
+        self, at: int, call: IssuedCall, leg: Leg, answer: Answer, its: Any, now: float
+    ) -> None:
+        if answer.outcome is Outcome.UNKNOWN:
+            call.may_have_run = True
+        if len(leg.items) > 1 and self._may_retry(at, now):
+            self._due[at] = now
+            return
+        self._finish(call, call.may_have_run, now)
+        self._end(at, Ended(self._unsent(at, call.may_have_run), answer.reason, answer=its))
+
+    def _not_wrapped(self, leg: Leg, its: Any, now: float) -> None:
+        for at, call in zip(leg.items, leg.calls, strict=True):
+            call.may_have_run = True
+            self._finish(call, True, now)
+            self._end(at, Ended(Outcome.UNKNOWN, NotWrapped.reason, NotWrapped.code, its))
+        # Sent there, the others would fare no better.
+        self._end_all(NotWrapped.code, NotWrapped.reason, now)
+
+    def _end_all(self, code: str, reason: str, now: float) -> None:
+        """End whatever is not under way with a status of our own."""
+        for at in list(self._due):
+            call = self.calls[at]
+            # Whatever its attempts were told, a copy of one may still run.
+            sent = call is not None and self.attempts[at] > 0
+            if call is not None:
+                self._finish(call, sent, now)
+            outcome = self._unsent(at, sent)
+            last, its = ("", None) if reason else self._refusals.get(at, ("", None))
+            self._end(at, Ended(outcome, reason or last, code, its))
+
+    def _unsent(self, at: int, sent: bool = False) -> Outcome:
+        """Return the outcome of an item that did not run here: see ``CallFlow``."""
+        return Outcome.UNKNOWN if sent or self._keys[at] is not None else Outcome.NOT_EXECUTED
+
+    def _finish(self, call: IssuedCall, resolvable: bool, now: float) -> None:
+        if resolvable:
+            self._session.abandon(call, now)
+        else:
+            self._session.complete(call)
+
+    def _end(self, at: int, ended: Ended) -> None:
+        invariant(self.ended[at] is None, "an item ends once")
+        self.ended[at] = ended
+        self._due.pop(at, None)
+        self._left -= 1
+
+    # -- times -------------------------------------------------------------------------
+
+    def _over(self, leg: Leg) -> bool:
+        # Our clock may be a tick behind gRPC's.
+        return (
+            self._deadline is not None
+            and leg.timeout_s is not None
+            and leg.sent_at + leg.timeout_s >= self._deadline - 0.001
+        )
+
+    def _next_at(self, at: int, now: float, pause_s: float, least_s: float = 0.0) -> float | None:
+        """When to send an item again: see ``CallFlow``."""
+        if self._give_up_at is not None:
+            left_s = self._give_up_at - now
+            shorter_s = shortened_s(pause_s, left_s, least_s=least_s)
+            if shorter_s is None:
+                return None
+            pause_s = shorter_s
+        return now + pause_s if self._may_retry(at, now + pause_s) else None
+
+    def _may_retry(self, at: int, when: float) -> bool:
+        limit = self._session.retry.max_attempts
+        return (limit is None or self.attempts[at] < limit) and (
+            self._give_up_at is None or when < self._give_up_at
+        )
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((time for time in times if time is not None), default=None)

@@ -1,0 +1,330 @@
+"""One call from begin to end: deadlines, retries, hedges (DESIGN §3)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from rifl.core._calling.attempt import Answer, IssuedCall, Step
+from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.retry import shortened_s
+from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
+from rifl.core._shared.invariant import invariant
+from rifl.core._shared.outcome import Outcome
+
+__all__ = ["OWN_HEADER", "Action", "CallFlow"]
+
+# In place of a key: the call's metadata name it, by the plain header. No key is empty.
+OWN_HEADER = b""
+
+
+class Action(enum.Enum):
+    """What a shell does next for a call."""
+
+    SEND = "send"
+    WAIT = "wait"
+    # Wait for a usable lease, or for room in the window; then ``woken``.
+    LEASE = "lease"
+    WINDOW = "window"
+    RETURN = "return"
+    RAISE = "raise"
+
+
+class CallFlow:
+    """Decides what happens to one call; a shell does it.
+
+    A shell calls ``start``, then does what the returned action says and reports
+    what happened by ``answered`` and ``woken``. After every action it calls
+    ``woken`` when ``wake_at`` is reached, if that is not None.
+
+    SEND: send one more attempt of ``call`` (numbered ``call.attempt``; None for
+    a method that is not deduplicated: no header) bounded by ``attempt_timeout_s``.
+    RETURN: hand over the answer just reported. RAISE: raise the last answer's
+    status, or ``code`` where it is set, with ``outcome`` and ``reason``. A call with
+    ``OWN_HEADER`` is sent once, without a header of ours: it is its caller who knows
+    whether the server takes that header, and so whether it may be sent again. At the
+    end the identity is acknowledged or set aside as unresolved; whatever
+    attempts are still under way are to be cancelled. ``context`` is kept on the call
+    for the shell.
+
+    Invariant: at most two attempts are under way, and none after the end.
+    No I/O and no clock; serialised by the shell, together with its session.
+    """
+
+    def __init__(
+        self,
+        session: ClientSession,
+        method: str,
+        *,
+        started_at: float,
+        deadline: float | None = None,
+        hedge_after_s: float | None = None,
+        stamp: tuple[int, int] = (0, 0),
+        call: IssuedCall | None = None,
+        context: Any = None,
+        key: bytes | None = None,
+        keyed_only: bool = False,
+        stream: bool = False,
+    ) -> None:
+        self.call = call
+        self._key = key
+        self._keyed_only = keyed_only
+        self._stream = stream
+        self._context = context
+        self.wake_at: float | None = None
+        self.attempt_timeout_s: float | None = None
+        self.outcome = Outcome.UNKNOWN
+        self.reason = ""
+        self.code = ""
+        self.done = False
+        self._session = session
+        self._method = method
+        self._deadline = deadline
+        self._hedge_after_s = hedge_after_s
+        self._stamp = stamp
+        self._deduplicated = True
+        # What granted the identity that the call had before, 0 if it had none.
+        self._store = 0
+        self._sent = 0
+        self._under_way: dict[int, tuple[float, bool]] = {}
+        self._hedge_at: float | None = None
+        self._retry_at: float | None = None
+        self._window_full = False
+        max_elapsed_s = session.retry.max_elapsed_s
+        self._give_up_at = deadline
+        if deadline is None and max_elapsed_s is not None:
+            self._give_up_at = started_at + max_elapsed_s
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the call has a key of its caller's."""
+        return self._key is not None
+
+    @property
+    def ends_at(self) -> float | None:
+        """After when no attempt is begun; None for a call that may always be tried again."""
+        return self._give_up_at
+
+    @property
+    def attempts_under_way(self) -> list[int]:
+        """The numbers of the attempts that were sent and not answered."""
+        return list(self._under_way)
+
+    @property
+    def attempts_sent(self) -> int:
+        """How many attempts were sent."""
+        return self._sent
+
+    def start(self, now: float) -> Action:
+        """Begin; with a ``call`` given, its first attempt is sent as it is."""
+        return self._send(now) if self.call is not None else self._begin(now)
+
+    def woken(self, now: float) -> Action:
+        """Look again: a time was reached, a lease or room in the window may be there."""
+        invariant(not self.done, "a call that ended is not woken")
+        if self._deadline is not None and now >= self._deadline:
+            if self._window_full:
+                return self._no_room("DEADLINE_EXCEEDED")
+            return self._out_of_time("DEADLINE_EXCEEDED", now)
+        if self._under_way:
+            if self._hedge_at is not None and now >= self._hedge_at:
+                self._hedge_at = None
+                return self._send_again(now) if self._may_retry(now) else self._wait()
+            return self._wait()
+        if self._retry_at is not None:
+            if now < self._retry_at:
+                return self._wait()
+            # Without a call: under the identity of a new client id.
+            return self._begin(now) if self.call is None else self._send_again(now)
+        if self._give_up_at is not None and now >= self._give_up_at:
+            if self._window_full:
+                return self._no_room(WindowExceeded.code)
+            return self._out_of_time("UNAVAILABLE", now)
+        return self._begin(now)
+
+    def answered(self, attempt: int, answer: Answer, now: float, jitter: float) -> Action:
+        """Take the answer of one attempt."""
+        invariant(not self.done, "a call that ended takes no answers")
+        sent_at, to_deadline = self._under_way.pop(attempt)
+        if self.call is None:
+            return self._judge_plain(answer, now)
+        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and to_deadline:
+            # The caller's own deadline; our clock may be a tick behind gRPC's.
+            return self._out_of_time(answer.code, now, own_status=True)
+        decision = self._session.answered(self.call, answer, sent_at, jitter, attempt)
+        if decision.step is Step.RETURN:
+            if self._sent > 1:
+                self._session.linger(self.call, now)
+            else:
+                self._session.complete(self.call)
+            return self._end(Action.RETURN, decision.outcome, "")
+        if self._under_way and not decision.final:
+            # The other attempt's answer may tell more.
+            return self._wait()
+        if decision.step is Step.NEW_IDENTITY:
+            # An attempt like any other: what refuses each new identity, too, is not to be
+            # asked again at once, nor without end.
+            at = self._next_at(now, self._session.retry.backoff_s(self._sent, jitter))
+            if at is None:
+                return self._end(Action.RAISE, Outcome.NOT_EXECUTED, answer.reason)
+            self._store = self.call.lease.store
+            self.call = None
+            self._retry_at = at
+            return self._wait()
+        if decision.step is Step.RETRY:
+            at = self._next_at(now, decision.after_s, decision.least_s)
+            if at is not None:
+                self._retry_at = at
+                return self._wait()
+        return self._raise(decision.outcome, decision.reason, now, decision.resolvable)
+
+    def cancelled(self, now: float) -> None:
+        """End the call because its caller no longer wants it."""
+        if not self.done:
+            self._out_of_time("CANCELLED", now)
+
+    def lease_refused(self, answer: Answer, now: float) -> Action:
+        """End a call that waits for a lease because none will be given."""
+        invariant(self.call is None, "only a call without identity waits for a lease")
+        del now
+        refused = answer.reason
+        if not refused and answer.code == "UNIMPLEMENTED":
+            refused = NotDeduplicated.reason
+        known = refused == NotDeduplicated.reason
+        return self._end(Action.RAISE, Outcome.NOT_EXECUTED if known else self._unsent(), refused)
+
+    def _begin(self, now: float) -> Action:
+        self._retry_at = None
+        self._window_full = False
+        session = self._session
+        if self._key == OWN_HEADER:
+            self._deduplicated = False
+            return self._send(now)
+        if self._key is not None and not self._keyed_only:
+            # The client id is this channel's, and another one after a lost lease: the key
+            # would name another call then, silently.
+            self.code = BadHeader.code
+            return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
+        if not session.usable(now):
+            self.wake_at = self._give_up_at
+            return Action.LEASE
+        if session.of_another_store(self._store):
+            self.code = StoreMismatch.code
+            return self._end(Action.RAISE, Outcome.UNKNOWN, StoreMismatch.reason)
+        lease = session.lease
+        if lease is not None and not lease.methods.has(self._method, stream=self._stream):
+            if self._key is not None:
+                # Sent without it, the call would happen as often as it is sent.
+                self.code = NotDeduplicated.code
+                return self._end(Action.RAISE, Outcome.NOT_EXECUTED, NotDeduplicated.reason)
+            self._deduplicated = False
+            return self._send(now)
+        if self._key is None and self._keyed_only:
+            self.code = BadHeader.code
+            return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
+        try:
+            if self._key is None:
+                self.call = session.begin(*self._stamp, now)
+            else:
+                self.call = session.begin_keyed(self._key, *self._stamp, now)
+        except WindowExceeded:
+            self._window_full = True
+            self.wake_at = _earliest(self._give_up_at, session.unresolved_until())
+            return Action.WINDOW
+        if self.call is not None:
+            self.call.context = self._context
+        return self._send(now)
+
+    def _send(self, now: float) -> Action:
+        remaining = None if self._deadline is None else max(self._deadline - now, 0.0)
+        limit = self._session.retry.attempt_timeout_s if self._deduplicated else None
+        to_deadline = limit is None or (remaining is not None and remaining <= limit)
+        self.attempt_timeout_s = remaining if to_deadline else limit
+        number = self.call.attempt if self.call is not None else 1
+        self._under_way[number] = (now, to_deadline and remaining is not None)
+        self._sent += 1
+        if self._hedge_after_s is not None and self._deduplicated and len(self._under_way) == 1:
+            self._hedge_at = now + self._hedge_after_s
+        self._wait()
+        return Action.SEND
+
+    def _send_again(self, now: float) -> Action:
+        invariant(self.call is not None and len(self._under_way) < 2, "at most two under way")
+        self._retry_at = None
+        self._session.next_attempt(self.call)  # type: ignore[arg-type]
+        return self._send(now)
+
+    def _wait(self) -> Action:
+        if self._under_way:
+            # Attempts carry the deadline themselves, and its status is gRPC's own.
+            self.wake_at = self._hedge_at if len(self._under_way) == 1 else None
+        else:
+            self.wake_at = _earliest(self._retry_at, self._deadline)
+        return Action.WAIT
+
+    def _next_at(self, now: float, pause_s: float, least_s: float = 0.0) -> float | None:
+        """When to send again after a pause, shortened where time is; None: not any more."""
+        if self._give_up_at is not None:
+            left_s = self._give_up_at - now
+            shorter_s = shortened_s(pause_s, left_s, least_s=least_s)
+            if shorter_s is None:
+                return None
+            pause_s = shorter_s
+        return now + pause_s if self._may_retry(now + pause_s) else None
+
+    def _may_retry(self, at: float) -> bool:
+        limit = self._session.retry.max_attempts
+        return (limit is None or self._sent < limit) and (
+            self._give_up_at is None or at < self._give_up_at
+        )
+
+    def _judge_plain(self, answer: Answer, now: float) -> Action:
+        del now
+        own = self._key == OWN_HEADER
+        if answer.code == "OK":
+            label = answer.outcome if own else None
+            return self._end(Action.RETURN, label or Outcome.EXECUTED, "")
+        if own and answer.outcome is not None:
+            return self._end(Action.RAISE, answer.outcome, answer.reason)
+        return self._end(Action.RAISE, Outcome.UNKNOWN, "")
+
+    def _out_of_time(self, code: str, now: float, *, own_status: bool = False) -> Action:
+        if not own_status:
+            self.code = code
+        call = self.call
+        if call is None:
+            return self._end(Action.RAISE, self._unsent(bool(self._under_way)), "")
+        if own_status or self._under_way:
+            call.may_have_run = True
+        # Whatever its attempts were told, a copy of one may still run.
+        return self._raise(Outcome.UNKNOWN, "", now, resolvable=True)
+
+    def _unsent(self, sent: bool = False) -> Outcome:
+        """Return the outcome of a call that got no identity here.
+
+        A key is others', too: nobody asked the store whether one of them has run it.
+        """
+        return Outcome.UNKNOWN if sent or self._key is not None else Outcome.NOT_EXECUTED
+
+    def _no_room(self, code: str) -> Action:
+        self.code = code
+        return self._end(Action.RAISE, self._unsent(), WindowExceeded.reason)
+
+    def _raise(self, outcome: Outcome, reason: str, now: float, resolvable: bool) -> Action:
+        call = self.call
+        invariant(call is not None, "only an issued call is acknowledged")
+        if resolvable:
+            self._session.abandon(call, now)  # type: ignore[arg-type]
+        else:
+            self._session.complete(call)  # type: ignore[arg-type]
+        return self._end(Action.RAISE, outcome, reason)
+
+    def _end(self, action: Action, outcome: Outcome, reason: str) -> Action:
+        self.done = True
+        self.outcome, self.reason = outcome, reason
+        self.wake_at = None
+        return action
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((time for time in times if time is not None), default=None)

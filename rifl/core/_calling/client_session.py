@@ -1,0 +1,361 @@
+"""The client's side of the protocol (RIFL §3.2 and §3.3; DESIGN §3, §4, §5)."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rifl.core._calling.attempt import Answer, Decision, IssuedCall, Step, judge
+from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._calling.retry import RetryPolicy, shortened_s
+from rifl.core._shared.call import MAX_RANGES
+from rifl.core._shared.errors import (
+    LeaseExpired,
+    NotYours,
+    SessionClosed,
+    StoreMismatch,
+    WindowExceeded,
+)
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.outcome import Outcome
+
+__all__ = ["LOST_REASONS", "ClientSession", "LeaseStep", "LostLease"]
+
+# Said of a client id, these mean that it is of no more use.
+LOST_REASONS = frozenset(
+    {LeaseExpired.reason, NotYours.reason, SessionClosed.reason, StoreMismatch.reason}
+)
+
+
+_SHORT_SPAN = 32
+# How long, and for how many calls at most, an acknowledgement waits for late attempts.
+_LINGER_S = 1.0
+_LINGER_CALLS = 64
+# Between two requests for a lease, however little time the calls have that wait for it.
+_SHORTEST_LEASE_PAUSE_S = 0.05
+
+
+class LeaseStep(enum.Enum):
+    """What a shell does next for the lease."""
+
+    GRANT = "grant"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+class LostLease(NamedTuple):
+    """A client id that is gone, with calls whose outcome may never be known."""
+
+    client_id: int
+    outstanding: int
+
+
+class ClientSession:
+    """Identities, acknowledgements, lease and verdicts of one channel.
+
+    Invariants:
+
+    1. An identity is issued once. All attempts of a call carry it and its stamp,
+       even after the lease it was issued under is lost.
+    2. A seq is acknowledged only when its answer reached the caller, when it is
+       known not to have run, or when its time as unresolved is over. The answer to one
+       of several attempts is acknowledged a second later, at most 64 of them at once.
+    3. At most ``window`` calls of a client id are unacknowledged. Of them at
+       most ``unresolved_limit``, and at most half the window, are unresolved;
+       none for longer than ``unresolved_s``.
+    4. A header carries at most 64 ranges; where there are more, successive
+       headers carry them in turn. A completed range is told within four calls
+       of its turn, or 16 where the unacknowledged calls are 32 seqs or fewer apart.
+    5. The lease is counted from when an accepted request was sent.
+    6. A call that had an identity gets another one only from the store that granted
+       the first. Keys, which outlive a client id, are of one store for as long as the
+       session lives.
+
+    Times are seconds of any monotonic clock, given by the caller. No I/O, no
+    clock, no thread, no randomness; not thread-safe: a shell holds one lock for
+    the short time of each call.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: int = 512,
+        retry: RetryPolicy | None = None,
+        unresolved_s: float = 60.0,
+        unresolved_limit: int = 64,
+        grpc_retries: bool = False,
+    ) -> None:
+        if window < 1 or unresolved_limit < 0 or unresolved_s < 0:
+            raise ValueError("window >= 1, unresolved_limit >= 0 and unresolved_s >= 0 must hold")
+        self.retry = retry or RetryPolicy()
+        self.lease: ClientLease | None = None
+        # What granted the last client id, 0 before that.
+        self.store = 0
+        self._window = window
+        self._unresolved_s = unresolved_s
+        self._unresolved_limit = unresolved_limit
+        self._grpc_retries = grpc_retries
+        # Answered calls that are not acknowledged yet, and when they will be.
+        self._lingering: deque[tuple[IssuedCall, float]] = deque()
+        self._unresolved: OrderedDict[RpcId, tuple[IssuedCall, float]] = OrderedDict()
+        self._losses: list[LostLease] = []
+        self._lease_failures = 0
+        self._lease_failed_at = 0.0
+        self._lease_retry_at = 0.0
+
+    # The lease.
+
+    def may_take(self, grant: Grant, *, named: bool) -> bool:
+        """Whether a grant's id may be taken: that of a named session from its store only.
+
+        The same key would be a new call under an id of other records (invariant 6).
+        """
+        return not named or self.store in (0, grant.store)
+
+    def granted(self, grant: Grant, sent_at: float) -> ClientLease:
+        """Take a new client id, asked for at ``sent_at``."""
+        self.store = grant.store
+        window = min(self._window, grant.window) if grant.window else self._window
+        self.lease = ClientLease(grant, window, sent_at)
+        self._lease_failures = 0
+        return self.lease
+
+    def renewed(self, lease: ClientLease, term_s: float, token: bytes, sent_at: float) -> None:
+        """Note a renewal asked for at ``sent_at``; an empty token means the old one."""
+        self._lease_failures = 0
+        if term_s > 0:
+            lease.term_s = term_s
+        lease.accepted(sent_at)
+        lease.token_at = max(lease.token_at, sent_at)
+        if token and token != lease.token:
+            lease.token = token
+            lease.encoded = b""
+
+    def lease_failed(self, now: float, jitter: float) -> None:
+        """Note that a request of the lease server's got no answer; back off."""
+        self._lease_failures += 1
+        self._lease_failed_at = now
+        self._lease_retry_at = now + self.retry.backoff_s(self._lease_failures, jitter)
+
+    def lost(self, lease: ClientLease) -> None:
+        """Note that a lease is gone; idempotent. Its calls keep their identities."""
+        if lease.lost:
+            return
+        lease.lost = True
+        self._drop_lingering(math.inf)
+        if self.lease is lease:
+            self.lease = None
+            self._lease_failures = 0
+        if lease.tracker.incomplete:
+            self._losses.append(LostLease(lease.client_id, lease.tracker.incomplete))
+
+    def take_losses(self) -> list[LostLease]:
+        """Return, once each, the losses that the application is to be told of."""
+        losses, self._losses = self._losses, []
+        return losses
+
+    def lease_step(
+        self, now: float, *, wanted: bool, ends_at: float | None = None
+    ) -> tuple[LeaseStep, float | None]:
+        """Decide what to do for the lease, and when to look again.
+
+        ``wanted`` tells that a call waits for a usable lease, ``ends_at`` until when: a
+        pause that would outlast it is shortened, as those of calls are. A lease whose time
+        is over by our count is renewed before it is given up: the server counts
+        later, and gives everybody a full term after a restart (DESIGN §5).
+        """
+        lease = self.lease
+        retry_at = self._lease_retry_at if self._lease_failures else now
+        if retry_at > now and ends_at is not None:
+            failed_at = self._lease_failed_at
+            pause_s = shortened_s(
+                retry_at - failed_at, ends_at - failed_at, shortest_s=_SHORTEST_LEASE_PAUSE_S
+            )
+            retry_at = retry_at if pause_s is None else failed_at + pause_s
+        if lease is None:
+            if not wanted:
+                return LeaseStep.WAIT, None
+            return (LeaseStep.GRANT, None) if now >= retry_at else (LeaseStep.WAIT, retry_at)
+        # Accepted calls renew; but only a heartbeat brings the token of a new secret,
+        # and the old one is good for a term after that.
+        heartbeat_at = min(lease.renewed_at + lease.term_s / 3, lease.token_at + lease.term_s)
+        due = max(heartbeat_at, retry_at)
+        if wanted and now >= lease.expires_at:
+            due = retry_at
+        return (LeaseStep.RENEW, None) if now >= due else (LeaseStep.WAIT, due)
+
+    def of_another_store(self, store: int) -> bool:
+        """Whether the client id that calls are issued under now is not of that store."""
+        return store != 0 and self.lease is not None and self.lease.store != store
+
+    def usable(self, now: float) -> bool:
+        """Whether calls may be issued: there is a lease, and by our count it lives."""
+        return self.lease is not None and now < self.lease.expires_at
+
+    # Calls.
+
+    def begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
+        """Issue an identity and its first header; None without a usable lease.
+
+        Raises ``WindowExceeded`` when the window is full.
+        """
+        lease = self.lease
+        if lease is None or now >= lease.expires_at:
+            return None
+        if self._unresolved or self._lingering:
+            self._drop_unresolved(now)
+            full = lease.tracker.incomplete >= lease.window
+            self._drop_lingering(now, 0 if full else _LINGER_CALLS)
+        tracker = lease.tracker
+        seq, first_incomplete = tracker.begin()
+        completed: Sequence[tuple[int, int]] = ()
+        if first_incomplete != seq:
+            span = seq - first_incomplete + 1
+            # No ranges to look for if all seqs in the span are incomplete. What the
+            # server has yet to hear of is less than the span: while that leaves room
+            # in the window, some headers are soon enough.
+            if span != tracker.incomplete and not (
+                (seq & 15 and span <= _SHORT_SPAN and span <= lease.window)
+                or (seq & 3 and span <= lease.window >> 1)
+            ):
+                completed = self._ranges(lease)
+        return IssuedCall(lease, seq, first_incomplete, completed, time_us, seed)
+
+    def begin_keyed(self, key: bytes, time_us: int, seed: int, now: float) -> IssuedCall | None:
+        """Issue a call under the caller's own key; None without a usable lease.
+
+        It takes no room in the window and is never acknowledged: the server keeps
+        its record for the method's retention, or as long as the named session.
+        """
+        if not self.usable(now):
+            return None
+        return IssuedCall(self.lease, 0, 1, (), time_us, seed, key)  # type: ignore[arg-type]
+
+    def try_begin(self, time_us: int, seed: int, now: float) -> IssuedCall | None:
+        """As ``begin``, but None also when the window is full."""
+        try:
+            return self.begin(time_us, seed, now)
+        except WindowExceeded:
+            return None
+
+    def acknowledgements(self, lease: ClientLease) -> tuple[int, list[tuple[int, int]]]:
+        """Return what the header of a batch of the client id's calls acknowledges."""
+        return lease.tracker.first_incomplete, self._ranges(lease)
+
+    def next_attempt(self, call: IssuedCall) -> None:
+        """Number the next attempt of ``call`` and bring its header up to date."""
+        call.attempt += 1
+        if call.key is not None:
+            return
+        call.first_incomplete = call.lease.tracker.first_incomplete
+        call.completed = self._ranges(call.lease)
+
+    def answered(
+        self,
+        call: IssuedCall,
+        answer: Answer,
+        sent_at: float,
+        jitter: float,
+        attempt: int | None = None,
+    ) -> Decision:
+        """Judge the answer of one attempt (None: the latest), sent at ``sent_at``.
+
+        The caller ends the call by ``complete`` or ``abandon``, but for
+        NEW_IDENTITY, which ends the old identity here. An answer that says that
+        the client id is of no more use makes the lease a lost one.
+        """
+        decision = judge(
+            call,
+            answer,
+            self.retry.backoff_s(call.attempt, jitter),
+            attempt=call.attempt if attempt is None else attempt,
+            grpc_retries=self._grpc_retries,
+        )
+        if decision.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
+            call.lease.accepted(sent_at)
+        if decision.step is Step.NEW_IDENTITY:
+            call.lease.tracker.complete(call.seq)
+        if answer.reason in LOST_REASONS:
+            self.lost(call.lease)
+        return decision
+
+    def complete(self, call: IssuedCall, sent_at: float | None = None) -> None:
+        """Acknowledge a call. ``sent_at``: when the attempt was sent that was accepted."""
+        lease = call.lease
+        lease.tracker.complete(call.seq)
+        if sent_at is not None:
+            lease.accepted(sent_at)
+
+    def linger(self, call: IssuedCall, now: float) -> None:
+        """Acknowledge an answered call of several attempts, in a while.
+
+        A hedge, or a retry, that is still on its way would arrive after the acknowledgement
+        and be refused as STALE_RPC: for nobody, but as if the caller had a bug.
+        """
+        self._lingering.append((call, now + _LINGER_S))
+        self._drop_lingering(now, min(_LINGER_CALLS, call.lease.tracker.window // 4))
+
+    def abandon(self, call: IssuedCall, now: float) -> None:
+        """End a call whose outcome is unknown: it stays resolvable for a while."""
+        limit = min(self._unresolved_limit, call.lease.tracker.window // 2)
+        if not limit:
+            self.complete(call)
+            return
+        self._unresolved[call.rpc_id] = (call, now + self._unresolved_s)
+        self._drop_unresolved(now, limit)
+
+    # Calls whose outcome stayed unknown.
+
+    def unresolved(self, rpc_id: RpcId, now: float) -> IssuedCall | None:
+        """Find a call that can still be resolved."""
+        self._drop_unresolved(now)
+        entry = self._unresolved.get(rpc_id)
+        return entry[0] if entry is not None else None
+
+    def resolved(self, rpc_id: RpcId) -> None:
+        """Note that the outcome of a call is known now: it is acknowledged."""
+        entry = self._unresolved.pop(rpc_id, None)
+        if entry is not None:
+            self.complete(entry[0])
+
+    def unresolved_until(self) -> float | None:
+        """Return when the oldest unresolved call will be acknowledged."""
+        for _, until in self._unresolved.values():
+            return until
+        return None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call of the current client id is outstanding or unresolved."""
+        lease = self.lease
+        lingering = sum(1 for call, _ in self._lingering if call.lease is lease)
+        return lease is None or lease.tracker.incomplete == lingering
+
+    def _drop_lingering(self, now: float, limit: int = _LINGER_CALLS) -> None:
+        while self._lingering:
+            call, until = self._lingering[0]
+            if until > now and len(self._lingering) <= limit:
+                return
+            self._lingering.popleft()
+            self.complete(call)
+
+    def _drop_unresolved(self, now: float, limit: int | None = None) -> None:
+        while self._unresolved:
+            rpc_id, (call, until) = next(iter(self._unresolved.items()))
+            if until > now and (limit is None or len(self._unresolved) <= limit):
+                return
+            del self._unresolved[rpc_id]
+            self.complete(call)
+
+    @staticmethod
+    def _ranges(lease: ClientLease) -> list[tuple[int, int]]:
+        ranges = lease.tracker.completed_ranges()
+        if len(ranges) <= MAX_RANGES:
+            return ranges
+        start = next((at for at, (_, last) in enumerate(ranges) if last > lease.range_cursor), 0)
+        chosen = ranges[start : start + MAX_RANGES]
+        lease.range_cursor = chosen[-1][1]
+        return chosen

@@ -1,0 +1,162 @@
+"""Which of several targets a client asks next (DESIGN §3: follows leaders and replicas)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from rifl.core._calling.attempt import Answer
+from rifl.core._shared import errors
+
+__all__ = ["Targets", "best_connectivity", "split_targets"]
+
+_MAX_TARGETS = 64
+# Leaders that were not among the targets given; more are not followed.
+_MAX_FOLLOWED = 16
+# For so long a target that failed is not gone back to because another one says
+# that it leads: whoever says so may be behind the times.
+_HINT_HOLD_S = 1.0
+_ELSEWHERE_REASONS = frozenset(
+    {errors.NotLeader.reason, errors.Draining.reason, errors.StoreUnavailable.reason}
+)
+# gRPC's own lists of addresses, which contain commas.
+_GRPC_LISTS = ("ipv4:", "ipv6:", "vsock:", "unix:", "unix-abstract:")
+# What a server may name: a host and a port, and no scheme that would resolve to
+# something else.
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):[0-9]{1,5}")
+_PLAIN_SCHEMES = ("dns:///", "dns:", "ipv4:", "ipv6:")
+_BEST_FIRST = ("READY", "CONNECTING", "IDLE", "TRANSIENT_FAILURE", "SHUTDOWN")
+
+
+class Targets:
+    """The rule by which calls, heartbeats and resolutions choose their target.
+
+    All go to ``current``. An answer that says that nothing can be had there (an
+    unlabelled UNAVAILABLE, DRAINING, STORE_UNAVAILABLE, NOT_LEADER; a heartbeat that
+    timed out) moves ``current`` on: to the leader that was named, else to the target
+    that failed longest ago, those that never did first, in the order given. It stays
+    there until that one fails, too: nothing returns by itself.
+
+    Invariants:
+
+    1. Only an answer of the current target moves on, so that many calls failing
+       at once move once; or the word of another that it leads now (``leads``).
+    2. Only targets that were given are ever current, or with ``follow`` at most 16
+       others that a given one named (and those named in turn).
+
+    Says only where the next attempt goes; whether there is one is for ``judge``. Times
+    are seconds of any monotonic clock. No I/O; serialised by the shell, which may read
+    ``current`` and ``addresses`` at any time: they only grow.
+    """
+
+    def __init__(self, addresses: Sequence[str], *, follow: bool = False) -> None:
+        if not 1 <= len(addresses) <= _MAX_TARGETS:
+            raise ValueError(f"1 to {_MAX_TARGETS} targets are needed")
+        plain = [_plain(address) for address in addresses]
+        if len(set(plain)) < len(plain):
+            raise ValueError("the same target is given twice")
+        self.addresses = list(addresses)
+        self.current = 0
+        self._plain = plain
+        self._given = len(addresses)
+        self._follow = follow
+        self._failed_at: dict[int, float] = {}
+
+    def choose(self, avoid: Collection[int] = ()) -> int:
+        """Return where an attempt goes: to the current target, unless that is to be avoided.
+
+        ``avoid``: where this call's other attempts are, or timed out. If all are to be
+        avoided, none is.
+        """
+        if self.current not in avoid:
+            return self.current
+        others = [index for index in range(len(self.addresses)) if index not in avoid]
+        return self._longest_ago(others) if others else self.current
+
+    def answered(self, index: int, answer: Answer, now: float, *, heartbeat: bool = False) -> bool:
+        """Take the answer of an attempt at ``index``; True if ``current`` changed.
+
+        ``heartbeat``: it was a request of the lease server's, which no handler holds up.
+        """
+        if not _elsewhere(answer, heartbeat):
+            return False
+        self._failed_at[index] = now
+        if index != self.current:
+            return False
+        leader = answer.info.get("leader") if answer.reason == errors.NotLeader.reason else None
+        found = self._find(leader, now) if leader else None
+        if found is None:
+            others = [other for other in range(len(self.addresses)) if other != index]
+            found = self._longest_ago(others) if others else index
+        self.current = found
+        return found != index
+
+    def leads(self, index: int) -> bool:
+        """Take a target's own word that it leads, and takes calls; True if ``current`` changed."""
+        self._failed_at.pop(index, None)
+        moved = index != self.current
+        self.current = index
+        return moved
+
+    def _find(self, leader: str, now: float) -> int | None:
+        """Return the leader's index, None where it is not to be followed."""
+        plain = _plain(leader)
+        if plain not in self._plain:
+            known = len(self._plain) - self._given
+            if not self._follow or known >= _MAX_FOLLOWED or not _HOST_AND_PORT.fullmatch(leader):
+                return None
+            # The address last: a reader in another thread looks at that list.
+            self._plain.append(plain)
+            self.addresses.append(leader)
+        index = self._plain.index(plain)
+        failed_at = self._failed_at.get(index)
+        return index if failed_at is None or now - failed_at >= _HINT_HOLD_S else None
+
+    def _longest_ago(self, indices: list[int]) -> int:
+        ahead, count = self.current, len(self.addresses)
+        return min(
+            indices,
+            key=lambda index: (self._failed_at.get(index, float("-inf")), (index - ahead) % count),
+        )
+
+
+def split_targets(target: str | Sequence[str]) -> list[str]:
+    """Return the targets of ``connect``'s argument: a sequence, or separated by commas.
+
+    A string in one of gRPC's schemes that take lists or paths (``ipv4:a,b``) is one
+    target. Raises ``ValueError`` for an empty one.
+    """
+    if not isinstance(target, str):
+        parts = list(target)
+    elif target.startswith(_GRPC_LISTS):
+        parts = [target]
+    else:
+        parts = [part.strip() for part in target.split(",")]
+    if not parts or not all(parts):
+        raise ValueError(f"no target, or an empty one: {target!r}")
+    return parts
+
+
+def best_connectivity(states: Collection[str]) -> str:
+    """Return the state of several channels taken as one: the best of theirs.
+
+    READY if a call would reach a server, at the latest by its second attempt.
+    """
+    return min(states, key=_BEST_FIRST.index)
+
+
+def _elsewhere(answer: Answer, heartbeat: bool) -> bool:
+    if answer.reason:
+        return answer.reason in _ELSEWHERE_REASONS
+    if answer.outcome is not None or answer.permanent:
+        return False
+    # A heartbeat is cancelled by its shell only, when no answer came in time.
+    lost = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED") if heartbeat else ("UNAVAILABLE",)
+    return answer.code in lost
+
+
+def _plain(address: str) -> str:
+    for scheme in _PLAIN_SCHEMES:
+        if address.startswith(scheme):
+            return address[len(scheme) :].lower()
+    return address.lower()

@@ -1,0 +1,301 @@
+"""A batch of calls on the server: one rule for each item, all in step (DESIGN §4).
+
+Each item runs through the steps of ``rifl.core._serving.serving``, as a call of its own would;
+here is only what they do together. Whatever several items ask of the store is asked at
+once, and in this order: all claims, then what is durable before handlers run, then the
+handlers, then the records. Only when nothing of its own is left to do does the batch
+wait for others' calls, one after another: so two batches that hold each other's
+identities cannot block each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+
+from rifl.core._serving.client_table import Attempt, Decision
+from rifl.core._serving.groups import Group, Replies, Together
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.serving import Answer, Fetch, Records, Wait, admit, execute, replayed
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import InProgress, RiflError
+from rifl.core._shared.invariant import InvariantViolated
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["BatchAnswer", "serve_batch"]
+
+# An item's answer, or the error that refuses it.
+BatchAnswer = Answer | Exception
+_Moved = Iterable[tuple[int, Any]]
+
+
+def serve_batch(
+    store: Records,
+    group: Group,
+    calls: Sequence[Call],
+    policy: MethodPolicy,
+    *,
+    run: Callable[[list[Attempt]], Later],
+    fetch: Callable[[list[Call]], Later],
+    gone: Callable[[], bool],
+) -> Generator[Any, Any, list[BatchAnswer]]:
+    """Serve calls of one client and method that came together; in their order.
+
+    Yields, for a shell that is not cancelled, a ``Later`` or a ``Wait``. ``run`` gives
+    a ``Later`` of a ``HandlerResult`` for each attempt, None for one whose handler
+    was not begun: that call is new again. ``fetch`` gives one of the record of each
+    call, or None. ``gone`` tells that nobody waits for the answer.
+
+    Equal calls share one slot: the first has its answer, the others a replay of it. The
+    same identity with another payload is refused by the store, like any such call.
+    """
+    slots: dict[tuple[int | bytes, bytes | None], int] = {}
+    slot_of = [slots.setdefault((call.identity, call.fingerprint), len(slots)) for call in calls]
+    if len(slots) == len(calls):
+        return (yield from _Batch(store, group, calls, policy, run, fetch, gone).serve())
+    firsts = [calls[slot_of.index(slot)] for slot in range(len(slots))]
+    found = yield from _Batch(store, group, firsts, policy, run, fetch, gone).serve()
+    answers: list[BatchAnswer] = []
+    seen: set[int] = set()
+    for slot in slot_of:
+        answers.append(_repeated(found[slot]) if slot in seen else found[slot])
+        seen.add(slot)
+    return answers
+
+
+def _repeated(answer: BatchAnswer) -> BatchAnswer:
+    if isinstance(answer, Answer) and answer.outcome is Outcome.EXECUTED:
+        return Answer(answer.record, replayed(answer.record))
+    return answer
+
+
+class _Asked(Later):
+    """What one item asks, to be asked for all items at once."""
+
+    __slots__ = ("record", "subject")
+
+    def __init__(self, subject: Any, record: Any = None) -> None:
+        self.subject = subject
+        self.record = record
+
+    def wait(self) -> Any:
+        raise InvariantViolated("what an item of a batch asks is asked for all of them")
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self.wait()  # type: ignore[no-any-return]
+
+
+class _Claim(_Asked):
+    __slots__ = ()
+
+
+class _Start(_Asked):
+    __slots__ = ()
+
+
+class _Finish(_Asked):
+    __slots__ = ()
+
+
+class _Gathering:
+    """The store as the items' rules see it: what can be asked together is put off.
+
+    ``started`` has what came of starting the attempts that were started together.
+    """
+
+    def __init__(self, store: Records) -> None:
+        self._store = store
+        self.started: dict[Attempt, Exception | None] = {}
+        self.held = store.held
+        self.may_have_run = store.may_have_run
+        self.adopt = store.adopt
+        self.abandon = store.abandon
+
+    def claim(self, call: Call, policy: MethodPolicy) -> _Claim:
+        return _Claim(call)
+
+    def start(self, attempt: Attempt) -> _Start | None:
+        if attempt not in self.started:
+            return _Start(attempt)
+        refusal = self.started.pop(attempt)
+        if refusal is not None:
+            raise refusal
+        return None
+
+    def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
+        return self._store.committed(attempt)
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> _Finish:
+        return _Finish(attempt, record)
+
+
+class _Batch:
+    """The items' rules, and what each of them waits for."""
+
+    def __init__(
+        self,
+        store: Records,
+        group: Group,
+        calls: Sequence[Call],
+        policy: MethodPolicy,
+        run: Callable[[list[Attempt]], Later],
+        fetch: Callable[[list[Call]], Later],
+        gone: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._policy = policy
+        self._run = run
+        self._fetch = fetch
+        self._gone = gone
+        self._calls = calls
+        self._rules: list[Any] = []
+        self._answers: list[Any] = [None] * len(calls)
+        self._asked: dict[type, list[tuple[int, Any]]] = {kind: [] for kind, _ in self._asking}
+        # Once one wait took too long there is no time left for others.
+        self._late = False
+
+    def serve(self) -> Generator[Any, Any, list[BatchAnswer]]:
+        """Carry all items to their ends."""
+        moved: _Moved = yield from self._begin()
+        while True:
+            self._advance(moved)
+            for kind, ask in self._asking:
+                if self._asked[kind]:
+                    moved = yield from ask(self)
+                    break
+            else:
+                return self._answers
+
+    def _begin(self) -> Generator[Any, Any, _Moved]:
+        """Claim all calls, start those that are new, and make each one's rule."""
+        calls, policy, gathering = self._calls, self._policy, _Gathering(self._store)
+        decisions = yield from _replies(len(calls), self._group.claim_all, calls, policy)
+        won = [
+            decision.attempt
+            for decision in decisions
+            if isinstance(decision, Decision) and decision.verdict is Verdict.NEW
+        ]
+        if won:
+            started = yield from _replies(len(won), self._group.start_all, won)
+            gathering.started = dict(zip(won, started, strict=True))  # type: ignore[arg-type]
+        for call, decision in zip(calls, decisions, strict=True):
+            if isinstance(decision, Exception):
+                self._rules.append(_refused(decision))
+            elif decision.verdict is Verdict.NEW:
+                self._rules.append(execute(gathering, decision.attempt))
+            else:
+                self._rules.append(_serve_rest(gathering, call, policy, decision))
+        return ((at, None) for at in range(len(calls)))
+
+    def _advance(self, moved: _Moved) -> None:
+        rules, asked = self._rules, self._asked
+        for at, value in moved:
+            rule = rules[at]
+            try:
+                step = rule.throw(value) if isinstance(value, Exception) else rule.send(value)
+            except StopIteration as stop:
+                self._answers[at] = stop.value
+            except Exception as error:  # noqa: BLE001 - the item's answer; the others go on
+                self._answers[at] = error
+            else:
+                waiting = asked.get(type(step))
+                if waiting is None:
+                    waiting = asked[Attempt if isinstance(step, Attempt) else Later]
+                waiting.append((at, step))
+
+    def _take(self, kind: type) -> tuple[list[int], list[Any]]:
+        taken, self._asked[kind] = self._asked[kind], []
+        return [at for at, _ in taken], [step for _, step in taken]
+
+    def _claims(self) -> Generator[Any, Any, _Moved]:
+        items, steps = self._take(_Claim)
+        calls = [step.subject for step in steps]
+        replies = yield from _replies(len(items), self._group.claim_all, calls, self._policy)
+        return zip(items, replies, strict=True)
+
+    def _starts(self) -> Generator[Any, Any, _Moved]:
+        items, steps = self._take(_Start)
+        attempts = [step.subject for step in steps]
+        replies = yield from _replies(len(items), self._group.start_all, attempts)
+        return zip(items, replies, strict=True)
+
+    def _finishes(self) -> Generator[Any, Any, _Moved]:
+        items, steps = self._take(_Finish)
+        attempts, records = [step.subject for step in steps], [step.record for step in steps]
+        replies = yield from _replies(len(items), self._group.finish_all, attempts, records)
+        return zip(items, replies, strict=True)
+
+    def _runs(self) -> Generator[Any, Any, _Moved]:
+        items, attempts = self._take(Attempt)
+        results = yield self._run(attempts)
+        if None not in results:
+            return zip(items, results, strict=True)
+        moved: list[tuple[int, Any]] = []
+        given_up: list[Any] = []
+        for at, attempt, result in zip(items, attempts, results, strict=True):
+            if result is not None:
+                moved.append((at, result))
+                continue
+            self._rules[at].close()
+            self._answers[at] = InProgress("the caller was gone before the call's turn came")
+            given_up.append(self._store.abandon(attempt))
+        yield Together(given_up)
+        return moved
+
+    def _fetches(self) -> Generator[Any, Any, _Moved]:
+        items, steps = self._take(Fetch)
+        records = yield self._fetch([step.call for step in steps])
+        return zip(items, records, strict=True)
+
+    def _others(self) -> Generator[Any, Any, _Moved]:
+        items, steps = self._take(Later)
+        return zip(items, (yield Together(steps)), strict=True)
+
+    def _waits(self) -> Generator[Any, Any, _Moved]:
+        if self._late or self._gone():
+            items, steps = self._take(Wait)
+            return [(at, step.attempt.ended) for at, step in zip(items, steps, strict=True)]
+        at, step = self._asked[Wait].pop(0)
+        ended = yield step
+        self._late = not ended
+        return [(at, ended)]
+
+    # What is done first, if anything asks for it.
+    _asking: Sequence[tuple[type, Callable[[_Batch], Generator[Any, Any, _Moved]]]] = (
+        (_Claim, _claims),
+        (_Start, _starts),
+        (Attempt, _runs),
+        (Later, _others),
+        (_Finish, _finishes),
+        (Fetch, _fetches),
+        (Wait, _waits),
+    )
+
+
+def _refused(error: Exception) -> Generator[Any, Any, Answer]:
+    raise error
+    yield
+
+
+def _serve_rest(
+    store: Records, call: Call, policy: MethodPolicy, first: Decision
+) -> Generator[Any, Any, Answer]:
+    """Do what ``serve`` does, of a call that was decided about."""
+    admitted = yield from admit(store, call, policy, first)
+    return admitted if isinstance(admitted, Answer) else (yield from execute(store, admitted))
+
+
+def _replies(
+    count: int, ask: Callable[..., Replies | Later], *arguments: Any
+) -> Generator[Any, Any, Replies]:
+    """Ask the store; a refusal of all is each item's own."""
+    try:
+        replies = ask(*arguments)
+        return (yield replies) if isinstance(replies, Later) else replies
+    except RiflError as error:
+        # A new one for each: what is raised again and again keeps its tracebacks.
+        return [type(error)(*error.args) for _ in range(count)]

@@ -1,0 +1,126 @@
+"""One client's calls, and the attempts of those that run (DESIGN §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rifl.core._serving.keyed_tracker import KeyedTracker
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.result_tracker import ResultTracker
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = ["Attempt", "ClientEntry", "Kept"]
+
+# A completed call: its fingerprint (None fits any), its record (None where it has to be
+# fetched from the store), and the seed it was sent with (0 fits any).
+Kept = tuple[bytes | None, CompletionRecord | None, int]
+_NONE: frozenset[int | bytes] = frozenset()
+# Of one client's calls; beyond that any of them may have run.
+_MOST_RAN = 1024
+
+
+class Attempt:
+    """One run of a call, from its claim until it is settled.
+
+    ``waiters`` are called, outside any lock, when it is. ``number`` is the
+    attempt token: unique within this incarnation of the server. ``intended``:
+    its intent is durable. ``record``: what it ended with, None where that made the
+    call new again. ``recorded``: what the handler put into a transaction
+    of its own, whether or not that committed. ``committed``: the same, once that is
+    known to have committed; None says nothing. ``shared``: what tells how a
+    transaction ended that it shared with other calls, None if there was none. ``ran``:
+    this run, or one before it, may have had an effect that no record tells of: given
+    up, the call runs again, and is never resolved as not executed. ``sharing``: a block
+    of a shared transaction was asked for and has not ended. ``sealed``: the handler has
+    ended, and what a thread of its still records must not be committed. ``unsynced``: a
+    commit of what is ``recorded`` does not wait for the disk.
+    """
+
+    ended = False
+    intended = False
+    record: CompletionRecord | None = None
+    recorded: CompletionRecord | None = None
+    committed: CompletionRecord | None = None
+    shared: Later | None = None
+    sharing = False
+    sealed = False
+    unsynced = False
+    ran = False
+    # Its handler has ended, and what is to be written of it is not written yet.
+    owed = False
+    waiters: Sequence[Callable[[], None]] = ()
+
+    def __init__(self, entry: ClientEntry, call: Call, policy: MethodPolicy, number: int) -> None:
+        self.entry = entry
+        self.call = call
+        self.policy = policy
+        self.number = number
+
+
+class ClientEntry:
+    """The calls of one client or session.
+
+    ``registered`` holds the databases in which its row is known to be durable.
+    ``token`` is the capability that was last verified. ``keyed_only``: it is a named
+    session's. ``recovered``: an earlier incarnation of the server knew it, too. ``ran``:
+    the identities of calls that ran and are new again, None where any may have.
+    """
+
+    __slots__ = (
+        "client_id",
+        "dropped",
+        "keyed",
+        "keyed_only",
+        "looked_at",
+        "ran",
+        "recovered",
+        "registered",
+        "running",
+        "token",
+        "tracker",
+    )
+
+    def __init__(self, client_id: int, window: int, *, note_released: bool = False) -> None:
+        self.client_id = client_id
+        self.tracker = ResultTracker(window, note_released=note_released)
+        self.keyed: KeyedTracker | None = None
+        self.running: dict[int | bytes, Attempt] = {}
+        self.registered: set[str] = set()
+        self.token = b""
+        self.keyed_only = False
+        self.recovered = False
+        self.ran: frozenset[int | bytes] | None = _NONE
+        self.dropped = False
+        # First incomplete when it was last looked at whether to rest.
+        self.looked_at = 0
+
+    def kept(self, call: Call) -> Kept | None:
+        """Return what is kept of the call, None if it is not completed."""
+        kept: Kept | None
+        if call.key is None:
+            kept = self.tracker.record(call.seq)  # type: ignore[arg-type]
+        else:
+            kept = None if self.keyed is None else self.keyed.record(call.key)
+        return kept
+
+    def note_run(self, identity: int | bytes) -> None:
+        """Note that a call that is new again has run."""
+        if self.ran is not None:
+            self.ran |= {identity}
+            if self.may_have_run_any() and len(self.ran) > _MOST_RAN:
+                self.ran = None
+
+    def may_have_run(self, identity: int | bytes) -> bool:
+        """Whether a call that is new may have run."""
+        return self.ran is None or identity in self.ran
+
+    def may_have_run_any(self) -> bool:
+        """Whether any that is not acknowledged may have run."""
+        if self.ran:
+            first = self.tracker.first_incomplete
+            self.ran = frozenset(
+                each for each in self.ran if isinstance(each, bytes) or each >= first
+            )
+        return self.ran is None or bool(self.ran)

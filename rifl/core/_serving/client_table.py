@@ -1,0 +1,418 @@
+"""What one server knows of all its clients' calls, and how it decides (DESIGN §4).
+
+This is the whole of steps 2 to 5: one call of ``ClientTable.decide`` is the
+decision and the claim, so a shell only has to make it atomic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
+from rifl.core._serving.decision import Decision
+from rifl.core._serving.keyed_tracker import KeyedTracker
+from rifl.core._serving.leases import Leases
+from rifl.core._serving.namespace import is_namespace
+from rifl.core._serving.policy import KeyBounds, MethodPolicy
+from rifl.core._serving.resting import RestingClients
+from rifl.core._serving.retention import LivedTime, Retention
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import (
+    BadHeader,
+    LeaseExpired,
+    PayloadMismatch,
+    RiflError,
+    SessionClosed,
+    StoreMismatch,
+)
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.invariant import InvariantViolated
+from rifl.core._shared.record import CompletionRecord
+
+__all__ = [
+    "Attempt",
+    "ClientEntry",
+    "ClientTable",
+    "Decision",
+    "Kept",
+    "Leases",
+    "match_payload",
+    "match_seed",
+]
+
+
+_STALE = Decision(Verdict.STALE)
+_NEW = Verdict.NEW
+# Past what Python does around them, for what is made on every call.
+_decision: Any = tuple.__new__
+_new: Any = object.__new__
+
+
+class ClientTable:
+    """Every client this server has state for.
+
+    Invariants:
+
+    1. An entry exists only for a client that was known and alive when a call of
+       it was claimed, or that the store knew at start. The namespace of a peer's
+       keys is always known.
+    2. ``entry.running`` holds exactly the attempts that are not settled; an
+       identity has at most one.
+    3. An entry goes only when it was dropped and none of its attempts runs.
+    4. A client has an entry or rests, never both; one with a running call, with
+       keyed calls, with calls that ran and are new again, or with rows to delete has
+       an entry.
+
+    Not thread-safe: the caller makes each method atomic. No I/O, no clock.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        window: int = 512,
+        key_bounds: KeyBounds | None = None,
+        note_released: bool = False,
+    ) -> None:
+        self._leases = leases
+        self._note_released = note_released
+        self._window = window
+        self._key_bounds = key_bounds or KeyBounds()
+        self._retention = Retention()
+        self._clients: dict[int, ClientEntry] = {}
+        self._resting = RestingClients()
+        self._to_look_at: list[int] = []
+        self._attempts = 0
+        # Set while new calls are refused: draining, or the store is not writable.
+        self.refusing: RiflError | None = None
+
+    def __len__(self) -> int:
+        return len(self._clients) + len(self._resting)
+
+    def get(self, client_id: int) -> ClientEntry | None:
+        """Return the client's entry, None if it has no state here, or rests."""
+        return self._clients.get(client_id)
+
+    def find(self, client_id: int) -> ClientEntry | None:
+        """Return the client's entry, also if it rested; None if nothing is known of it."""
+        return self._clients.get(client_id) or self._wake(client_id)
+
+    def entries(self) -> list[ClientEntry]:
+        """Return all entries; who rested has one again."""
+        for client_id in self._resting:
+            self._wake(client_id)
+        return list(self._clients.values())
+
+    def awake(self) -> list[ClientEntry]:
+        """Return the entries of all who do not rest."""
+        return list(self._clients.values())
+
+    @property
+    def resting_calls(self) -> int:
+        """Unacknowledged calls of the clients that rest."""
+        return self._resting.calls
+
+    def rest(self, limit: int) -> bool:
+        """Look at so many entries, and let those rest that are idle; False at the end.
+
+        Idle: acknowledged nothing since it was last looked at, and no call runs. So
+        the first look at a client never lets it rest.
+        """
+        if not self._to_look_at:
+            self._to_look_at = list(self._clients)
+        looking, self._to_look_at = self._to_look_at[-limit:], self._to_look_at[:-limit]
+        for client_id in looking:
+            entry = self._clients.get(client_id)
+            if entry is None or entry.running or entry.keyed is not None or entry.keyed_only:
+                continue
+            if entry.may_have_run_any():
+                continue
+            tracker = entry.tracker
+            if entry.looked_at != tracker.first_incomplete or tracker.has_released():
+                entry.looked_at = tracker.first_incomplete
+            elif self._resting.put(client_id, tracker, entry.registered, entry.recovered):
+                del self._clients[client_id]
+        return bool(self._to_look_at)
+
+    def entry(self, client_id: int) -> ClientEntry:
+        """Return the client's entry, made if need be: for what a store recovers."""
+        entry = self._clients.get(client_id) or self._wake(client_id)
+        if entry is None:
+            entry = self._clients[client_id] = self._new_entry(client_id)
+            entry.recovered = True
+        return entry
+
+    def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision:
+        """Decide about an arriving call, and claim it if it is new.
+
+        Raises ``PayloadMismatch``, ``LeaseExpired``, ``SessionClosed``,
+        ``BadHeader``, ``WindowExceeded``, or what ``refusing`` holds. The header
+        has been checked against itself, and its token, before.
+        """
+        client_id = call.client_id
+        alive = self._leases.renew(client_id, now)
+        entry = self._clients.get(client_id)
+        seq = call.seq
+        # A seq that is new to its tracker is neither known nor stale: most calls.
+        if (
+            entry is None
+            or seq is None
+            or not alive
+            or self.refusing is not None
+            or entry.keyed_only
+            or not entry.tracker.claim(seq, call.first_incomplete, call.completed)
+        ):
+            if entry is None:
+                entry = self._wake(client_id)
+            known = None if entry is None else self._known(entry, call)
+            if known is not None:
+                if alive and call.key is None:
+                    entry.tracker.acknowledge(  # type: ignore[union-attr]
+                        call.first_incomplete, call.completed
+                    )
+                return known
+            entry = self._begin(entry, call, alive=alive)
+        if entry.token is not call.token:
+            entry.token = call.token
+        number = self._attempts = self._attempts + 1
+        attempt: Attempt = _new(Attempt)
+        attempt.entry = entry
+        attempt.call = call
+        attempt.policy = policy
+        attempt.number = number
+        entry.running[call.identity] = attempt
+        decision: Decision = _decision(Decision, (_NEW, attempt, None, True))
+        return decision
+
+    def settle(
+        self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool, now: float = 0.0
+    ) -> bool:
+        """End an attempt with its record, or with None: then the call is new again.
+
+        From ``now`` the record of a keyed call is kept for its retention. With
+        ``keep`` the record itself stays in memory, else only the fact. True if the
+        client was dropped and this was its last attempt: its rows may go.
+        The caller then calls the attempt's waiters.
+        """
+        entry, call = attempt.entry, attempt.call
+        running = entry.running
+        if running.get(call.identity) is not attempt:
+            raise InvariantViolated(f"{call.rpc_id} is settled by another attempt")
+        del running[call.identity]
+        attempt.record = record
+        attempt.ended = True
+        if attempt.ran and record is None:
+            entry.note_run(call.identity)
+        if call.key is None:
+            seq: int = call.seq  # type: ignore[assignment]
+            if record is None:
+                entry.tracker.abandon(seq)
+            else:
+                entry.tracker.finish(seq, (call.fingerprint, record if keep else None, call.seed))
+        elif entry.keyed is not None:
+            if record is None:
+                entry.keyed.abandon(call.key)
+                self._leave_namespace(entry)
+            else:
+                kept: Kept = (call.fingerprint, record if keep else None, 0)
+                entry.keyed.finish(call.key, kept, record.size)
+                self._retain(call.client_id, call.key, attempt.policy.retention_s, now)
+        if entry.dropped and not running:
+            self._remove(entry.client_id)
+            return True
+        return False
+
+    def drop(self, client_ids: Iterable[int]) -> list[int]:
+        """Forget clients whose lease or session is over.
+
+        Returns the ids whose rows may go now; those with a call running follow
+        when ``settle`` says so. Ids without state are returned too.
+        """
+        gone = []
+        for client_id in client_ids:
+            entry = self._clients.get(client_id)
+            if entry is not None and entry.running:
+                entry.dropped = True
+                continue
+            self._remove(client_id)
+            gone.append(client_id)
+        return gone
+
+    def restore_key(
+        self,
+        client_id: int,
+        key: bytes,
+        kept: Kept,
+        size: int,
+        *,
+        retention_s: float | None = None,
+        now: float = 0.0,
+        age_s: float = 0.0,
+    ) -> None:
+        """Put back the record of a keyed call that a store recovered.
+
+        ``retention_s`` is its method's, of which ``age_s`` were lived through ``now``.
+        """
+        keyed = self._keyed(self.entry(client_id))
+        keyed.restore(key, kept, size)
+        self._retain(client_id, key, retention_s, now, age_s)
+
+    def due_keys(self, now: float, limit: int) -> list[tuple[int, bytes]]:
+        """Take the keyed calls whose retention is over, at most ``limit``.
+
+        They are still known: each goes by ``forget_key`` when nothing of it is
+        left in the store, for until then its row would be in a new call's way.
+        """
+        return self._retention.due(now, limit)
+
+    @property
+    def retained(self) -> int:
+        """How many keyed calls are kept for a time."""
+        return len(self._retention)
+
+    def lived(self, now: float) -> float:
+        """Return how long was lived through ``now``, by which retention counts."""
+        return self._retention.lived.at(now)
+
+    def live_on(self, lived_s: float, *, whole: bool = False) -> None:
+        """Count on from there, before anything is restored; ``whole``: see ``LivedTime``."""
+        self._retention.lived = LivedTime(lived_s, whole=whole)
+
+    def forget_key(self, client_id: int, key: bytes) -> None:
+        """Let go of a completed keyed call: the next one with the key is new."""
+        entry = self._clients.get(client_id)
+        if entry is None or entry.keyed is None or key in entry.running:
+            return
+        entry.keyed.forget(key)
+        self._retention.forget(client_id, key)
+        self._leave_namespace(entry)
+
+    def running(self) -> list[Attempt]:
+        """Return the attempts that are not settled."""
+        return [attempt for entry in self._clients.values() for attempt in entry.running.values()]
+
+    def ids(self) -> list[RpcId]:
+        """Return the identities of the calls that run."""
+        return [attempt.call.rpc_id for attempt in self.running()]
+
+    def _known(self, entry: ClientEntry, call: Call) -> Decision | None:
+        """Steps 2 and 3: known calls first, then stale ones; None if it is new."""
+        attempt = entry.running.get(call.identity)
+        if attempt is not None:
+            match_seed(call, attempt.call.seed)
+            match_payload(call, attempt.call.fingerprint)
+            return Decision(Verdict.IN_PROGRESS, attempt)
+        kept = entry.kept(call)
+        if kept is not None:
+            fingerprint, record, seed = kept
+            match_seed(call, seed)
+            match_payload(call, fingerprint)
+            return Decision(Verdict.COMPLETED, None, record, fingerprint is not None)
+        if call.key is None and entry.tracker.peek(call.seq) is Verdict.STALE:  # type: ignore[arg-type]
+            return _STALE
+        return None
+
+    def _begin(self, entry: ClientEntry | None, call: Call, *, alive: bool) -> ClientEntry:
+        """Steps 4 and 5 for a call that is not known: refuse it, or claim it."""
+        client_id = call.client_id
+        if not alive and not is_namespace(client_id):
+            if self._leases.is_session(client_id):
+                raise SessionClosed("the session is closed, or its retention is over")
+            raise LeaseExpired(f"client id {client_id} is unknown or expired")
+        if self.refusing is not None:
+            if entry is not None and call.seq is not None:
+                entry.tracker.acknowledge(call.first_incomplete, call.completed)
+            # A new one for each: an error that is raised again and again keeps the
+            # traceback, and so the request, of everyone it was raised to.
+            raise type(self.refusing)(*self.refusing.args)
+        if entry is None:
+            entry = self._new_entry(client_id)
+        if call.seq is None or entry.keyed_only:
+            self._begin_keyed(entry, call)
+        elif not entry.tracker.claim(call.seq, call.first_incomplete, call.completed):
+            raise InvariantViolated(f"{call.rpc_id} was unknown and is not new")
+        # Only now, since a refusal leaves no state behind.
+        self._clients[client_id] = entry
+        return entry
+
+    def _begin_keyed(self, entry: ClientEntry, call: Call) -> None:
+        if call.key is None:
+            raise BadHeader("a named session takes keyed calls only")
+        verdict = self._keyed(entry).begin(call.key)
+        if verdict is not Verdict.NEW:
+            raise InvariantViolated(f"{call.rpc_id} was unknown and is {verdict}")
+
+    def _keyed(self, entry: ClientEntry) -> KeyedTracker:
+        if entry.keyed is None:
+            entry.keyed = KeyedTracker(self._key_bounds.max_keys, self._key_bounds.max_bytes)
+        return entry.keyed
+
+    def _retain(
+        self,
+        client_id: int,
+        key: bytes,
+        retention_s: float | None,
+        now: float,
+        age_s: float = 0.0,
+    ) -> None:
+        # A named session's records stay with it: it has a retention of its own.
+        if self._leases.is_session(client_id):
+            return
+        retention_s = self._key_bounds.retained_s(retention_s)
+        if retention_s is not None:
+            self._retention.note(client_id, key, retention_s - age_s, now)
+
+    def _leave_namespace(self, entry: ClientEntry) -> None:
+        # No lease of it ever ends: it goes with the last of its calls. Those that ran and are
+        # new again are remembered, in a bounded number.
+        if not is_namespace(entry.client_id) or entry.keyed or entry.running:
+            return
+        if not entry.may_have_run_any():
+            self._remove(entry.client_id)
+
+    def _wake(self, client_id: int) -> ClientEntry | None:
+        """Give a client that rests its entry back; None if none rests by that id."""
+        rested = self._resting.take(client_id)
+        if rested is None:
+            return None
+        first_incomplete, ranges, calls, registered, recovered = rested
+        entry = self._clients[client_id] = self._new_entry(client_id)
+        entry.tracker.acknowledge(first_incomplete, ranges)
+        for seq, kept in calls:
+            entry.tracker.restore(seq, kept)
+        entry.registered = registered
+        entry.recovered = recovered
+        return entry
+
+    def _remove(self, client_id: int) -> None:
+        self._resting.take(client_id)
+        entry = self._clients.pop(client_id, None)
+        if entry is not None and entry.keyed is not None:
+            for key in entry.keyed.keys():  # noqa: SIM118 - a tracker, not a mapping
+                self._retention.forget(client_id, key)
+
+    def _new_entry(self, client_id: int) -> ClientEntry:
+        entry = ClientEntry(client_id, self._window, note_released=self._note_released)
+        entry.keyed_only = self._leases.is_session(client_id)
+        return entry
+
+
+def match_payload(call: Call, fingerprint: bytes | None) -> None:
+    """Raise ``PayloadMismatch`` where both payloads are known, and differ."""
+    if call.fingerprint is not None and fingerprint is not None and call.fingerprint != fingerprint:
+        raise PayloadMismatch(f"{call.rpc_id} is the identity of a call with another payload")
+
+
+def match_seed(call: Call, seed: int) -> None:
+    """Raise ``StoreMismatch`` where both seeds are known, and differ: it is another's call.
+
+    A store that was restored from a backup, or a machine that was copied while it ran, may
+    grant one id to two clients. Neither is answered with what the other one did.
+    """
+    if seed and call.seed and seed != call.seed:
+        raise StoreMismatch(
+            f"{call.rpc_id} is a call of another client that was granted the same id: the store "
+            "was restored from a backup, or copied, without `rifl restored`"
+        )

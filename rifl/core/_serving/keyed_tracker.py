@@ -1,0 +1,104 @@
+"""The bookkeeping for calls identified by a key (DESIGN §3, §4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import BadHeader, WindowExceeded
+from rifl.core._shared.identity import MAX_KEY_BYTES
+
+__all__ = ["KeyedTracker", "check_key"]
+
+_IN_PROGRESS = object()
+
+
+def check_key(key: bytes) -> None:
+    """Raise ``BadHeader`` unless the key has 1 to 64 bytes."""
+    if not 1 <= len(key) <= MAX_KEY_BYTES:
+        raise BadHeader(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(key)}")
+
+
+class KeyedTracker:
+    """Knows which keys of one client or session run or are recorded.
+
+    Keys come in no order and are never acknowledged: they go with their session
+    or by retention (``forget``). Both bounds count what is known: ``max_keys``
+    identities and ``max_bytes`` of keys and records, as the caller sizes them.
+    A call already begun may finish beyond ``max_bytes``; the next new one is
+    refused. Not thread-safe.
+    """
+
+    __slots__ = ("_bytes", "_calls", "_max_bytes", "_max_keys")
+
+    def __init__(self, max_keys: int = 10_000_000, max_bytes: int = 512 << 20) -> None:
+        self._max_keys = max_keys
+        self._max_bytes = max_bytes
+        self._calls: dict[bytes, tuple[Any, int]] = {}
+        self._bytes = 0
+
+    def begin(self, key: bytes) -> Verdict:
+        """Decide about an arriving call; ``NEW`` means it is in progress from now on.
+
+        Raises ``BadHeader`` for a key out of bounds and ``WindowExceeded`` for a
+        new one without room; neither leaves a trace.
+        """
+        check_key(key)
+        verdict = self.peek(key)
+        if verdict is Verdict.NEW:
+            if len(self._calls) >= self._max_keys or self._bytes + len(key) > self._max_bytes:
+                raise WindowExceeded(
+                    f"{len(self._calls)} keys with {self._bytes} bytes are recorded"
+                )
+            self._put(key, _IN_PROGRESS, 0)
+        return verdict
+
+    def peek(self, key: bytes) -> Verdict:
+        """Tell what ``begin`` would decide, changing nothing."""
+        state = self._calls.get(key)
+        if state is None:
+            return Verdict.NEW
+        return Verdict.IN_PROGRESS if state[0] is _IN_PROGRESS else Verdict.COMPLETED
+
+    def finish(self, key: bytes, record: object, size: int = 0) -> None:
+        """Keep the record, of ``size`` bytes, of a call in progress; else ignored."""
+        if self.peek(key) is Verdict.IN_PROGRESS:
+            self._put(key, record, size)
+
+    def abandon(self, key: bytes) -> None:
+        """Make an unfinished call new again; ignored for any other."""
+        if self.peek(key) is Verdict.IN_PROGRESS:
+            self.forget(key)
+
+    def restore(self, key: bytes, record: object, size: int = 0) -> None:
+        """Put back a record read from a log or a store."""
+        self._put(key, record, size)
+
+    def record(self, key: bytes) -> Any | None:
+        """Return the record of ``key``, None if there is none."""
+        state = self._calls.get(key)
+        return None if state is None or state[0] is _IN_PROGRESS else state[0]
+
+    def forget(self, key: bytes) -> None:
+        """Forget a key whose retention is over, or that was released by hand."""
+        state = self._calls.pop(key, None)
+        if state is not None:
+            self._bytes -= len(key) + state[1]
+
+    def keys(self) -> list[bytes]:
+        """Return the keys in progress or recorded."""
+        return list(self._calls)
+
+    def __len__(self) -> int:
+        """How many keys are in progress or recorded."""
+        return len(self._calls)
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of keys and records."""
+        return self._bytes
+
+    def _put(self, key: bytes, state: object, size: int) -> None:
+        self.forget(key)
+        self._calls[key] = (state, size)
+        self._bytes += len(key) + size

@@ -1,0 +1,109 @@
+"""An arriving call as the rules see it: a checked header and a fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rifl.core._shared.errors import BadHeader
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.record import Metadata
+
+__all__ = ["MAX_RANGES", "Call", "pairs_from_ranges", "ranges_from_pairs"]
+
+# Ranges a header may carry (DESIGN §4).
+MAX_RANGES = 64
+_MAX_POSITION = 2**63
+
+
+def ranges_from_pairs(first_incomplete: int, pairs: Sequence[int]) -> list[tuple[int, int]]:
+    """Decode a header's (gap, run) pairs; raises ``BadHeader``."""
+    if len(pairs) % 2 or len(pairs) > 2 * MAX_RANGES:
+        raise BadHeader(f"{len(pairs)} numbers are not at most {MAX_RANGES} (gap, run) pairs")
+    ranges: list[tuple[int, int]] = []
+    position = first_incomplete
+    for at in range(0, len(pairs), 2):
+        gap, run = pairs[at], pairs[at + 1]
+        if not gap or not run:
+            raise BadHeader("a gap and a run are at least 1")
+        first = position + gap
+        position = first + run
+        if position > _MAX_POSITION:
+            raise BadHeader("completed ranges reach beyond 2^63-1")
+        ranges.append((first, position - 1))
+    return ranges
+
+
+def pairs_from_ranges(first_incomplete: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """Encode ranges, maximal and sorted, as a header's (gap, run) pairs."""
+    pairs: list[int] = []
+    position = first_incomplete
+    for first, last in ranges:
+        pairs += (first - position, last + 1 - first)
+        position = last + 1
+    return pairs
+
+
+class Call:
+    """One arrival of a call, its header parsed and checked against itself.
+
+    Exactly one of ``seq`` and ``key`` is set; ``identity`` is that one, unique
+    within the client id. ``completed`` are inclusive ranges. ``fingerprint`` covers
+    method and request; None matches any (a resolution). ``peer`` is the
+    authenticated identity a bound token was checked against. ``stamp`` is the
+    client's time in microseconds and its random seed. ``configuration`` is the number
+    of a group's configuration that the client knows, 0 for none; ``conflict_keys`` are those
+    that it found itself, if any. ``marks`` is what the
+    store has told of the answer beside it, and ``extra`` the store's own. ``streamed``:
+    one side is a stream, so that this arrival can run its handler once only. ``store``: what
+    granted the client id, as the header says; 0 if it says nothing. ``seed``: that of a
+    sequenced call's header, which no other client's call of the same identity has; 0 for a key.
+    """
+
+    # What most calls leave as it is; set on the class, not for every call.
+    key: bytes | None = None
+    peer: bytes = b""
+    max_response_bytes: int = 0
+    stamp: tuple[int, int] = (0, 0)
+    retried_by_grpc: bool = False
+    configuration: int = 0
+    conflict_keys: frozenset[int] = frozenset()
+    marks: Metadata = ()
+    extra: Any = None
+    streamed: bool = False
+    # Whether its caller has left, where the shell is told so.
+    gone: bool = False
+    store: int = 0
+    seed: int = 0
+    # Where a caller is that has no name, and shares a namespace with all others.
+    source: str = ""
+
+    def __init__(
+        self,
+        client_id: int,
+        token: bytes,
+        seq: int | None,
+        key: bytes | None = None,
+        first_incomplete: int = 1,
+        completed: Sequence[tuple[int, int]] = (),
+        attempt: int = 1,
+        fingerprint: bytes | None = None,
+        method: str = "",
+    ) -> None:
+        self.client_id = client_id
+        self.token = token
+        self.seq = seq
+        if key is None:
+            self.identity: int | bytes = seq  # type: ignore[assignment]
+        else:
+            self.key = self.identity = key
+        self.first_incomplete = first_incomplete
+        self.completed = completed
+        self.attempt = attempt
+        self.fingerprint = fingerprint
+        self.method = method
+
+    @property
+    def rpc_id(self) -> RpcId:
+        """The identity as the application sees it."""
+        return RpcId(self.client_id, self.seq, self.key)

@@ -1,0 +1,209 @@
+"""Who watches: what happened is told to an observer, at the decision (DESIGN §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import RiflError
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.outcome import Outcome
+
+__all__ = ["EndedCall", "Observer", "Observers", "ServedCall", "Statistics"]
+
+
+class ServedCall(NamedTuple):
+    """An arrival of a call that a server has answered, or refused.
+
+    ``call`` is None where the header could not be read. ``code`` is a gRPC
+    number; ``reason`` is empty for an answer of the handler's. ``seconds`` count
+    from when the interceptor saw it, waiting included.
+    """
+
+    method: str
+    call: Call | None
+    outcome: Outcome
+    reason: str
+    code: int
+    seconds: float
+
+
+class EndedCall(NamedTuple):
+    """A call of a client's that is over, after one attempt or several.
+
+    ``rpc_id`` is None for a call that got no identity; ``code`` is the name of a
+    gRPC status.
+    """
+
+    method: str
+    rpc_id: RpcId | None
+    attempts: int
+    outcome: Outcome
+    reason: str
+    code: str
+    seconds: float
+
+
+class Statistics(NamedTuple):
+    """What a server holds now.
+
+    ``clients`` with calls it tracks; ``leases`` granted or renewed; calls that are
+    ``unacknowledged``, of which ``running`` have no record yet; ``waiting``
+    duplicates. Over a store that replicas share the first two are the whole store's
+    (clients and sessions that have a row, as last counted), the others this replica's.
+    ``answer_bytes``: large answers that are kept unacknowledged, as bounds count them.
+    """
+
+    clients: int
+    leases: int
+    unacknowledged: int
+    running: int
+    waiting: int
+    answer_bytes: int = 0
+
+
+class Observer:
+    """Told what happens; does nothing by itself. Subclass and override.
+
+    Called in the thread or on the loop where it happens, outside all locks, after
+    what it tells is durable and before the answer leaves: it must not block. May
+    be called from many threads at once. What it raises is logged, once a method,
+    and changes nothing. New methods may come; those there are stay.
+    """
+
+    # -- a server's ------------------------------------------------------------------
+
+    def attached(self, statistics: Callable[[], Statistics]) -> None:
+        """A deduplicator begins; ``statistics`` counts, when called, in milliseconds."""
+
+    def detached(self, statistics: Callable[[], Statistics]) -> None:
+        """That deduplicator is closed."""
+
+    def call_served(self, served: ServedCall) -> None:
+        """An arrival was decided, and run if it was new."""
+
+    def batch_served(self, served: Sequence[ServedCall]) -> None:
+        """The items of a batched call were decided: as if each had come alone, by default."""
+        for each in served:
+            self.call_served(each)
+
+    def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
+        """The store wrote ``entries`` records and intents in one commit, or failed to."""
+
+    def serving(self, refusal: RiflError | None) -> None:
+        """New calls are refused from now on, for this reason; None: taken again."""
+
+    # -- a client's ------------------------------------------------------------------
+
+    def call_begins(
+        self, method: str, metadata: Sequence[tuple[str, Any]]
+    ) -> tuple[Sequence[tuple[str, Any]], Any]:
+        """A call begins, in its caller's thread or task.
+
+        Return the metadata that all its attempts are to carry, and anything, which
+        ``call_ended`` will be given.
+        """
+        return metadata, None
+
+    def call_ended(self, ended: EndedCall, begun: Any) -> None:
+        """A call is over; in any thread."""
+
+    def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
+        """The items of a batch are over: as if each was a call, by default.
+
+        ``call_begins`` was told of one call.
+        """
+        for each in ended:
+            self.call_ended(each, begun)
+
+
+class Observers(Observer):
+    """Several observers as one, kept from doing harm.
+
+    ``on_error(method, error)`` hears of the first error of each method.
+    """
+
+    def __init__(
+        self, observers: Iterable[Observer], on_error: Callable[[str, Exception], None]
+    ) -> None:
+        self._observers = tuple(observers)
+        self._on_error = on_error
+        self._failed: set[str] = set()
+
+    @classmethod
+    def of(
+        cls,
+        given: Observer | Sequence[Observer] | None,
+        on_error: Callable[[str, Exception], None],
+    ) -> Observers | None:
+        """Return what stands for the argument of a user; None if nobody watches."""
+        observers = (given,) if isinstance(given, Observer) else tuple(given or ())
+        return cls(observers, on_error) if observers else None
+
+    def attached(self, statistics: Callable[[], Statistics]) -> None:
+        """See ``Observer``."""
+        self._each("attached", statistics)
+
+    def detached(self, statistics: Callable[[], Statistics]) -> None:
+        """See ``Observer``."""
+        self._each("detached", statistics)
+
+    def call_served(self, served: ServedCall) -> None:
+        """See ``Observer``."""
+        self._each("call_served", served)
+
+    def batch_served(self, served: Sequence[ServedCall]) -> None:
+        """See ``Observer``."""
+        self._each("batch_served", served)
+
+    def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
+        """See ``Observer``."""
+        self._each("committed", entries, seconds, error)
+
+    def serving(self, refusal: RiflError | None) -> None:
+        """See ``Observer``."""
+        self._each("serving", refusal)
+
+    def call_begins(
+        self, method: str, metadata: Sequence[tuple[str, Any]] | None
+    ) -> tuple[Sequence[tuple[str, Any]], Any]:
+        """See ``Observer``."""
+        given: Sequence[tuple[str, Any]] = tuple(metadata or ())
+        begun: list[Any] = []
+        for observer in self._observers:
+            try:
+                given, mine = observer.call_begins(method, given)
+            except Exception as error:  # noqa: BLE001 - a watcher must not break what it watches
+                self._note("call_begins", error)
+                mine = None
+            begun.append(mine)
+        return given, begun
+
+    def call_ended(self, ended: EndedCall, begun: Any) -> None:
+        """See ``Observer``."""
+        for observer, mine in zip(self._observers, begun, strict=True):
+            try:
+                observer.call_ended(ended, mine)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note("call_ended", error)
+
+    def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
+        """See ``Observer``."""
+        for observer, mine in zip(self._observers, begun, strict=True):
+            try:
+                observer.batch_ended(ended, mine)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note("batch_ended", error)
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        for observer in self._observers:
+            try:
+                getattr(observer, method)(*arguments)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note(method, error)
+
+    def _note(self, method: str, error: Exception) -> None:
+        if method not in self._failed:
+            self._failed.add(method)
+            self._on_error(method, error)

@@ -1,0 +1,306 @@
+"""A task's rows on their way: pipelined batched calls, each row judged by itself."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import grpc
+import pyarrow
+
+from rifl._client import BatchItem, BatchResult
+from rifl.core._shared.errors import InProgress
+from rifl.core._shared.outcome import Outcome
+from rifl.spark._connections import WorkerChannel
+from rifl.spark._counts import Counts
+from rifl.spark._errors import DeliveryError, RowError
+from rifl.spark._keys import KeyPlan
+from rifl.spark._mapping import MessagePlan
+from rifl.spark._options import WriteOptions
+from rifl.spark._pacing import Pace
+from rifl.spark._reporting import tell_progress
+
+__all__ = ["Delivered", "Delivery", "portion_end"]
+
+# Rows are mapped so many at a time: enough for bulk work, little to hold.
+_MAPPED_ROWS = 2000
+_OK = grpc.StatusCode.OK
+_WORDS = {
+    "PAYLOAD_MISMATCH": "this session has seen another row with this key and other content",
+    "WINDOW_EXCEEDED": (
+        "the session keeps as many keys as the server allows one "
+        "(rifl.Deduplicator(max_keys=..., max_key_bytes=...))"
+    ),
+    "SESSION_CLOSED": "the session is closed or past its retention; this row was not sent again",
+    "LEASE_EXPIRED": "the server has forgotten the session; this row was not sent again",
+    "OUTCOME_UNKNOWN": "a crash of the server took the outcome of this row, and it was not sent "
+    "again: declare the method idempotent or atomic where that matters",
+}
+# What all rows after the first get, too.
+_LOST = {"SESSION_CLOSED", "LEASE_EXPIRED"}
+
+# What became of one row: its serialised answer, or why there is none.
+Delivered = bytes | RowError
+
+
+def portion_end(sizes: Sequence[int], start: int, max_rows: int, max_bytes: int) -> int:
+    """Return where a stretch of rows within both bounds ends; one row larger goes alone."""
+    held = sizes[start]
+    end = start + 1
+    while end < len(sizes) and end - start < max_rows and held + sizes[end] <= max_bytes:
+        held += sizes[end]
+        end += 1
+    return end
+
+
+def _unnamed(result: BatchResult) -> str:
+    """Return who failed a row for which rifl has no word."""
+    if result.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
+        return "HANDLER"
+    code = result.original_code or result.code
+    return "TIMEOUT" if code is grpc.StatusCode.DEADLINE_EXCEEDED else "TRANSPORT"
+
+
+def _timed_out(result: BatchResult) -> bool:
+    """Whether nobody answered in time, and nobody said why."""
+    code = result.original_code or result.code
+    return (
+        code is grpc.StatusCode.DEADLINE_EXCEEDED
+        and result.outcome in (Outcome.UNKNOWN, Outcome.NOT_EXECUTED)
+        and result.reason in ("", InProgress.reason)
+    )
+
+
+def _ran_unanswered(result: BatchResult, client_id: int) -> bool:
+    """Whether somebody found out that the row ran, and its answer is lost."""
+    return (
+        result.reason == "ANSWER_LOST"
+        and result.outcome in (Outcome.EXECUTED, Outcome.REPLAYED)
+        and result.rpc_id is not None
+        and result.rpc_id.client_id == client_id
+    )
+
+
+class _Sent(NamedTuple):
+    at: list[int]  # positions in the slice
+    keys: list[bytes]
+    items: list[BatchItem]
+    future: Future[list[BatchResult]]
+    sent_at: float
+    answered_at: list[float]
+    slot: _Slice
+
+
+class _Slice:
+    """Rows mapped together, handed back in order once each has its end."""
+
+    def __init__(self, batch: Any, keys: list[Any]) -> None:
+        self.batch = batch
+        self.keys = keys
+        self.ends: list[Delivered | None] = [None] * len(keys)
+        self.open = len(keys)
+
+    def refuse(self, at: int, error: RowError) -> None:
+        self.ends[at] = error
+        self.open -= 1
+
+
+class _Part(NamedTuple):
+    """Rows of a slice that go into one batched call."""
+
+    slot: _Slice
+    at: list[int]
+    keys: list[bytes]
+    items: list[BatchItem]
+
+
+class Delivery:
+    """Sends record batches and gives them back with each row's end, in order.
+
+    Holds at most ``in_flight`` batched calls and one slice of rows beyond those
+    under way; each call carries as many rows as ``Pace`` allows. One that timed out is
+    sent again in smaller ones, down to a row alone, so that ``timeout`` is a row's. One
+    thread. What was sent stays sent, whatever is raised.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerChannel,
+        options: WriteOptions,
+        keys: KeyPlan,
+        messages: MessagePlan,
+        client_id: int,
+        *,
+        replies: bool = True,
+    ) -> None:
+        self._worker = worker
+        self._options = options
+        self._keys = keys
+        self._messages = messages
+        self._client_id = client_id
+        # Whether a row that ran is of no use without its answer.
+        self._replies = replies
+        self._under_way: collections.deque[_Sent] = collections.deque()
+        # What timed out, to be sent again in smaller calls.
+        self._again: collections.deque[_Part] = collections.deque()
+        self._slices: collections.deque[_Slice] = collections.deque()
+        self._pace = Pace(options.batch_rows, options.batch_time_s, options.rows_per_second)
+        self._waits = threading.Event()
+        self._task = ""
+        self._began_at = time.monotonic()
+        self._tell_at = self._began_at + options.progress_s
+        self.counts = Counts()
+
+    def run(
+        self, batches: Iterable[pyarrow.RecordBatch], task: str = ""
+    ) -> Iterator[tuple[pyarrow.RecordBatch, list[Delivered]]]:
+        """Send everything; yields slices of the rows with their ends.
+
+        Every ``progress_s`` a line of this process's log says how far ``task`` is.
+        """
+        self._task = task
+        retries = self._worker.retries
+        for batch in batches:
+            for start in range(0, batch.num_rows, _MAPPED_ROWS):
+                self._send(batch.slice(start, _MAPPED_ROWS))
+                yield from self._finished()
+                self.counts.retries = self._worker.retries - retries
+        while self._under_way or self._again:
+            self._resend()
+            self._collect()
+            yield from self._finished()
+        yield from self._finished()
+        self.counts.retries = self._worker.retries - retries
+
+    def _send(self, rows: pyarrow.RecordBatch) -> None:
+        requests = self._messages.requests(rows)
+        if self._keys.whole_row:
+            keys: list[Any] = list(self._keys.of_requests(rows, requests))
+        else:
+            keys = list(self._keys.keys(rows))
+        slot = _Slice(rows, keys)
+        self._slices.append(slot)
+        self.counts.rows += rows.num_rows
+        ready: list[int] = []
+        for at, (key, request) in enumerate(zip(keys, requests, strict=True)):
+            if isinstance(key, RowError):
+                slot.refuse(at, key)
+            elif isinstance(request, RowError):
+                slot.refuse(at, RowError(request.reason, request.text, key or b""))
+            else:
+                ready.append(at)
+        sizes = [len(requests[at]) + len(keys[at]) for at in ready]  # type: ignore[arg-type]
+        start = 0
+        while start < len(ready):
+            while len(self._under_way) >= self._options.in_flight or self._again:
+                self._resend()
+                self._collect()
+            end = portion_end(sizes, start, self._pace.rows, self._options.batch_bytes)
+            portion = ready[start:end]
+            sent = [keys[at] or b"" for at in portion]
+            items = [BatchItem(requests[at], keys[at]) for at in portion]  # type: ignore[arg-type]
+            self._submit(_Part(slot, portion, sent, items))
+            start = end
+
+    def _resend(self) -> None:
+        """Send what timed out again, as far as there is room."""
+        while self._again and len(self._under_way) < self._options.in_flight:
+            self._submit(self._again.popleft())
+
+    def _submit(self, part: _Part) -> None:
+        slot, at, keys, items = part
+        channel = self._worker.channel
+        if channel.session.client_id != self._client_id:
+            raise self._session_lost(keys[0])
+        pause_s = self._pace.pause_s(len(items), time.monotonic())
+        if pause_s > 0:
+            self._waits.wait(pause_s)
+        answered: list[float] = []
+        sent_at = time.monotonic()
+        future = channel.batch_future(self._options.method, items, timeout=self._options.timeout_s)
+        future.add_done_callback(lambda _: answered.append(time.monotonic()))
+        self._under_way.append(_Sent(at, keys, items, future, sent_at, answered, slot))
+
+    def _session_lost(self, key: bytes) -> RowError:
+        # The calls under way know why.
+        while self._under_way:
+            self._collect()
+        for slot in self._slices:
+            for end in slot.ends:
+                if isinstance(end, DeliveryError) and end.reason in _LOST:
+                    return end
+        return DeliveryError(
+            "LEASE_EXPIRED", _WORDS["LEASE_EXPIRED"], key, "FAILED_PRECONDITION", "not-executed"
+        )
+
+    def _collect(self) -> None:
+        sent = self._under_way.popleft()
+        results = sent.future.result()
+        counts = self.counts
+        answered_at = sent.answered_at[0] if sent.answered_at else time.monotonic()
+        seconds = answered_at - sent.sent_at
+        if all(map(_timed_out, results)):
+            if (rows := self._pace.timed_out(len(results))) is not None:
+                self._split(sent, rows)
+                return
+        else:
+            self._pace.answered(len(results), seconds)
+        counts.latencies.add(seconds, len(results))
+        counts.sent += len(results)
+        ends, client_id = sent.slot.ends, self._client_id
+        executed = replayed = 0
+        for at, key, result in zip(sent.at, sent.keys, results, strict=True):
+            rpc_id = result.rpc_id
+            if (
+                result.code is _OK
+                and rpc_id is not None
+                and rpc_id.client_id == client_id
+                and result.response is not None
+            ):
+                ends[at] = result.response
+                if result.outcome is Outcome.EXECUTED:
+                    executed += 1
+                else:
+                    replayed += 1
+            elif not self._replies and _ran_unanswered(result, client_id):
+                ends[at] = b""
+                replayed += 1
+            else:
+                ends[at] = self._error(key, result)
+        counts.executed += executed
+        counts.replayed += replayed
+        sent.slot.open -= len(results)
+        self._progress(time.monotonic())
+
+    def _progress(self, now: float) -> None:
+        if now >= self._tell_at:
+            tell_progress(self._options.method, self._task, self.counts, now - self._began_at)
+            self._tell_at = now + self._options.progress_s
+
+    def _split(self, sent: _Sent, rows: int) -> None:
+        for start in range(0, len(sent.at), rows):
+            part = slice(start, start + rows)
+            self._again.append(_Part(sent.slot, sent.at[part], sent.keys[part], sent.items[part]))
+
+    def _error(self, key: bytes, result: BatchResult) -> DeliveryError:
+        if result.rpc_id is not None and result.rpc_id.client_id != self._client_id:
+            reason = "LEASE_EXPIRED"
+            text = "the server forgot the session, and the row was sent under a new one"
+            return DeliveryError(reason, text, key, "FAILED_PRECONDITION", "unknown")
+        reason = result.reason or _unnamed(result)
+        text = _WORDS.get(reason, "")
+        text = f"{text}: {result.details}" if text and result.details else text or result.details
+        # What it ended with tells whose trouble it is: this row's, or everybody's.
+        code = result.original_code or result.code
+        return DeliveryError(reason, text, key, code.name, result.outcome.value)
+
+    def _finished(self) -> Iterator[tuple[pyarrow.RecordBatch, list[Delivered]]]:
+        while self._slices and self._slices[0].open == 0:
+            slot = self._slices.popleft()
+            ends: list[Any] = slot.ends
+            self.counts.failed += sum(isinstance(end, RowError) for end in ends)
+            yield slot.batch, ends

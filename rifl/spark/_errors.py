@@ -1,0 +1,110 @@
+"""What the Spark part refuses: plain exceptions that pickle and name what is wrong.
+
+::
+
+    SparkError
+     ├─ PlanError         found on the driver, before any row was sent
+ │   └─ AlreadyDone     the job under this name is complete
+     ├─ RowError          one row: its value, its key, or what the service answered
+     │   └─ DeliveryError   the service, or rifl, refused it for good
+     └─ IdentityError     a task that does not know which write it belongs to
+
+Spark shows a Python exception by its text, so each says column, key and reason.
+"""
+
+from __future__ import annotations
+
+from rifl.spark._shown import show_key
+
+__all__ = [
+    "AlreadyDone",
+    "DeliveryError",
+    "IdentityError",
+    "PlanError",
+    "RowError",
+    "SparkError",
+    "already_done",
+]
+
+# Spark shows the errors of its own processes by their text alone.
+_DONE = "RIFL_ALREADY_DONE"
+
+
+class SparkError(Exception):
+    """The root."""
+
+
+class PlanError(SparkError):
+    """The write cannot be made as asked. Nothing was sent."""
+
+
+class AlreadyDone(PlanError):
+    """The session was closed when its rows were written: there is nothing left to do.
+
+    ``already_done`` recognises it in what Spark raises, too.
+    """
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.session = session
+
+    def __str__(self) -> str:
+        return (
+            f"{_DONE}: the rows of the session {self.session!r} were written and it was closed; "
+            "written again under another name they would have their effect again"
+        )
+
+
+def already_done(error: BaseException) -> bool:
+    """Tell whether a write failed only because it was complete before.
+
+    For schedulers that run a finished job again: of ``df.write.format("rifl")``, whose
+    errors Spark wraps, of ``rifl.spark.write`` and of ``rifl.spark.call``.
+    """
+    return isinstance(error, AlreadyDone) or _DONE in str(error)
+
+
+class IdentityError(SparkError):
+    """Which query, batch or session this is cannot be told for certain."""
+
+
+class RowError(SparkError):
+    """A row that cannot be sent: ``reason`` is a word of ours, ``text`` says more.
+
+    ``key`` is the row's identity, empty where it has none.
+    """
+
+    def __init__(self, reason: str, text: str, key: bytes = b"") -> None:
+        super().__init__(reason, text, key)
+        self.reason = reason
+        self.text = text
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text}" + (f" (key {show_key(self.key)})" if self.key else "")
+
+
+class DeliveryError(RowError):
+    """A row that was sent and failed for good.
+
+    ``code`` is the name of the gRPC status, ``outcome`` whether the call ran, in
+    the wire's word; ``reason`` is rifl's, or ``HANDLER`` where the service itself
+    answered with an error, ``TIMEOUT`` where nobody did within ``timeout``, and
+    ``TRANSPORT`` for what connections and proxies report.
+    """
+
+    def __init__(
+        self, reason: str, text: str, key: bytes = b"", code: str = "", outcome: str = ""
+    ) -> None:
+        super().__init__(reason, text, key)
+        self.args = (reason, text, key, code, outcome)
+        self.code = code
+        self.outcome = outcome
+
+    @property
+    def answered(self) -> bool:
+        """Whether the service answered this row, now or before."""
+        return self.outcome in ("executed", "replayed")
+
+    def __str__(self) -> str:
+        return f"{self.code} {super().__str__()}, outcome {self.outcome}"

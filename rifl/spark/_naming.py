@@ -1,0 +1,140 @@
+"""Which session a row's key belongs to, and when sessions close (DESIGN §8). Pure.
+
+A stream's micro-batch ``b`` of query ``q`` is the session ``spark/q#b+1``; number 0
+is the query's own, opened with batch 0. The numbers are a series to the lease
+server: closing one closes all below it, for good.
+
+Rules:
+
+1. Before batch ``b > 0`` sends anything, session ``b - 1`` is closed again, which
+   changes nothing in a series that is known, since the commit of the batch before
+   did it. One that is *not* known says that the server does not remember this
+   query: the checkpoint is older than its retention, or the server is another.
+   Then nothing is sent.
+2. The commit of batch ``b`` closes session ``b``, the one of the batch before, and
+   not its own: Spark may run batch ``b`` again after a crash between the sink's
+   commit and its own. A session without a call is forgotten after a term, and a batch
+   may have no rows: what is not known then is opened to be closed, since rule 1 found
+   the server to remember. So a committed batch leaves a closed number behind.
+3. Abort closes nothing: what was executed stays executed, and known.
+
+Calls in a stream, and writes within ``foreachBatch``, have a name, and series of their
+own. Spark runs none of their tasks for a micro-batch in which they have no rows, so
+theirs have gaps: a session that is not known was never opened.
+
+4. Before batch ``b > 0`` of such a series sends anything, session ``b - 1`` is closed,
+   with all before it, and opened first if it never was. There is no commit to do more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import NamedTuple
+
+from rifl.spark._errors import IdentityError
+
+__all__ = [
+    "MicroBatch",
+    "batch_session",
+    "call_session",
+    "done_mark",
+    "lost_memory",
+    "named_series",
+    "run_session",
+]
+
+_MEMORY_ID_BITS = 32
+# The names of sessions have 256 characters at most; a query's id and a number follow.
+_SERIES_CHARS = 180
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch of one query, stable across restarts from its checkpoint.
+
+    ``gaps``: its series may lack micro-batches (rule 4).
+    """
+
+    series: str
+    batch: int
+    gaps: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        query_id: str | None,
+        batch_id: str | None,
+        series: str = "spark",
+        *,
+        gaps: bool = False,
+    ) -> MicroBatch:
+        """Read what the task's local properties say; raises ``IdentityError``."""
+        if not query_id or not batch_id or not batch_id.isdecimal():
+            raise IdentityError(
+                "Spark tells this task no query id and batch id (local properties "
+                "sql.streaming.queryId and streaming.sql.batchId): without them rows of "
+                "different micro-batches could not be told apart. Continuous mode and other "
+                "execution modes are not supported; nothing was sent."
+            )
+        return cls(f"{series}/{query_id}", int(batch_id), gaps)
+
+    @property
+    def session(self) -> str:
+        """The session that this batch's rows belong to."""
+        return f"{self.series}#{self.batch + 1}"
+
+    @property
+    def root(self) -> str | None:
+        """The query's own session, which batch 0 opens first."""
+        return f"{self.series}#0" if self.batch == 0 and not self.gaps else None
+
+    @property
+    def closed_before(self) -> str | None:
+        """The session that is closed before this batch sends (rules 1 and 4)."""
+        return f"{self.series}#{self.batch - 1}" if self.batch > 0 else None
+
+    @property
+    def closed_by_commit(self) -> str:
+        """The session that ends, with all before it, when this batch is committed."""
+        return f"{self.series}#{self.batch}"
+
+
+def run_session() -> str:
+    """Return a fresh name for a write whose user gave none."""
+    return f"spark/run/{uuid.uuid4()}"
+
+
+def call_session() -> str:
+    """Return a fresh name for an enrichment whose user gave none."""
+    return f"spark/call/{uuid.uuid4()}"
+
+
+def named_series(kind: str, method: str, name: str) -> str:
+    """Return the series of something named within a query, before the query's id."""
+    series = f"spark/{kind}{method}/{name}"
+    if len(series) <= _SERIES_CHARS:
+        return series
+    return f"spark/{kind}/{hashlib.sha256(series.encode()).hexdigest()}"
+
+
+def batch_session(name: str) -> str:
+    """Check a user's own name for a session; raises ``ValueError``."""
+    if not 1 <= len(name) <= 200:
+        raise ValueError("the name of a session has 1 to 200 characters")
+    if "#" in name:
+        raise ValueError(f"the session {name!r}: '#' is for numbered sessions")
+    return name
+
+
+def done_mark(name: str) -> str:
+    """Return the name that is closed beside a session of the user's that was finished."""
+    return f"spark/done/{name}"
+
+
+def lost_memory(planned_id: int, opened_id: int) -> bool:
+    """Tell whether a ``memory:`` server was restarted between the two ids.
+
+    Its ids carry a random incarnation above 32 bits; those of durable stores are
+    numbered from 1.
+    """
+    return planned_id >> _MEMORY_ID_BITS != opened_id >> _MEMORY_ID_BITS

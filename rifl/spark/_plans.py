@@ -1,0 +1,198 @@
+"""A write as planned on the driver: what each of its tasks needs, and joins."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow
+
+from rifl._client import CallError
+from rifl.spark._connections import WorkerChannel, drop_channel, worker_channel
+from rifl.spark._deadletters import prepare_directory, without_ours
+from rifl.spark._delivery import Delivery
+from rifl.spark._descriptors import MethodShape
+from rifl.spark._errors import AlreadyDone, IdentityError, PlanError
+from rifl.spark._keys import KeyPlan
+from rifl.spark._mapping import MessagePlan, plan_message
+from rifl.spark._naming import MicroBatch, lost_memory, run_session
+from rifl.spark._options import ConnectionOptions, WriteOptions
+from rifl.spark._planning import Driver, SessionGone, process_driver
+from rifl.spark._reporting import check_metrics
+
+__all__ = ["WritePlan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """All that tasks need, decided on the driver. Picklable; holds no secret.
+
+    ``session`` is a batch write's or the user's own; None for a stream without one.
+    ``client_id`` is of the server when this was planned, and tells its incarnation.
+    ``schema`` is of the columns that are read: those that dead letters add are left out,
+    so that a dead row can be sent again as it is. ``run`` is this plan's own name;
+    ``dead_token`` that of the dead letters' directory.
+    """
+
+    options: WriteOptions
+    schema: pyarrow.Schema
+    shape: MethodShape
+    session: str | None
+    client_id: int
+    run: str
+    dead_token: str | None = None
+
+    @classmethod
+    def make(
+        cls,
+        options: WriteOptions,
+        schema: pyarrow.Schema,
+        *,
+        stream: bool,
+        session: str | None = None,
+        driver: Driver | None = None,
+    ) -> WritePlan:
+        """Check everything that can be before a row is sent; raises ``PlanError``.
+
+        ``driver`` is for a process that is not Spark's: it keeps no connection.
+        """
+        schema = pyarrow.schema([schema.field(name) for name in without_ours(schema.names)])
+        KeyPlan(options.key, schema, options.ignored)
+        check_metrics(options.metrics)
+        token = None if options.dead_letter is None else prepare_directory(options.dead_letter)
+        if stream and options.close_session:
+            raise PlanError("a stream does not know when it is over: close its session by name")
+        driver = driver or process_driver(options.connection, options.timeout_s)
+        shape = driver.shape(options)
+        _messages(options, schema, shape)
+        name = options.session or (None if stream else session or run_session())
+        try:
+            if name is None:
+                client_id = driver.planned_id(options.method)
+            else:
+                client_id = driver.open_session(name, options.retention_s, options.method)
+        except SessionGone as error:
+            if name is not None and driver.finished(name):
+                raise AlreadyDone(name) from error
+            raise PlanError(
+                f"the session {name!r} is past its retention, or was closed by its server: what "
+                "it wrote cannot be told from new rows any more, and nothing was sent"
+            ) from error
+        return cls(
+            options=options,
+            schema=schema,
+            shape=shape,
+            session=name,
+            client_id=client_id,
+            run=uuid.uuid4().hex[:16],
+            dead_token=token,
+        )
+
+    def shown(self, what: str) -> str:
+        """Return what a query plan shows of this: no secret, since there is none in it."""
+        return f"rifl.{what}({self.options.method} at {self.options.connection.target})"
+
+    def read(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """Take the columns of the plan from what Spark gives."""
+        names = self.schema.names
+        for batch in batches:
+            yield batch if batch.schema.names == names else batch.select(names)
+
+    def delivery(self, worker: WorkerChannel, client_id: int, *, replies: bool = False) -> Delivery:
+        """Return what sends a task's rows."""
+        keys = KeyPlan(self.options.key, self.schema, self.options.ignored)
+        messages = _messages(self.options, self.schema, self.shape)
+        return Delivery(worker, self.options, keys, messages, client_id, replies=replies)
+
+    def session_of(self, batch: MicroBatch | None) -> str:
+        """Return the session that a task's rows belong to."""
+        if self.options.session is not None:
+            return self.options.session
+        name = self.session if batch is None else batch.session
+        if name is None:
+            raise IdentityError("a batch write has a session")
+        return name
+
+    def open_worker(self, batch: MicroBatch | None) -> tuple[WorkerChannel, int]:
+        """Join the session from a task; returns the channel and the session's id.
+
+        Raises ``IdentityError`` if the server does not remember what came before.
+        """
+        options = self.options
+        name = self.session_of(batch)
+        try:
+            if batch is not None:
+                self._require_known(batch)
+            for _ in range(2):
+                worker = worker_channel(
+                    options.connection, name, options.retention_s, options.timeout_s
+                )
+                client_id = worker.channel.session.open(options.timeout_s)
+                # Not by the whole id: what was planned and not used yet, servers forget.
+                if not lost_memory(self.client_id, client_id):
+                    return worker, client_id
+                # What this process knows may be from before the server's restart.
+                drop_channel(options.connection, name)
+        except CallError as error:
+            if error.reason == "SESSION_CLOSED":
+                raise IdentityError(_closed_text(name, batch)) from error
+            raise
+        raise IdentityError(
+            f"the server has forgotten the session {name!r} since this write was planned "
+            "(a memory: store that was restarted): what was sent before cannot be told "
+            "from what was not, so nothing more was sent"
+        )
+
+    def _require_known(self, batch: MicroBatch) -> None:
+        """Have the server confirm that it remembers this query (naming, rule 1)."""
+        options = self.options
+        confirmed = (os.getpid(), options.connection, batch)
+        if confirmed in _confirmed or (options.adopt and not batch.gaps):
+            return
+        driver = process_driver(options.connection, options.timeout_s)
+        before = batch.closed_before
+        if batch.root is not None:
+            # Gone if this batch was committed before; its own session is not.
+            with contextlib.suppress(SessionGone):
+                driver.open_session(batch.root, options.retention_s, options.method)
+        elif before is None or driver.close_session(before):
+            pass
+        elif batch.gaps:
+            driver.end_session(before, self.client_id)
+        else:
+            raise IdentityError(
+                f"the server does not remember the micro-batches before {batch.batch} of "
+                f"{batch.series}: the checkpoint is older than the retention of its "
+                "sessions, or the target is another server than before. Sending could "
+                "repeat what was sent; nothing was sent. If nothing was sent there "
+                'before, option("adopt", "true") begins here.'
+            )
+        _confirmed.clear()
+        _confirmed.add(confirmed)
+
+
+# The micro-batch that the server confirmed to this process.
+_confirmed: set[tuple[int, ConnectionOptions, MicroBatch]] = set()
+
+
+def _closed_text(name: str, batch: MicroBatch | None) -> str:
+    if batch is None:
+        return f"the session {name!r} was closed while this task ran; nothing was sent"
+    return (
+        f"micro-batch {batch.batch} of {batch.series} is closed (a later one was committed) or "
+        "past its retention: this task is a leftover of it, or the checkpoint is too old; "
+        "nothing was sent"
+    )
+
+
+def _messages(options: WriteOptions, schema: pyarrow.Schema, shape: MethodShape) -> MessagePlan:
+    return plan_message(
+        schema,
+        shape.request_class(),
+        key_only=set(options.key),
+        ignored=options.ignored,
+        renamed=dict(options.fields),
+    )

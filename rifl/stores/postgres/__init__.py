@@ -1,7 +1,0 @@
-"""``postgresql://``, shared by any number of server replicas (extra ``rifl-grpc[postgres]``)."""
-
-from rifl.stores.postgres.address import Durability, PostgresAddress
-from rifl.stores.postgres.lease_storage import PostgresLeaseStorage
-from rifl.stores.postgres.store import PostgresStore
-
-__all__ = ["Durability", "PostgresAddress", "PostgresLeaseStorage", "PostgresStore"]

@@ -1,5 +1,0 @@
-"""``sqlite:///file``: the embedded default; durable, with group commit."""
-
-from rifl.stores.sqlite.store import SqliteStore
-
-__all__ = ["SqliteStore"]
