@@ -16,15 +16,6 @@ from curp._core.conflict_keys import FieldType, KeyField, KeyValue, canonical
 from curp.v1 import curp_pb2, options_pb2
 from rifl.core._serving.policy import PolicyError
 
-__all__ = [
-    "KeyCallable",
-    "KeyDeclaration",
-    "declared_conflicts",
-    "fields_from_wire",
-    "fields_to_wire",
-    "key_fields",
-]
-
 # From the request message to its key, its keys, or None: conflicts with everything.
 KeyCallable: TypeAlias = Callable[[Any], KeyValue | Iterable[KeyValue] | None]
 # What may stand for a method in Python: a field, several, or a callable.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hmac
 from typing import Any
 
-__all__ = ["GROUP_TOKEN_KEY", "shows_group_token"]
-
 # Metadata of what changes a group: Collect, Freeze and Start at a witness, ChangeWitnesses
 # and Transfer at a replica.
 GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name

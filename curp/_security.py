@@ -7,16 +7,6 @@ from pathlib import Path
 
 import grpc
 
-__all__ = [
-    "add_client_options",
-    "add_server_options",
-    "add_token_option",
-    "channel_credentials",
-    "check_options",
-    "read_token",
-    "server_credentials",
-]
-
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a process that listens: its certificate, and whose it asks for."""

@@ -30,26 +30,6 @@ from rifl._wire import parse_call, record_from_message, record_to_bytes, record_
 from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.identity import RpcId
 
-__all__ = [
-    "SYNCED_KEY",
-    "accepted_loss_from_bytes",
-    "accepted_loss_to_bytes",
-    "case_from_message",
-    "entry_from_bytes",
-    "entry_to_bytes",
-    "ledger_from_bytes",
-    "ledger_to_bytes",
-    "poison_case",
-    "replays_from_bytes",
-    "replays_to_bytes",
-    "secrets_to_message",
-    "snapshot_from_chunks",
-    "snapshot_to_chunks",
-    "witness_list_from_bytes",
-    "witness_list_to_bytes",
-    "witnessed_call",
-]
-
 # Trailing metadata of an answer that is in the log: the leader's configuration number.
 # An answer without it is final only with all witnesses.
 SYNCED_KEY = "curp-synced"

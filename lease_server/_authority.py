@@ -30,8 +30,6 @@ from lease_server._signer import Signer
 from lease_server._storage import LeaseStorage
 from lease_server._table import LeaseTable
 
-__all__ = ["Grant", "LeaseAuthority", "mismatch_text"]
-
 
 class Grant(NamedTuple):
     """A client id, its capability, and the length of its lease in seconds."""

@@ -9,8 +9,6 @@ from lease_server._errors import StorageUnavailable
 from lease_server._storage import LeaseStorage
 from lease_server._table import BlockExhausted, LeaseTable
 
-__all__ = ["IdBlocks"]
-
 
 class IdBlocks:
     """Takes ids from a table and reserves the next block when one is used up.

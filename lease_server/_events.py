@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["UNHEARD", "Events"]
-
 
 class Events(Protocol):
     """Hears what was decided, as a structlog logger does: a name, and fields. Any thread."""

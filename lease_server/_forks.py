@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from lease_server._errors import ForkedProcess
 
-__all__ = ["REMEDY", "in_children", "leases_forked", "refuse_in_children"]
-
 _T = TypeVar("_T")
 
 REMEDY = (

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from lease_server._tokens import Secret
 
-__all__ = ["KeyRing"]
-
 _SIGN_AFTER_REFRESHES = 2
 _RETIRE_AFTER_REFRESHES = 4
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["SUPERSEDED_S", "SeriesBook", "numbered"]
-
 # How long the row of a closed number is kept once a higher one is closed: until its
 # records are dropped, which sweeps do.
 SUPERSEDED_S = 600.0

@@ -8,15 +8,6 @@ import hmac
 from lease_server._errors import BadRequest, NotYours
 from lease_server._series import numbered
 
-__all__ = [
-    "MAX_SECRET_BYTES",
-    "MIN_SECRET_BYTES",
-    "check_secret",
-    "not_yours",
-    "require_owner",
-    "verifier",
-]
-
 MIN_SECRET_BYTES = 16
 MAX_SECRET_BYTES = 1024
 _LABEL = b"rifl session secret v1\0"

@@ -14,8 +14,6 @@ from lease_server._session_secret import require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState, SessionTable
 from lease_server._storage import LeaseStorage
 
-__all__ = ["OpenedSession", "SessionBook"]
-
 
 class OpenedSession(NamedTuple):
     """An open session; ``created`` is False if the name was open already.

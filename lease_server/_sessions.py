@@ -13,15 +13,6 @@ from lease_server._errors import BadRequest, SessionClosed, TooManySessions
 from lease_server._series import SUPERSEDED_S, SeriesBook
 from lease_server._session_secret import require_owner
 
-__all__ = [
-    "MAX_NAME_CHARS",
-    "SessionPolicy",
-    "SessionRow",
-    "SessionState",
-    "SessionTable",
-    "SessionsFrom",
-]
-
 MAX_NAME_CHARS = 256
 _DAY_S = 86_400.0
 _HEAP_SLACK = 1024

@@ -29,8 +29,6 @@ from lease_server._signer import Signer
 from lease_server._storage import LeaseStorage
 from lease_server._table import LeaseTable
 
-__all__ = ["Authority", "SharedAuthority", "SharedLeaseStorage", "Standing", "open_authority"]
-
 
 class Standing(enum.Enum):
     """What an id is, as its row in the storage says."""

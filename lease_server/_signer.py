@@ -11,8 +11,6 @@ from lease_server._keyring import KeyRing
 from lease_server._storage import LeaseStorage
 from lease_server._tokens import MAX_CLIENT_ID, make_token, peer_bound, verify
 
-__all__ = ["Signer"]
-
 _REFRESHES_PER_TERM = 4
 
 

@@ -13,14 +13,6 @@ from lease_server._forks import leases_forked, refuse_in_children
 from lease_server._sessions import SessionRow, SessionState
 from lease_server._tokens import Secret
 
-__all__ = [
-    "GRANTS_PER_RESTORE",
-    "RANDOM_BITS",
-    "LeaseStorage",
-    "MemoryLeaseStorage",
-    "short_store_id",
-]
-
 # Of the 63 bits that ids have: the other 37 count grants, which is enough for a thousand a
 # second for four years, and for a thousand restores (``GRANTS_PER_RESTORE``).
 RANDOM_BITS = 26

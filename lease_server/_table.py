@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
-__all__ = ["BlockExhausted", "LeaseTable"]
-
 # Ids are filed by expiry in buckets of a 64th of a term: a client that renews is
 # looked at once a term, whatever the pace of its renewals and of `expire`.
 _BUCKETS_PER_TERM = 64

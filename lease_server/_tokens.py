@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hashlib import _Hash  # typeshed's name, not there at run time
 
-__all__ = ["MAX_CLIENT_ID", "TOKEN_BYTES", "Secret", "make_token", "peer_bound", "verify"]
-
 # Storages keep ids in signed 64-bit columns.
 MAX_CLIENT_ID = 2**63 - 1
 TOKEN_BYTES = 20

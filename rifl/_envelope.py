@@ -27,28 +27,6 @@ from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
 
-__all__ = [
-    "BATCH_KEY",
-    "BATCH_VALUE",
-    "EARLIER_MARK",
-    "MARK",
-    "MARKS",
-    "NO_INFO",
-    "REPLY_MARK",
-    "BatchedCall",
-    "ItemReply",
-    "Replies",
-    "Unreadable",
-    "encode_batch",
-    "encode_executed",
-    "encode_reply",
-    "is_bare",
-    "is_batch",
-    "item_bytes",
-    "parse_batch",
-    "parse_reply",
-]
-
 BATCH_KEY, BATCH_VALUE = "rifl-batch", "1"
 # A tag of wire type 7, which there is not: a server that is not wrapped fails to parse it. Of
 # earlier versions' 0x00, a tag of field 0, protobuf.js and newer C++ runtimes make an unknown

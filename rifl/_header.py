@@ -16,8 +16,6 @@ from lease_server._tokens import TOKEN_BYTES, peer_bound
 from rifl._wire import fingerprint, varint
 from rifl.core._shared.call import Call
 
-__all__ = ["KnownClients", "first_attempt", "header_prefix"]
-
 _MAX_CLIENTS = 8192
 # Past __init__, which costs as much as all it does, for what is made on every call.
 _new: Any = object.__new__

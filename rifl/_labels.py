@@ -10,8 +10,6 @@ from __future__ import annotations
 from rifl._grpc.status import DETAILS_KEY, without_error_info
 from rifl.core._shared.record import Metadata
 
-__all__ = ["PREFIX", "without_labels"]
-
 PREFIX = "rifl-"
 
 

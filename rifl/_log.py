@@ -8,8 +8,6 @@ from typing import Any
 
 import structlog
 
-__all__ = ["get_logger"]
-
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """Return a structlog logger for a library.

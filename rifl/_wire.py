@@ -22,38 +22,6 @@ from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 from rifl.v1 import rifl_pb2
 
-__all__ = [
-    "ATTEMPTS_BY_GRPC_KEY",
-    "HEADER_KEY",
-    "KEY_KEY",
-    "MAX_HEADER_BYTES",
-    "MAX_RESPONSE_BYTES",
-    "OUTCOME_KEY",
-    "PUSHBACK_KEY",
-    "RPC_INFO",
-    "STATUS_DETAILS_KEY",
-    "error_class",
-    "find_header",
-    "find_key",
-    "fingerprint",
-    "is_repeated",
-    "outcome_from_wire",
-    "outcome_to_wire",
-    "parse_call",
-    "parse_key",
-    "parse_outcome",
-    "parse_resolution",
-    "read_refusal",
-    "record_and_seed",
-    "record_from_bytes",
-    "record_from_message",
-    "record_to_bytes",
-    "record_to_message",
-    "seed_field",
-    "stream_fields",
-    "varint",
-]
-
 HEADER_KEY = "rifl-bin"
 # The IETF draft's name, for callers with no SDK.
 KEY_KEY = "idempotency-key"

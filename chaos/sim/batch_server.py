@@ -9,7 +9,7 @@ from chaos.sim.faults import Point
 from chaos.sim.network import Rpc
 from chaos.sim.shell import Eventual, Handlers, Task
 from rifl._server.batches import Batch
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.serving import HandlerResult
 from rifl.core._shared.call import Call

@@ -21,7 +21,7 @@ from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.requests import Beat, Finish
 from rifl._stores.shared.store import SharedStore
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import RiflError, StaleRpc
 from rifl.core._shared.record import CompletionRecord

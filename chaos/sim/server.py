@@ -39,7 +39,7 @@ from rifl._stores.shared.backend import BackendError
 from rifl._stores.sqlite.store import SqliteStore
 from rifl._wire import OUTCOME_KEY
 from rifl.core._serving.batching import BatchAnswer, serve_batch
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.groups import group_of
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import Answer, HandlerResult, resolve, serve

@@ -13,7 +13,7 @@ from chaos.sim.faults import Point
 from chaos.sim.loop import Process, Timer
 from rifl._server.engine import Engine
 from rifl._stores.pending import Pending
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.groups import Replies, Together
 from rifl.core._serving.later import Later
 from rifl.core._serving.serving import Fetch, HandlerResult, Wait

@@ -19,7 +19,7 @@ from chaos.sim.stream_network import StreamRpc
 from chaos.sim.world import World
 from rifl._server.answers import STATUS_CODES, answer_status
 from rifl._server.engine import Engine
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
 from rifl.core._serving.streams import RequestStream, ResponseStream

@@ -15,8 +15,6 @@ from curp._security import channel_credentials, read_token
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 
-__all__ = ["Group", "GroupError", "open_group"]
-
 _TRIES = 5
 _GRACE_S = 0.5
 _TRANSFER_S = 30.0

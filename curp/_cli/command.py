@@ -34,8 +34,6 @@ from lease_server._sessions import SessionsFrom
 from rifl._cli.version import installed_version
 from rifl.core._serving.policy import PolicyError
 
-__all__ = ["main"]
-
 _ENGINE = (
     "the log's URL, with ?group=NAME: sqlite:///file, redis://host, postgresql://host/database, "
     "etcd://host1,host2,host3"

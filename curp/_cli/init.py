@@ -9,8 +9,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from curp._cli.asking import GroupError
 from curp.log._creation import create_log
 
-__all__ = ["add_init_command"]
-
 
 def add_init_command(parser: argparse.ArgumentParser, engine: str) -> None:
     """Add arguments; ``run`` of what is parsed takes that, and returns the exit code."""

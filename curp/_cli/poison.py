@@ -16,8 +16,6 @@ from curp.log._engine import LogEngine
 from curp.log._errors import Deposed, LeaseHeld
 from curp.log._opening import open_engine
 
-__all__ = ["add_poison_commands", "told_case"]
-
 _TRIES = 10
 _TERM_S = 10.0
 _MOST_TEXT = 300

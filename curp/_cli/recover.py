@@ -22,8 +22,6 @@ from curp.log._engine import Leadership, LogEngine
 from curp.log._errors import Deposed
 from curp.log._opening import open_engine
 
-__all__ = ["add_recover_command"]
-
 _TRIES = 10
 
 

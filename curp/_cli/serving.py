@@ -16,8 +16,6 @@ import grpc
 from curp._cli.asking import GroupError
 from curp._replica import Replica
 
-__all__ = ["ServeOptions", "find_servicer", "serve"]
-
 _GRACE_S = 1.0
 
 

@@ -14,8 +14,6 @@ from curp._security import add_client_options
 from curp._wire import case_from_message
 from curp.v1 import curp_pb2 as pb
 
-__all__ = ["DEGRADED", "NO_SERVICE", "WELL", "add_status_command", "told_left_out"]
-
 # Exit codes: somebody takes calls, and nothing is wrong; nobody takes calls; somebody does,
 # and something is wrong, of which the next loss may take the group's service.
 WELL, NO_SERVICE, DEGRADED = 0, 1, 3

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-__all__ = ["add_tuning_options", "tuning_of"]
-
 # The option, its type and its default, the argument of ``Replica``, and what it is.
 _OPTIONS: tuple[tuple[str, type, Any, str, str], ...] = (
     ("--lease-term", float, 1.0, "lease_term_s", "about how long a lost leader is missed"),

@@ -9,8 +9,6 @@ import sys
 from curp._cli.asking import Group, GroupError
 from curp.v1 import curp_pb2 as pb
 
-__all__ = ["add_upgrade_command", "upgrade"]
-
 
 def add_upgrade_command(parser: argparse.ArgumentParser) -> None:
     """Add arguments."""

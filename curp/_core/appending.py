@@ -13,8 +13,6 @@ from curp._core.poison import Watch
 from curp._core.rest import ROUNDING_S, Rest
 from curp.log._errors import may_pass
 
-__all__ = ["AppendBatch", "Appending", "Job"]
-
 _RETRY_S = 0.05
 
 

@@ -14,8 +14,6 @@ from curp._core.rest import ROUNDING_S, Rest
 from curp._core.state import Witnessed
 from curp._core.witness_table import WitnessVerdict
 
-__all__ = ["Collecting", "Relist", "Tell"]
-
 # Some more come soon: to tell each by itself would make every call look stuck, which a
 # witness finds by counting how often it was told something else.
 _GATHER_S = 0.02

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Collectable", "Collection"]
-
 
 class Collectable(NamedTuple):
     """A request that is in the log: its identity and its conflict keys."""

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from curp._core.steps import Sync
 
-__all__ = ["Copy", "GoOn", "Halt", "Save", "Trim", "compact"]
-
 
 class Halt(NamedTuple):
     """Let what runs end, and nothing begin; send back whether that came about in time."""

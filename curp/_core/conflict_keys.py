@@ -13,22 +13,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = [
-    "MAX_CONFLICT_KEYS",
-    "MAX_FIELDS_SCANNED",
-    "FieldType",
-    "KeyField",
-    "KeyFinder",
-    "KeyValue",
-    "canonical",
-    "commute",
-    "conflict_key",
-    "covers",
-    "keys_of_all",
-    "keys_of_values",
-    "recorded_keys",
-]
-
 # A call with more conflicts with everything.
 MAX_CONFLICT_KEYS = 64
 # A request with more has keys that are not worth finding.

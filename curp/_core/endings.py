@@ -6,8 +6,6 @@ import enum
 
 from curp.log._errors import Deposed, TrimmedLog, may_pass
 
-__all__ = ["BeginOver", "CannotApply", "Ending", "ending_of"]
-
 
 class CannotApply(Exception):
     """The next entry of the log is not to be applied here for now; ``str()`` says why.

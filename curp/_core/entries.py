@@ -6,21 +6,6 @@ from typing import NamedTuple, TypeAlias
 
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = [
-    "ApplicationVersion",
-    "ClientRegistered",
-    "ClientRemoved",
-    "Entry",
-    "IdsReserved",
-    "LeaderStarted",
-    "Operation",
-    "SecretsPut",
-    "SessionForgotten",
-    "SessionPut",
-    "SetAside",
-]
-
-
 # Of an operation, beside what has a length of its own; of one more field.
 _ENTRY_BYTES = 512
 _FIELD_BYTES = 12

@@ -9,8 +9,6 @@ from curp._core.witness_table import WitnessVerdict
 from rifl.core._shared.errors import LeaseExpired
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["GroupCall", "LeaderAnswer", "Step", "SyncVerdict"]
-
 
 class Step(enum.Enum):
     """What the shell does next for an attempt."""

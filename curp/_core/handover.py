@@ -12,16 +12,6 @@ from typing import Any, NamedTuple
 from curp._core.recovery import Wait
 from curp._core.steps import Sync
 
-__all__ = [
-    "ChangesUnderWay",
-    "CountRunning",
-    "EndLease",
-    "EndNumber",
-    "RefuseCalls",
-    "StepDown",
-    "hand_over",
-]
-
 _DRAIN_S = 5.0
 _SYNC_S = 5.0
 _LOOK_S = 0.01

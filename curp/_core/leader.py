@@ -14,8 +14,6 @@ from curp._core.unsynced import Unsynced
 from curp.log._engine import EngineLimits
 from rifl.core._shared.invariant import invariant
 
-__all__ = ["Batch", "Leader", "LeaderBounds", "Placed", "Speed", "Wish"]
-
 
 class Speed(enum.Enum):
     """Whether an operation's answer leaves before its entry is in the log, or why not."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["LeaderSearch"]
-
 _EVERY_S = 0.1
 # Longer than a leader change takes; whoever still misses the leader then says so again.
 _LONGEST_S = 10.0

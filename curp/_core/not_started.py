@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from curp._core.witness_table import WitnessVerdict
 
-__all__ = ["why_not_started"]
-
 
 def why_not_started(
     verdict: WitnessVerdict, name: str, found: tuple[str, int] | None = None

@@ -11,8 +11,6 @@ from rifl.core._serving.namespace import is_namespace
 from rifl.core._shared.call import Call
 from rifl.core._shared.identity import RpcId
 
-__all__ = ["NoteDown", "Notes"]
-
 _MOST = 256
 # Longer than callers wait before they ask again.
 _WARY_S = 60.0

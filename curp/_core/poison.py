@@ -11,19 +11,6 @@ from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = [
-    "HELD",
-    "LOGGED",
-    "RETRIED",
-    "Case",
-    "Ledger",
-    "Watch",
-    "case_of",
-    "noted_together",
-    "unknown_record",
-    "watch_for",
-]
-
 # How a call came to be run: from a witness, by a recovery; sent again by its client.
 HELD = "held"
 RETRIED = "retried"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["ReadLease"]
-
 
 class ReadLease:
     """A leader's own view of its lease, which ends before the engine's does.

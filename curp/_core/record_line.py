@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["MOST_TOGETHER", "OutOfLine", "RecordLine", "Smoothed"]
-
 _T = TypeVar("_T")
 
 # Of one message: a witness answers all of it before it does anything else.

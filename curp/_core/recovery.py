@@ -29,26 +29,6 @@ from rifl.core._shared.errors import NotExecuted, ResponseTooLarge
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = [
-    "AcceptedLoss",
-    "Append",
-    "Freeze",
-    "Publish",
-    "ReadAcceptedLoss",
-    "ReadToEnd",
-    "ReadWitnessList",
-    "Recovered",
-    "Run",
-    "StartWitnesses",
-    "TakeNumber",
-    "Wait",
-    "WitnessList",
-    "WitnessedCall",
-    "operation_of",
-    "recover",
-    "start_witnesses",
-]
-
 _ROUND_WAIT_S = 0.2
 # What a leader's own first entries have together, at most.
 _EVENTS_BYTES = 4096

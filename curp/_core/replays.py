@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ReplayNote", "Replays", "Stretch"]
-
 # A stretch in which somebody died is replayed in so many pieces the next time.
 _PIECES = 256
 

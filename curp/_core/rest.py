@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ROUNDING_S", "Rest"]
-
 # The same point in time, reckoned twice.
 ROUNDING_S = 1e-6
 

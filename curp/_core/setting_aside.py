@@ -24,8 +24,6 @@ from rifl.core._shared.identity import RpcId
 if TYPE_CHECKING:
     from curp._core.recovery import WitnessedCall
 
-__all__ = ["Conclude", "CountDeaths", "Left", "ReadPoison", "SettingAside"]
-
 _MOST_TOGETHER = 256
 _MOST_GIVEN_UP = 2
 

@@ -18,7 +18,9 @@ from curp._core.entries import (
     SessionForgotten,
     SessionPut,
 )
-from rifl.core._serving.client_table import Attempt, ClientTable, Leases
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.client_table import ClientTable
+from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import KeyBounds
 from rifl.core._serving.verdict import Verdict
@@ -26,8 +28,6 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.invariant import invariant
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["ClientKept", "GroupState", "KeptCall", "StateHead", "Witnessed"]
 
 
 class Witnessed(enum.Enum):

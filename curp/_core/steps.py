@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Sync"]
-
 
 class Sync(NamedTuple):
     """Wait until the log has everything up to ``lsn``; None: all that has a place by now.

@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from curp.log._engine import Leadership
 
-__all__ = ["Standing", "Succession"]
-
 _HOLD_OFF_TERMS = 3
 _CATCH_UP_TERMS = 3
 

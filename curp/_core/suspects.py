@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Suspects"]
-
 _FIRST_S = 0.1
 _MOST_S = 5.0
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from rifl.core._shared.invariant import invariant
 
-__all__ = ["Turn", "Turns"]
-
 
 class Turn:
     """One operation's place in the order of execution, until it is given back.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Unsynced"]
-
 
 class Unsynced:
     """Tells whether an operation commutes with all that are not in the log.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from curp._core.recovery import WitnessList
 from curp._core.witness_change import left_out
 
-__all__ = ["Upkeep"]
-
 _LOOK_S = 1.0
 _MOST_S = 60.0
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-__all__ = ["UNCOUNTED", "Begun", "Way", "WayChoice"]
-
 # A call that is recorded must be answered so much sooner to be worth the work it is
 # to client and witness; and it is given up once it is no sooner.
 _WORTH_IT = 0.9

@@ -15,8 +15,6 @@ from curp._core.recovery import Publish, WitnessList, start_witnesses
 from curp._core.steps import Sync
 from rifl.core._shared.errors import NotLeader
 
-__all__ = ["HoldBack", "NextNumber", "Serve", "change_witnesses", "left_out"]
-
 
 class HoldBack(NamedTuple):
     """Answer nothing first from now on; send back the last LSN that was given."""

@@ -9,15 +9,6 @@ from typing import Any, TypeAlias
 
 from rifl.core._shared.invariant import invariant
 
-__all__ = [
-    "Identity",
-    "WitnessLimits",
-    "WitnessMode",
-    "WitnessTable",
-    "WitnessVerdict",
-    "group_of_log",
-]
-
 # Client id, and seq or key.
 Identity: TypeAlias = tuple[int, int | bytes]
 

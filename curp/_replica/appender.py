@@ -16,8 +16,6 @@ from curp._replica.poisoning import note_down
 from curp.log._engine import LogEngine, NewEntry
 from rifl._log import get_logger
 
-__all__ = ["Appender"]
-
 _log = get_logger("curp.replica")
 _T = TypeVar("_T")
 

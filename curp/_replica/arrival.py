@@ -7,11 +7,9 @@ from typing import Any
 
 from curp._core.turns import Turn
 from rifl._stores.held import HeldAnswers
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader
-
-__all__ = ["Arrival", "GroupAnswers", "SharedTurn", "arrival_of", "arrived"]
 
 
 class Arrival:

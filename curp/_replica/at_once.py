@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["ask_at_once"]
-
 _T = TypeVar("_T")
 
 

@@ -9,8 +9,6 @@ from curp._replica.errors import NotLeading
 from lease_server._authority import Grant, LeaseAuthority
 from lease_server._sessionbook import OpenedSession
 
-__all__ = ["GroupAuthority"]
-
 
 class GroupAuthority:
     """What ``LeaseAuthority`` is, while this replica leads; else it refuses. Any thread.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["boottime"]
-
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

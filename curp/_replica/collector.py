@@ -12,18 +12,17 @@ from curp._core.recovery import WitnessedCall
 from curp._core.rest import Rest
 from curp._core.state import GroupState
 from curp._core.witness_table import WitnessVerdict
-from curp._replica.group_store import Arrival, GroupStore
+from curp._replica.arrival import Arrival
+from curp._replica.group_store import GroupStore
 from curp._replica.services import Services
 from curp._replica.witnesses import Witnesses
 from rifl._log import get_logger
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import HandlerResult, execute
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RiflError
-
-__all__ = ["Collector"]
 
 _log = get_logger("curp.replica")
 _POLICY = MethodPolicy()

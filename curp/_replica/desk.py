@@ -28,8 +28,6 @@ from rifl._log import get_logger
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
 
-__all__ = ["ReplicaDesk", "group_configuration"]
-
 _log = get_logger("curp.replica")
 _MOST_STATUS_S = 1.0
 

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from curp._replica.group_store import Arrival, GroupStore, not_by_log
+from curp._replica.arrival import Arrival
+from curp._replica.group_store import GroupStore, not_by_log
 from curp._replica.services import Services
 from rifl._server.engine import Engine
 from rifl._wire import find_header, parse_call
 from rifl.core._serving.serving import DEFAULT_RECEIVE_LIMIT
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RequestTooLarge
-
-__all__ = ["GroupEngine"]
 
 # Of an entry, beside request and response: names, keys, what the answer carries besides.
 _OVERHEAD_BYTES = 256 << 10

@@ -16,8 +16,6 @@ from curp.log._engine import LogEngine
 from curp.log._errors import CorruptLog
 from rifl._log import get_logger
 
-__all__ = ["Follower"]
-
 _log = get_logger("curp.replica")
 _READ_LIMIT = 2000
 _HANDLERS_S = 0.01

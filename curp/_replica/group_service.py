@@ -23,8 +23,6 @@ from rifl._wire import error_class
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, NotLeader, NotYours, RiflError
 
-__all__ = ["SERVICE", "GroupDesk", "add_group_service"]
-
 _log = get_logger("curp.replica")
 
 SERVICE = "curp.v1.Group"

@@ -20,7 +20,8 @@ from curp._replica.role_store import RoleStore, random_append_id, wake_all
 from curp._wire import entry_to_bytes
 from curp.observer import GroupObservers
 from rifl._stores.pending import Pending
-from rifl.core._serving.client_table import Attempt, Decision
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.groups import Replies, Together
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
@@ -38,8 +39,6 @@ from rifl.core._shared.errors import (
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["Arrival", "GroupStore", "LogWrite", "not_by_log"]
 
 
 class GroupStore(RoleStore):

@@ -10,8 +10,6 @@ from curp._replica.clock import boottime
 from curp.log._engine import LogEngine
 from curp.log._errors import LogError, may_pass
 
-__all__ = ["LeaseKeeper"]
-
 _RENEWALS_PER_TERM = 4
 
 

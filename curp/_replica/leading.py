@@ -42,8 +42,6 @@ from lease_server._authority import LeaseAuthority
 from rifl._log import get_logger
 from rifl.core._shared.errors import NotLeader, RiflError
 
-__all__ = ["LIST_KEY", "Leading"]
-
 _log = get_logger("curp.replica")
 
 _SWEEPS_PER_TERM = 20

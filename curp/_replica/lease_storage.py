@@ -14,8 +14,6 @@ from lease_server._storage import RANDOM_BITS
 from lease_server._tokens import Secret
 from rifl.core._shared.errors import RiflError
 
-__all__ = ["LogLeaseStorage"]
-
 _SECRET_BYTES = 32
 _SECRETS_KEPT = 2
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from curp._core.turns import Turn, Turns
 from rifl._stores.pending import Pending
 
-__all__ = ["Line"]
-
 
 class Line:
     """The turns of one leadership. Under the store's lock, so nobody is woken in here."""

@@ -10,18 +10,6 @@ from curp._wire import accepted_loss_from_bytes, witness_list_from_bytes
 from curp.log._creation import LOG_ID_KEY, new_log
 from curp.log._engine import LogEngine, MetadataCondition
 
-__all__ = [
-    "BACK_KEY",
-    "LIST_KEY",
-    "LOSS_KEY",
-    "TRANSFER_KEY",
-    "read_accepted_loss",
-    "read_asked_for",
-    "read_store_id",
-    "read_went_back",
-    "read_witness_list",
-]
-
 # The witness list, the replica that a transfer asked for, the loss that was accepted last.
 LIST_KEY = "curp-witnesses"
 TRANSFER_KEY = "curp-transfer"

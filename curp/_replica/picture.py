@@ -11,8 +11,6 @@ from curp._replica.metadata import read_witness_list
 from curp.log._creation import log_id
 from curp.log._engine import Leadership, LogEngine
 
-__all__ = ["Picture"]
-
 
 class Picture:
     """The newest leadership, witness list, log id and tail that the replica's thread read.

@@ -17,10 +17,8 @@ from curp._core.state import GroupState
 from curp._replica.arrival import arrival_of
 from curp._wire import SYNCED_KEY, entry_to_bytes
 from rifl._stores.pending import Pending
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.namespace import is_namespace
-
-__all__ = ["Committed", "LogWrite", "Places"]
 
 
 class LogWrite(NamedTuple):

@@ -11,17 +11,6 @@ from curp._wire import ledger_from_bytes, ledger_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition
 from curp.log._errors import ConditionFailed
 
-__all__ = [
-    "LEDGER_KEY",
-    "NOTES_KEY",
-    "conclude",
-    "count_deaths",
-    "note_down",
-    "read_ledger",
-    "read_left",
-    "update_ledger",
-]
-
 # The cases; and what runs now, which only the leader writes, under its number.
 LEDGER_KEY = "curp-poison"
 NOTES_KEY = "curp-running"

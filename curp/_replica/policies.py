@@ -8,8 +8,6 @@ from curp._replica.group_service import SERVICE as GROUP
 from rifl._server.outcomes import SERVICE as OUTCOMES
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy, PolicyError
 
-__all__ = ["group_policies"]
-
 # Served by every replica by itself.
 _NEVER = {
     "/lease_server.v1.LeaseServer/*": None,

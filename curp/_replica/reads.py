@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from curp._core.read_lease import ReadLease
 from rifl._stores.pending import Pending
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import Deposed
-
-__all__ = ["Reads"]
 
 
 class Reads:

@@ -48,8 +48,6 @@ from curp.log._errors import CorruptLog, LogError, may_pass
 from curp.log._states import check_state
 from rifl._log import get_logger
 
-__all__ = ["Recovering"]
-
 _log = get_logger("curp.replica")
 _SECRET_BYTES = 32
 # For so long a recovery asks witnesses in vain before it lets others try.

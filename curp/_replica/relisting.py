@@ -27,8 +27,6 @@ from curp.log._errors import Deposed, LogError
 from rifl._log import get_logger
 from rifl.core._shared.errors import NotLeader, RiflError
 
-__all__ = ["Relisting"]
-
 _log = get_logger("curp.replica")
 _STATUS_S = 0.5
 

@@ -17,8 +17,6 @@ from curp.log._errors import ConditionFailed, Deposed, LogError
 from rifl._log import get_logger
 from rifl.core._shared.identity import RpcId
 
-__all__ = ["ReplayGuard"]
-
 _log = get_logger("curp.replica")
 _REPLAYS_KEY = "curp-replaying"
 _TRIES = 20

@@ -28,7 +28,8 @@ from curp._replica.keeper import LeaseKeeper
 from curp._replica.leading import Leading
 from curp._replica.picture import Picture
 from curp._replica.policies import group_policies
-from curp._replica.runner import Role, Runner
+from curp._replica.role import Role
+from curp._replica.runner import Runner
 from curp._replica.servicers import Servicers
 from curp._replica.services import Registrar, Services
 from curp._replica.settings import ReplicaSettings, StateHooks
@@ -52,8 +53,6 @@ from rifl._stores.forks import belongs_here
 from rifl.core._serving.held import AnswerBounds
 from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicy
 from rifl.core._shared.observer import Observer, Statistics
-
-__all__ = ["PATH", "Replica"]
 
 # What clients load to send their calls by: an entry point of the group `rifl.paths`.
 PATH = "curp"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Role"]
-
 
 class Role:
     """What a replica does, as ``curp.v1.GroupStatusReply`` names it."""

@@ -38,8 +38,6 @@ from lease_server._errors import StorageUnavailable
 from rifl._log import get_logger
 from rifl.core._shared.errors import RiflError
 
-__all__ = ["Role", "Runner"]
-
 _log = get_logger("curp.replica")
 
 _LOOK_S = 0.1

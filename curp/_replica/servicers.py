@@ -8,8 +8,6 @@ from typing import Any
 
 from curp._replica.settings import StateHooks
 
-__all__ = ["Servicers"]
-
 
 class Servicers:
     """The servicers of a replica that were given by how they are made.

@@ -18,13 +18,11 @@ from curp.v1 import curp_pb2 as pb
 from rifl._server.answers import raised_result, returned_result
 from rifl._server.context import CURRENT, AioHandlerContext, HandlerContext, Serving
 from rifl._server.declarations import find_service
-from rifl.core._serving.client_table import Attempt, ClientEntry
+from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.policy import MethodPolicy, PolicyError
 from rifl.core._serving.serving import bounded
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["MethodFacts", "Registrar", "Services"]
 
 _Keys = frozenset[int]
 _POLICY = MethodPolicy()

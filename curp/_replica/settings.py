@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from curp._core.leader import LeaderBounds
 
-__all__ = ["ReplicaSettings", "StateHooks"]
-
 _VERSIONS = 1 << 63
 
 

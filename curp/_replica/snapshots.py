@@ -17,8 +17,6 @@ from curp._wire import snapshot_to_chunks
 from curp.log._engine import LogEngine
 from rifl._log import get_logger
 
-__all__ = ["Snapshots"]
-
 _log = get_logger("curp.replica")
 _TURN_S = 5.0
 # Entries that stay behind a snapshot: for standbys that are not far behind.

@@ -8,8 +8,6 @@ from typing import Any
 
 from rifl._server.context import CURRENT, Noted
 
-__all__ = ["now", "random"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

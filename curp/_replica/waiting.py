@@ -6,8 +6,6 @@ import threading
 
 from rifl._log import get_logger
 
-__all__ = ["RETRY_S", "Waiting"]
-
 _log = get_logger("curp.replica")
 RETRY_S = 0.1
 

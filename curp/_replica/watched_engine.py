@@ -10,8 +10,6 @@ from typing import Any, cast
 from curp.log._engine import LogEngine
 from curp.log._errors import EngineUnavailable
 
-__all__ = ["EngineWatch", "watched"]
-
 _OPERATIONS = (
     *("leadership", "take_leadership", "renew_leadership", "end_leadership"),
     *("next_configuration", "append", "tail", "first", "read", "wait", "trim"),

@@ -18,8 +18,6 @@ from curp.v1 import curp_pb2 as pb
 from curp.witness._client import WitnessClient
 from rifl._log import get_logger
 
-__all__ = ["Witnesses", "read_held"]
-
 _log = get_logger("curp.replica")
 # Once a witness was started, the others have so long to be started with it.
 _GRACE_S = 0.5

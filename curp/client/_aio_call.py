@@ -17,8 +17,6 @@ from curp.client._record import Record, give_up
 from rifl._client.aio_status import at_hand, finished_status
 from rifl._client.answers import FinalStatus
 
-__all__ = ["AioCall", "SendingPath"]
-
 
 class SendingPath(Protocol):
     """The path: its ways to the witnesses and for a sync request, and its loop's tasks."""

@@ -24,8 +24,6 @@ from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.v1 import curp_pb2
 from rifl._client.aio_status import at_hand
 
-__all__ = ["AioPath"]
-
 
 class AioPath:
     """As ``SyncPath``, on one event loop."""

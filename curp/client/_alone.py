@@ -15,8 +15,6 @@ import grpc.aio
 
 from curp.client._errors import AttemptError, lost_answer
 
-__all__ = ["AioAlone", "SyncAlone", "aio_error"]
-
 _WHY = "another replica leads by now"
 
 

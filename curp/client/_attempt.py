@@ -33,8 +33,6 @@ from curp.v1 import curp_pb2
 from rifl._wire import HEADER_KEY
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["MOST_RECORDED_BYTES", "OVER", "Alone", "GroupAttempt", "Path", "begin"]
-
 # Of a request: longer ones would not fit through gRPC with what stands around them.
 MOST_RECORDED_BYTES = 3 << 20
 

@@ -15,8 +15,6 @@ from curp.v1 import curp_pb2
 from rifl._log import get_logger
 from rifl.core._calling.retry import RetryPolicy
 
-__all__ = ["GROUP_RETRY", "GroupKnowledge", "GroupView", "Statistics"]
-
 _log = get_logger("curp.client")
 
 # Between two requests for the configuration, where the first one told nothing new.

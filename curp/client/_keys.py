@@ -11,8 +11,6 @@ from google.protobuf.message_factory import GetMessageClass
 from curp._core.conflict_keys import keys_of_values
 from rifl._log import get_logger
 
-__all__ = ["CallerKeys"]
-
 _log = get_logger("curp.client")
 
 

@@ -11,8 +11,6 @@ import grpc
 
 from curp._core.record_line import MOST_TOGETHER
 
-__all__ = ["NO_STREAM", "SENT_SINGLY", "SILENT_S", "Record", "give_up", "take_together"]
-
 # A stream whose witness was silent for so long is given up.
 SILENT_S = 5.0
 # How a stream ends at a witness that has none, or has too many.

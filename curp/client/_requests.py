@@ -13,19 +13,6 @@ from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.raised import told_outcome
 from rifl.v1 import rifl_pb2
 
-__all__ = [
-    "RECORD_TIMEOUT_S",
-    "Metadata",
-    "number_field",
-    "read_leader_answer",
-    "record_fields",
-    "record_request",
-    "split_header",
-    "sync_request",
-    "synced_number",
-    "with_number",
-]
-
 # A witness that has not answered by then is as good as gone.
 RECORD_TIMEOUT_S = 5.0
 Metadata = Any

@@ -17,8 +17,6 @@ from curp._core.leader_search import LeaderSearch
 from curp.client._stubs import SEARCH_TIMEOUT_S, configuration_stub
 from curp.v1 import curp_pb2
 
-__all__ = ["AioSearch", "SyncSearch"]
-
 # What a target says; and its place, if it is the leader that was looked for.
 Told = Callable[[curp_pb2.GroupConfiguration, "int | None"], None]
 

@@ -6,16 +6,6 @@ from typing import Any
 
 from curp.v1 import curp_pb2
 
-__all__ = [
-    "ASK_TIMEOUT_S",
-    "SEARCH_TIMEOUT_S",
-    "configuration_stub",
-    "record_stub",
-    "records_stub",
-    "sync_stub",
-    "watch_stub",
-]
-
 # For the configuration.
 ASK_TIMEOUT_S = 2.0
 # The same, where all replicas are asked, and asked again.

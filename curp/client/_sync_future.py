@@ -13,8 +13,6 @@ from curp.client._attempt import OVER, GroupAttempt
 from curp.client._errors import AttemptError
 from curp.client._record import Record, give_up
 
-__all__ = ["SyncFuture", "is_ok"]
-
 
 class SyncFuture:
     """What gRPC's future is to a rifl channel, which is all that uses it.

@@ -21,8 +21,6 @@ from curp.client._sync_unary import SyncUnary
 from curp.client._sync_witness import SyncWitness
 from curp.v1 import curp_pb2
 
-__all__ = ["SyncPath"]
-
 
 class SyncPath:
     """What attempts of a channel's calls are sent by, once it knows that it has a group.

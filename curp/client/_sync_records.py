@@ -19,8 +19,6 @@ from curp.client._stubs import record_stub, records_stub, watch_stub
 from curp.v1 import curp_pb2
 from rifl._log import get_logger
 
-__all__ = ["SyncRecords"]
-
 _log = get_logger("curp.client")
 
 _Queue = queue.SimpleQueue[Record | None]

@@ -14,8 +14,6 @@ from curp.client._record import Record, give_up
 from curp.client._requests import split_header
 from curp.client._sync_future import SyncFuture, is_ok
 
-__all__ = ["SendingPath", "SyncUnary"]
-
 
 class SendingPath(Path, Protocol):
     """The path, with its ways to the witnesses and for a sync request."""

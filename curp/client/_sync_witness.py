@@ -7,8 +7,6 @@ import grpc
 from curp._core.record_line import Smoothed
 from curp.client._sync_records import SyncRecords
 
-__all__ = ["SyncWitness"]
-
 
 class SyncWitness:
     """A channel to one witness, and its stream of records."""

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from curp.log._errors import EngineUnavailable
 
-__all__ = ["BootClock", "LeaseDate", "LeaseView"]
-
 
 class BootClock(NamedTuple):
     """Seconds since the machine's boot, and which boot that was.

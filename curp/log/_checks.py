@@ -14,27 +14,6 @@ from curp.log._errors import (
     TrimmedLog,
 )
 
-__all__ = [
-    "APPEND_ID_BYTES",
-    "LIMITS",
-    "MAX_APPEND_BYTES",
-    "MAX_APPEND_ENTRIES",
-    "MAX_CHUNK_BYTES",
-    "MAX_TAGS",
-    "check_append",
-    "check_chunk",
-    "check_leader",
-    "check_metadata",
-    "check_position",
-    "check_read",
-    "check_snapshot",
-    "check_term",
-    "check_trim",
-    "require_condition",
-    "require_configuration",
-    "require_tail",
-]
-
 APPEND_ID_BYTES = 16
 MAX_APPEND_ENTRIES = 10_000
 # Of bodies and tags together.

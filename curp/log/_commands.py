@@ -20,8 +20,6 @@ from curp.log._opening import accept_loss, open_engine
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
 
-__all__ = ["add_log_commands", "main"]
-
 # What may hold personal data, in an operation.
 _CONTENTS = ("request", "answer")
 

@@ -17,8 +17,6 @@ from curp.log._opening import group_of, open_in_any_state, open_new
 from curp.log._states import COPY_KEY, MOVED_KEY, Place, place_in
 from curp.log._verification import verify
 
-__all__ = ["Copied", "copy_log"]
-
 # Renewed between two pieces, each of which takes far less.
 _TERM_S = 60.0
 _PIECE_ENTRIES = 1000

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from curp.log._engine import LogEngine, NewLog
 from curp.log._opening import open_engine
 
-__all__ = ["LOG_ID_KEY", "create_log", "log_id", "new_log"]
-
 # What witnesses and clients know the log by, in its metadata. Its first leader drew it
 # in earlier releases, and still does in a log of theirs that has none.
 LOG_ID_KEY = "curp-store"

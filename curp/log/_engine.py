@@ -5,17 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = [
-    "EngineLimits",
-    "Entry",
-    "Leadership",
-    "LogEngine",
-    "MetadataCondition",
-    "NewEntry",
-    "NewLog",
-    "Snapshot",
-]
-
 
 class NewEntry(NamedTuple):
     """What is appended: opaque bytes, and the tags readers may select it by."""

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from curp.log._engine import Entry
 from curp.log._errors import CorruptLog
 
-__all__ = ["chunk_checksum", "entry_checksum", "pack_tags", "unpack_entry", "unpack_tags"]
-
 
 def pack_tags(tags: Sequence[str]) -> str:
     """Return tags as a JSON list."""

@@ -13,8 +13,6 @@ from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, New
 from curp.log._errors import EngineStopped, LeaseHeld
 from rifl._stores.forks import belongs_here
 
-__all__ = ["Fault", "MemoryEngine", "MemoryLog", "Moment"]
-
 
 class Moment(enum.Enum):
     """Where in an operation a fault may strike."""

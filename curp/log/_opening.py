@@ -14,8 +14,6 @@ from rifl._stores.errors import UnsupportedStore
 if TYPE_CHECKING:
     from rifl._stores.postgres.address import PostgresAddress
 
-__all__ = ["accept_loss", "group_of", "open_engine", "open_in_any_state", "open_new"]
-
 _REDIS = ("redis", "rediss", "unix")
 _ETCD = ("etcd", "etcds")
 

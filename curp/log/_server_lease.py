@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from curp.log._boot_clock import LeaseDate
 
-__all__ = ["ServerLease"]
-
 # Of a server's clock against this machine's: what a slow reply may look like.
 _JUMP_S = 0.25
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from curp.log._engine import LogEngine
 from curp.log._errors import CorruptLog, LogMoved, UnfinishedCopy
 
-__all__ = ["COPY_KEY", "MOVED_KEY", "Place", "check_state", "place_in"]
-
 # In the metadata: of a log that was moved, and of a copy that is not finished.
 MOVED_KEY = "curp-log-moved"
 COPY_KEY = "curp-log-copy"

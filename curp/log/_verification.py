@@ -8,8 +8,6 @@ from typing import NamedTuple
 from curp.log._engine import Entry, Leadership, LogEngine
 from curp.log._errors import CorruptLog, TrimmedLog
 
-__all__ = ["Verification", "verify"]
-
 
 class Verification(NamedTuple):
     """What there is in a log that was found whole. Sizes are of bodies and chunks."""

@@ -14,8 +14,6 @@ from curp.v1 import curp_pb2
 from curp.witness._service import SERVICE_NAME
 from rifl._client.opening import open_sync
 
-__all__ = ["WitnessClient"]
-
 
 class WitnessClient:
     """One witness, asked by a replica. Any thread; blocks.

@@ -19,8 +19,6 @@ from rifl._stores.forks import belongs_here
 from rifl._wire import parse_call
 from rifl.core._shared.errors import BadHeader, NotYours, RiflError
 
-__all__ = ["Answered", "WitnessDesk"]
-
 _log = get_logger("curp.witness")
 
 _M = TypeVar("_M", bound=Message)

@@ -11,8 +11,6 @@ from pathlib import Path
 from curp.witness._errors import CorruptJournal, JournalHeld
 from rifl._log import get_logger
 
-__all__ = ["WitnessJournal"]
-
 _log = get_logger("curp.witness")
 
 _NAME = "witness.journal"

@@ -11,8 +11,6 @@ from lease_server._errors import LeaseError
 from rifl._grpc.status import rich_status
 from rifl.core._shared.errors import RiflError
 
-__all__ = ["abort"]
-
 
 async def abort(
     context: grpc.aio.ServicerContext[Any, Any], error: RiflError | LeaseError

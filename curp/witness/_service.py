@@ -18,8 +18,6 @@ from rifl._leases.peer import peer_of
 from rifl._log import get_logger
 from rifl.core._shared.errors import NotYours, RiflError, StoreUnavailable
 
-__all__ = ["SERVICE_NAME", "add_witness_service"]
-
 _log = get_logger("curp.witness")
 
 SERVICE_NAME = "curp.v1.Witness"

@@ -18,8 +18,6 @@ from rifl._leases.peer import peer_of
 from rifl._log import get_logger
 from rifl.core._shared.errors import RiflError
 
-__all__ = ["RecordStreams"]
-
 _log = get_logger("curp.witness")
 
 _MAX_STREAMS = 10_000

@@ -20,8 +20,6 @@ from rifl._stores.errors import MissingExtra, StoreError, StoreLocked, Unsupport
 from rifl._stores.inspection import Inspection, open_inspection
 from rifl.core._shared.identity import RpcId
 
-__all__ = ["ExitCode", "main"]
-
 _ABOUT = """
 Look into a store of completion records, also beside the servers that use it, and mend it by
 hand. An error is one line on standard error.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["ExitCode", "Refused"]
-
 
 class ExitCode(enum.IntEnum):
     """What the command ends with."""

@@ -14,8 +14,6 @@ import grpc
 from rifl._stores.errors import MissingExtra, UnsupportedStore
 from rifl._stores.inspection import CallRow, Inspection
 
-__all__ = ["COLUMNS", "export"]
-
 # Name and Arrow type of each column; CSV has them as text, bytes in hexadecimal.
 COLUMNS = (
     ("client_id", "int64"),

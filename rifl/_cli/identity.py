@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rifl.core._shared.identity import MAX_KEY_BYTES, MAX_SEQ, RpcId
 
-__all__ = ["candidates"]
-
 
 def candidates(text: str) -> int | list[RpcId]:
     """Return the client id, or the calls, that a text may mean: a seq first.

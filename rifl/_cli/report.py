@@ -14,8 +14,6 @@ from rifl._cli.tables import print_table
 from rifl._stores.inspection import CallRow, ClientRow, Summary
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Report", "print_call", "print_client", "print_store", "print_value"]
-
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _CALL_COLUMNS = ("call", "method", "state", "bytes#", "age#")

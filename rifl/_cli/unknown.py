@@ -16,8 +16,6 @@ from rifl._stores.inspection import Inspection
 from rifl._stores.settling import Settled, Settlement, State, UnknownCall, list_unknown, settle
 from rifl.core._shared.identity import RpcId
 
-__all__ = ["add_unknown"]
-
 _WARNING = """\
 Not executed is final: the next arrival of each of these calls RUNS IT. Be sure that the first
 run had no effect, and that the process which made it is gone: a process that was only suspended

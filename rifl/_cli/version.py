@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["installed_version"]
-
 
 def installed_version() -> str:
     """Return the release's number; where nothing is installed (a bare tree), that."""

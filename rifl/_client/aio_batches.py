@@ -15,8 +15,6 @@ from rifl._client.answers import FinalStatus
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.exchange import CLOSED_TEXT
 
-__all__ = ["run_batch"]
-
 
 async def run_batch(
     client: AioClient,

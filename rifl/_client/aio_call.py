@@ -17,8 +17,6 @@ from rifl.core._calling.attempt import IssuedCall
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.invariant import invariant
 
-__all__ = ["UnaryUnaryCall"]
-
 # Makes the exchange that goes on with a call after its first attempt failed.
 Recovery = Callable[[IssuedCall, Callable[[], None]], AioExchange]
 

@@ -32,8 +32,6 @@ from rifl.core._calling.retry import RetryPolicy
 from rifl.core._calling.targets import Targets, split_targets
 from rifl.core._shared.observer import Observer
 
-__all__ = ["AioChannel", "connect"]
-
 
 def connect(
     target: str | Sequence[str],

@@ -15,8 +15,6 @@ from rifl._client.errors import CallError, Status
 from rifl._client.exchange import CLOSED_TEXT, Exchange
 from rifl.core._calling.attempt import IssuedCall
 
-__all__ = ["AioExchange", "AioSender"]
-
 # Sends one attempt: its header entry and its timeout; returns gRPC's call.
 AioSender = Callable[[tuple[str, bytes] | None, float | None], Awaitable[Any]]
 

@@ -16,8 +16,6 @@ from rifl._client.settings import make_settings
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.observer import Observer
 
-__all__ = ["AioClientInterceptor", "client_interceptor"]
-
 
 def client_interceptor(
     lease_channel: grpc.aio.Channel,

@@ -21,8 +21,6 @@ from rifl.core._calling.attempt import Answer
 from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
 
-__all__ = ["AioSession"]
-
 
 class AioSession:
     """What ``channel.session`` is on an aio channel; see ``rifl._client.Session``."""

@@ -8,8 +8,6 @@ from typing import Any
 from rifl._client.answers import FinalStatus
 from rifl.core._shared.invariant import invariant
 
-__all__ = ["at_hand", "finished_status"]
-
 
 def finished_status(call: Any) -> FinalStatus:
     """Return what a finished call of ``grpc.aio``'s ended with."""

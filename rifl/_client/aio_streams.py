@@ -21,12 +21,6 @@ from rifl._client.resending import AioResending, resumed
 from rifl._client.state import forked_error
 from rifl.core._calling.stream_attempts import ReceivedResponses
 
-__all__ = [
-    "AioBidirectionalMultiCallable",
-    "AioStreamUnaryMultiCallable",
-    "AioUnaryStreamMultiCallable",
-]
-
 _AHEAD = 16
 _MIXED = "The iterator and read/write APIs may not be mixed on a single RPC."
 

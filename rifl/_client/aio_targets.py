@@ -14,8 +14,6 @@ from rifl._client.aio_status import at_hand, finished_status
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl.core._calling.targets import best_connectivity
 
-__all__ = ["AioSeveralTargets"]
-
 
 class AioSeveralTargets(grpc.aio.Channel):
     """As ``SeveralTargets``, used on its event loop only."""

@@ -11,8 +11,6 @@ from rifl._wire import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
 from rifl.core._calling.attempt import Answer
 from rifl.core._shared.identity import RpcId
 
-__all__ = ["FinalStatus", "read_answer"]
-
 _OK = Answer("OK")
 _NO_INFO = _OK.info
 _TOO_LARGE = "larger than max"

@@ -27,14 +27,13 @@ from rifl._envelope import (
 )
 from rifl._wire import RPC_INFO
 from rifl.core._calling.attempt import Answer, IssuedCall
-from rifl.core._calling.batch_flow import BatchAction, BatchFlow, Ended, Leg
+from rifl.core._calling.batch_flow import BatchFlow
+from rifl.core._calling.batch_steps import BatchAction, Ended, Leg
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.raised import raised_code
 from rifl.core._shared.record import Metadata
-
-__all__ = ["BatchItem", "BatchResult", "BatchRun", "Pause", "Send"]
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OK = grpc.StatusCode.OK

@@ -22,8 +22,6 @@ from rifl.core._shared.observer import EndedCall, Observer
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.raised import raised_code
 
-__all__ = ["CLOSED_TEXT", "NO_SESSION", "Exchange"]
-
 CLOSED_TEXT = "Channel closed!"
 NO_SESSION = (
     "a key needs a named session, rifl.connect(..., session=...), or the idempotency-key header: "

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from rifl._header import first_attempt, header_prefix
 from rifl.core._calling.attempt import IssuedCall
-from rifl.core._calling.batch_flow import Leg
+from rifl.core._calling.batch_steps import Leg
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._shared.call import pairs_from_ranges
 from rifl.v1 import rifl_pb2
-
-__all__ = ["encode_batch_header", "encode_header"]
 
 
 def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:

@@ -16,8 +16,6 @@ from rifl._client.aio_channel import connect as connect_aio
 from rifl._client.channel import connect
 from rifl._client.opening import opening
 
-__all__ = ["Instrumentation", "instrument"]
-
 _NAMES = ("insecure_channel", "secure_channel")
 # Of what is patched, which is the process's.
 _lock = threading.Lock()

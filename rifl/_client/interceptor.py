@@ -18,8 +18,6 @@ from rifl._client.sync_exchange import BlockingExchange, CallFuture
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.observer import Observer
 
-__all__ = ["CallDetails", "ClientInterceptor", "client_interceptor", "with_header"]
-
 
 def client_interceptor(
     lease_channel: grpc.Channel,

@@ -17,17 +17,6 @@ from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.outcome import Outcome
 
-__all__ = [
-    "CURRENT_KEY",
-    "KEY_ENTRY",
-    "as_key",
-    "invalid_metadata",
-    "key",
-    "key_error",
-    "refuse_key",
-    "take_key",
-]
-
 # Consumed by the channel: it never leaves the process.
 KEY_ENTRY = "rifl-key-bin"
 # What gRPC sends (gRPC over HTTP/2, Custom-Metadata).

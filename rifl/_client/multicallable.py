@@ -16,8 +16,6 @@ from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["UnaryUnaryMultiCallable", "closed_call"]
-
 
 class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
     """One method of a stub. Any thread.

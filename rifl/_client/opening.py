@@ -9,8 +9,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = ["open_aio", "open_sync", "opening"]
-
 # Whether a channel of ours is being opened in this context.
 _OPENING: contextvars.ContextVar[bool] = contextvars.ContextVar("rifl_opening", default=False)
 # As they were when this was imported.

@@ -8,8 +8,6 @@ from typing import Any
 
 from rifl._log import get_logger
 
-__all__ = ["open_path"]
-
 _log = get_logger("rifl.client")
 
 _GROUP = "rifl.paths"

@@ -16,8 +16,6 @@ from rifl.core._shared.raised import MAY_HAVE_RUN_CODE
 from rifl.core._shared.stream_end import end_marker, is_end_marker
 from rifl.v1 import rifl_pb2
 
-__all__ = ["RESEND_BYTES", "AioResending", "Resending", "resumed"]
-
 # What is kept of a request stream so that it can be sent again.
 RESEND_BYTES = 4 << 20
 

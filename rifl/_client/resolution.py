@@ -21,8 +21,6 @@ from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.raised import raised_code
 from rifl.v1 import rifl_pb2
 
-__all__ = ["RESOLVE_METHOD", "Closing", "Resolution", "Resolver", "lease_error", "lease_timeout"]
-
 RESOLVE_METHOD = "/rifl.v1.Outcomes/Resolve"
 
 

@@ -15,8 +15,6 @@ from rifl._client.answers import read_answer
 from rifl._log import get_logger
 from rifl.core._calling.targets import Targets
 
-__all__ = ["LEASE_SERVICE", "Leg", "Route", "Router"]
-
 _log = get_logger("rifl.client")
 
 LEASE_SERVICE = "/lease_server.v1.LeaseServer/"

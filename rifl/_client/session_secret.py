@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["FILE_VARIABLE", "VARIABLE", "find_session_secret"]
-
 VARIABLE = "RIFL_SESSION_SECRET"
 FILE_VARIABLE = "RIFL_SESSION_SECRET_FILE"
 _MIN_BYTES = 16

@@ -12,8 +12,6 @@ from rifl._wire import MAX_RESPONSE_BYTES
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.observer import Observer
 
-__all__ = ["Settings", "channel_options", "make_settings", "method_name"]
-
 GROUP_PATHS = ("adaptive", "fast", "synced")
 _RETRIES_OPTION = "grpc.enable_retries"
 _RECEIVE_LIMIT_OPTION = "grpc.max_receive_message_length"

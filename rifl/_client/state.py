@@ -17,26 +17,19 @@ from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, CallError, ForkedProcessError, Status
 from rifl._client.header import encode_batch_header, encode_header
 from rifl._client.paths import open_path
-from rifl._client.routing import LEASE_SERVICE, Router
+from rifl._client.routing import Router
 from rifl._client.settings import Settings
 from rifl._grpc.status import rich_status
 from rifl._log import get_logger
 from rifl._wire import HEADER_KEY
 from rifl.core._calling.attempt import Answer, IssuedCall
-from rifl.core._calling.batch_flow import BatchLimits, Leg
+from rifl.core._calling.batch_limits import BatchLimits
+from rifl.core._calling.batch_steps import Leg
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.client_session import LOST_REASONS, ClientSession, LeaseStep
 from rifl.core._shared.errors import StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.outcome import Outcome
-
-__all__ = [
-    "LEASE_SERVICE",
-    "LEASE_TIMEOUT_S",
-    "NO_STREAM",
-    "ClientState",
-    "Waiter",
-]
 
 _log = get_logger("rifl.client")
 

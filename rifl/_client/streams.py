@@ -16,14 +16,6 @@ from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core._calling.stream_attempts import ReceivedResponses
 
-__all__ = [
-    "BidirectionalMultiCallable",
-    "StreamCall",
-    "StreamUnaryMultiCallable",
-    "UnaryStreamMultiCallable",
-    "watched",
-]
-
 
 class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]
     """One method with a request stream. Any thread.

@@ -14,8 +14,6 @@ from rifl._client.answers import FinalStatus
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.sync_client import SyncClient
 
-__all__ = ["Batches"]
-
 _IN_BACKGROUND = 16
 
 

@@ -12,8 +12,6 @@ from rifl._client.state import ClientState
 from rifl._client.timers import Timers
 from rifl._log import get_logger
 
-__all__ = ["SyncClient"]
-
 _log = get_logger("rifl.client")
 
 

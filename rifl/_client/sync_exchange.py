@@ -19,8 +19,6 @@ from rifl._client.sync_client import SyncClient
 from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.call_flow import CallFlow
 
-__all__ = ["BlockingExchange", "CallFuture", "Sender"]
-
 # Sends one attempt: its header entry and its timeout; returns gRPC's future.
 Sender = Callable[[tuple[str, bytes] | None, float | None], Any]
 

@@ -12,8 +12,6 @@ import grpc
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl.core._calling.targets import best_connectivity
 
-__all__ = ["SeveralTargets"]
-
 _Connectivity = Callable[[grpc.ChannelConnectivity], None]
 
 

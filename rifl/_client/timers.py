@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from rifl._log import get_logger
 
-__all__ = ["Timer", "Timers"]
-
 _log = get_logger("rifl.client")
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import grpc
 
-__all__ = ["RawAnswer", "raw_handler"]
-
 
 class RawAnswer:
     """A serialised answer, on its way through the interceptors outside.

@@ -6,8 +6,6 @@ import ipaddress
 from functools import lru_cache
 from urllib.parse import unquote
 
-__all__ = ["source_of"]
-
 # What one subscriber is given: whoever has it has all its addresses.
 _IPV6_PREFIX = 64
 

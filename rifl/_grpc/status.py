@@ -15,17 +15,6 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships none
 from grpc_status import rpc_status
 
-__all__ = [
-    "DETAILS_KEY",
-    "DOMAIN",
-    "ErrorInfo",
-    "details_bin",
-    "read_error_info",
-    "rich_status",
-    "saying",
-    "without_error_info",
-]
-
 DETAILS_KEY = "grpc-status-details-bin"
 DOMAIN = "rifl"
 

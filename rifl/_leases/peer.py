@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from lease_server._errors import NotYours
 
-__all__ = ["PeerContext", "peer_of"]
-
 
 class PeerContext(Protocol):
     """The part of a sync or aio ServicerContext that tells the peer."""

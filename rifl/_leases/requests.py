@@ -18,8 +18,6 @@ from lease_server._sessions import SessionsFrom
 from lease_server._shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 
-__all__ = ["RequestDesk", "Terms"]
-
 _M = TypeVar("_M", bound=Message)
 # The newest of the two forms of the message that ends a request stream: see the proto.
 _END_MARKER = 2

@@ -22,8 +22,6 @@ from rifl._leases.peer import peer_of
 from rifl._leases.requests import RequestDesk, Terms
 from rifl._log import get_logger
 
-__all__ = ["SERVICE_NAME", "add_lease_service", "status_of"]
-
 _log = get_logger("lease_server")
 
 SERVICE_NAME = "lease_server.v1.LeaseServer"

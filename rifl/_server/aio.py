@@ -19,15 +19,13 @@ from rifl._server.context import CURRENT, AioHandlerContext, Serving
 from rifl._server.eager import start_task
 from rifl._server.engine import Engine
 from rifl._stores.pending import wake_on_loop
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Answer, Fetch, Handled, Wait, claim, end, start
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["AioShell", "send", "unary_behavior"]
 
 _Handler = Callable[[Any, Any], Awaitable[Any]]
 _EXECUTED = Outcome.EXECUTED

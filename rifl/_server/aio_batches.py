@@ -9,15 +9,13 @@ from typing import Any
 from rifl._server.answers import Status, refusal_status
 from rifl._server.batches import Batch, ItemsContext
 from rifl.core._serving.batching import serve_batch
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.groups import group_of
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Handled
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
-
-__all__ = ["batched_behavior"]
 
 _Run = Callable[[bytes, Any, Attempt, list[BaseException]], Awaitable[Handled]]
 _Send = Callable[[Any, Status], Awaitable[bytes]]

@@ -13,7 +13,7 @@ import grpc.aio
 from rifl._server.aio import AioShell, send
 from rifl._server.answers import Status, first_metadata, raised_result, returned_result
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import HandlerResult, admit, execute
@@ -22,8 +22,6 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.record import Metadata
-
-__all__ = ["stream_unary_behavior", "unary_stream_behavior"]
 
 # Messages made and not yet sent, before the handler has to wait.
 _AHEAD = 16

@@ -19,20 +19,6 @@ from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.raised import told_outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 
-__all__ = [
-    "STATUS_CODES",
-    "Status",
-    "answer_status",
-    "first_metadata",
-    "is_bare",
-    "raised_result",
-    "refusal_info",
-    "refusal_outcome",
-    "refusal_status",
-    "returned",
-    "returned_result",
-]
-
 STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 # Of a refusal, whose text travels twice.
 _TEXT_BYTES = 1000

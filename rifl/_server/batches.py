@@ -11,7 +11,7 @@ from rifl._server.answers import refusal_info, refusal_outcome
 from rifl._server.engine import Engine
 from rifl._wire import ATTEMPTS_BY_GRPC_KEY, find_header
 from rifl.core._serving.batching import BatchAnswer
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import CODE_NUMBERS
 from rifl.core._serving.serving import Answer
 from rifl.core._shared.call import Call
@@ -28,8 +28,6 @@ from rifl.core._shared.errors import (
 )
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["Batch", "ItemsContext"]
 
 # Said of the client or of the server, not of the call: told once if told of all.
 _OF_ALL = (

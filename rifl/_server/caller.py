@@ -6,8 +6,6 @@ from typing import Any
 
 from rifl._server.context import noted_of
 
-__all__ = ["caller_gone"]
-
 
 def caller_gone(context: Any) -> bool:
     """Tell whether the caller has left: it cancelled, its deadline passed, or it is cut off.

@@ -20,10 +20,8 @@ import grpc.aio
 
 from rifl._labels import without_labels
 from rifl._stores.base import Store
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import Metadata
-
-__all__ = ["CURRENT", "AioHandlerContext", "HandlerContext", "Noted", "Serving", "noted_of"]
 
 
 class Serving:

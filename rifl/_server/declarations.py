@@ -16,17 +16,6 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, Servic
 from rifl.core._serving.policy import CODE_NUMBERS, Kind, MethodPolicies, MethodPolicy, PolicyError
 from rifl.v1 import options_pb2
 
-__all__ = [
-    "check_policies",
-    "find_service",
-    "full_name",
-    "option_of",
-    "registered_services",
-    "take_options",
-    "untaken_options",
-    "watch_registrations",
-]
-
 _KINDS = {
     options_pb2.ExactlyOnce.PLAIN: Kind.PLAIN,
     options_pb2.ExactlyOnce.IDEMPOTENT: Kind.IDEMPOTENT,

@@ -42,8 +42,6 @@ from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.errors import Draining, RiflError
 from rifl.core._shared.observer import Observer, Observers, Statistics
 
-__all__ = ["Deduplicator"]
-
 _log = get_logger("rifl.server")
 # How many addresses it takes to fill what callers without a name share.
 _SOURCES = 4

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["start_task"]
-
 if sys.version_info >= (3, 12):
 
     def start_task(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

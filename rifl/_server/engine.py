@@ -33,8 +33,6 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
 from rifl.core._shared.observer import Observers
 
-__all__ = ["Engine", "KeysFrom", "field_key"]
-
 _WAIT_SHARE = 0.9
 
 

@@ -12,8 +12,6 @@ from rifl.core._shared import errors
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 
-__all__ = ["RefusalLog"]
-
 _log = get_logger("rifl.server")
 # These are somebody's mistake, and say so once in a while; the others are how the
 # protocol goes on under load, faults and restarts.

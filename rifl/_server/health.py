@@ -10,8 +10,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-__all__ = ["HealthStatus", "add_reflection"]
-
 
 class HealthStatus:
     """Tells the health services of the servers whether new calls are taken.

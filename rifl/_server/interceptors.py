@@ -21,8 +21,6 @@ from rifl._wire import HEADER_KEY, is_repeated
 from rifl.core._serving.policy import MethodPolicy, PolicyError
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, RiflError
 
-__all__ = ["AioInterceptor", "Interceptors", "SyncInterceptor"]
-
 _Wrap = Callable[[str, MethodPolicy, Any], Any]
 _Refuse = Callable[[str, RiflError, Any], Any]
 _MAX_WRAPPED = 4096

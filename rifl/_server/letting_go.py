@@ -9,8 +9,6 @@ from typing import Protocol
 
 from rifl._log import get_logger
 
-__all__ = ["LettingGo"]
-
 _log = get_logger("rifl.server")
 # Only for handlers whose record is owed, whose end nothing tells.
 _LOOK_S = 0.5

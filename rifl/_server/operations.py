@@ -20,8 +20,6 @@ import grpc.aio
 from rifl._log import get_logger
 from rifl._server.deduplicator import Deduplicator
 
-__all__ = ["serve_until_signal", "serve_until_signal_async"]
-
 _log = get_logger("rifl.server")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # For answers that are ready to leave their sockets.

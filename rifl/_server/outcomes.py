@@ -19,14 +19,6 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.v1 import rifl_pb2
 
-__all__ = [
-    "RESOLUTION",
-    "SERVICE",
-    "add_outcomes_service",
-    "resolution_call",
-    "resolution_reply",
-]
-
 SERVICE = "rifl.v1.Outcomes"
 # What a call that never arrived is settled by.
 RESOLUTION = MethodPolicy()

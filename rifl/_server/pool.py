@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["pool_size"]
-
 
 def pool_size(server: Any) -> int:
     """Return how many threads a sync server has; 0 for an aio one, and if it cannot be told."""

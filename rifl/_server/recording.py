@@ -9,8 +9,6 @@ from rifl.core._serving.sendable import sendable
 from rifl.core._serving.serving import bounded
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["record", "record_async"]
-
 
 def record(context: Any, reply: Any, transaction: Any) -> None:
     """Write the call's completion record inside ``transaction``.

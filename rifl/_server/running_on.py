@@ -10,8 +10,6 @@ from typing import Any, Protocol
 
 from rifl._log import get_logger
 
-__all__ = ["RunningOn"]
-
 _log = get_logger("rifl.server")
 
 

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from rifl._log import get_logger
 
-__all__ = ["Expiring", "Sweeper", "Swept"]
-
 _log = get_logger("rifl.server")
 _SWEEPS_PER_TERM = 20
 _LOGGED_IDS = 20

@@ -22,15 +22,13 @@ from rifl._server.engine import Engine
 from rifl._server.running_on import RunningOn
 from rifl._server.sync_batches import batched_behavior
 from rifl._stores.pending import Pending
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Answer, Fetch, Handled, Steps, Wait, begin, end
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["SyncShell", "send", "unary_behavior"]
 
 _Handler = Callable[[Any, Any], Any]
 _EXECUTED = Outcome.EXECUTED

@@ -12,7 +12,7 @@ from rifl._grpc.raw import RawAnswer
 from rifl._server.answers import Status, first_metadata, raised_result, returned_result
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.sync import SyncShell, send
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import HandlerResult, admit, execute
@@ -20,8 +20,6 @@ from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.core._shared.invariant import InvariantViolated
-
-__all__ = ["stream_unary_behavior", "unary_stream_behavior"]
 
 
 class _Requests(Later):

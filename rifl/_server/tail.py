@@ -21,8 +21,6 @@ from rifl.core._shared.errors import RiflError
 from rifl.core._shared.observer import Observers, ServedCall
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["Tail"]
-
 _log = get_logger("rifl.server")
 
 

@@ -15,8 +15,6 @@ from rifl._stores.transactions import committer, holder
 from rifl.core._shared.errors import NotRecorded
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Held", "transaction", "transaction_async"]
-
 
 def transaction(context: Any, connection: Any = None) -> AbstractContextManager[Any]:
     """Have a block be the handler's transaction, for methods declared ``atomic``.

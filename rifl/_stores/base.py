@@ -8,15 +8,14 @@ from typing import Any, Protocol
 
 from lease_server._storage import LeaseStorage
 from rifl._stores.held import HeldAnswers
-from rifl.core._serving.client_table import Attempt, Leases
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, MethodPolicies
 from rifl.core._serving.serving import Records
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["Store"]
 
 
 class Store(Records, Protocol):

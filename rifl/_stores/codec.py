@@ -13,8 +13,6 @@ from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["DATE_BYTES", "RecordCodec", "Transform"]
-
 _log = get_logger("rifl.store")
 
 Transform = Callable[[bytes], bytes]

@@ -11,17 +11,18 @@ from rifl._stores.errors import WrongDatabase
 from rifl._stores.forks import belongs_here
 from rifl._stores.held import HeldAnswers
 from rifl._stores.own_transactions import OwnTransactions
-from rifl.core._serving.client_table import Attempt, ClientEntry, ClientTable, Decision, Leases
+from rifl.core._serving.client_entry import Attempt, ClientEntry
+from rifl.core._serving.client_table import ClientTable
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.groups import Replies
 from rifl.core._serving.later import Later
+from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import Draining, RiflError, StoreUnavailable, WindowExceeded
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["EmbeddedStore"]
 
 _log = get_logger("rifl.store")
 # Bounds how long a sweep holds the lock.

@@ -10,8 +10,6 @@ from lease_server._forks import REMEDY, refuse_in_children
 from rifl.core._shared.errors import ForkedProcess
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["ForkedServer", "belongs_here", "forked_error"]
-
 
 class ForkedServer(ForkedProcess):
     """Part of a server was made in a parent process: make it again after the fork.

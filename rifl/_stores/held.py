@@ -14,8 +14,6 @@ from rifl.core._serving.policy import KeyBounds
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 
-__all__ = ["HeldAnswers"]
-
 
 class _OfClient:
     __slots__ = ("bytes", "sizes", "touched")

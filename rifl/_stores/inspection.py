@@ -9,17 +9,6 @@ from rifl._stores.errors import MissingExtra, UnsupportedStore
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = [
-    "NOTES_KEPT",
-    "VERDICTS_KEPT_S",
-    "CallRow",
-    "ClientRow",
-    "Inspection",
-    "SessionInfo",
-    "Summary",
-    "open_inspection",
-]
-
 # What is remembered of calls whose outcome was unknown: so many, and for a week.
 NOTES_KEPT = 10_000
 VERDICTS_KEPT_S = 7 * 86_400

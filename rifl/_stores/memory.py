@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from lease_server._storage import LeaseStorage, MemoryLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["MemoryStore"]
 
 
 class MemoryStore(EmbeddedStore):

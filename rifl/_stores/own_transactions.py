@@ -8,10 +8,8 @@ from typing import Any
 
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.transactions import check_begins, committer, holder
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["OwnTransactions"]
 
 _NOT_SHARED = "the store has no transactions that calls share: give a connection"
 

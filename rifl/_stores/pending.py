@@ -11,8 +11,6 @@ from typing import Any
 
 from rifl.core._serving.later import Later
 
-__all__ = ["LoopWaker", "Pending", "loop_waker", "wake_on_loop"]
-
 
 class Pending(Later):
     """Done once, by ``succeed`` or ``fail``; safe in any thread.

@@ -17,17 +17,6 @@ from rifl.core._shared.errors import AnswerLost
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = [
-    "Settled",
-    "Settlement",
-    "State",
-    "UnknownCall",
-    "list_unknown",
-    "settle",
-    "settle_unknown",
-    "unknown_calls",
-]
-
 # A verdict is short; what is longer is an answer, and need not be read.
 _LONGEST_VERDICT = 2_000
 _LONGEST_TEXT = 500

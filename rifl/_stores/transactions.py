@@ -8,15 +8,6 @@ from typing import Any
 
 from rifl._stores.errors import WrongDatabase
 
-__all__ = [
-    "DbApiTransaction",
-    "check_begins",
-    "committer",
-    "driver_connection",
-    "driver_connection_async",
-    "holder",
-]
-
 _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda number: "?",
     "numeric": lambda number: f":{number}",

@@ -15,8 +15,6 @@ from rifl.core._shared.observer import EndedCall, Observer
 from rifl.spark._errors import PlanError
 from rifl.spark._options import ConnectionOptions
 
-__all__ = ["WorkerChannel", "drop_channel", "drop_channels", "open_plain", "worker_channel"]
-
 _MAX_MESSAGE_BYTES = 64 << 20
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = ["Counts", "Latencies"]
-
 # Bounds of neighbouring buckets differ by a twentieth: p99 is that exact.
 _BASE = 1.05
 _LEAST_S = 1e-5

@@ -22,17 +22,6 @@ import pyarrow.parquet
 from rifl.spark._delivery import Delivered
 from rifl.spark._errors import PlanError, RowError, SparkError
 
-__all__ = [
-    "OURS",
-    "DeadLetters",
-    "dead_letter_schema",
-    "dead_rows",
-    "drop_files",
-    "prepare_directory",
-    "publish_files",
-    "without_ours",
-]
-
 OURS = pyarrow.schema(
     [
         ("rifl_session", pyarrow.string()),

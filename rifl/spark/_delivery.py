@@ -24,8 +24,6 @@ from rifl.spark._options import WriteOptions
 from rifl.spark._pacing import Pace
 from rifl.spark._reporting import tell_progress
 
-__all__ = ["Delivered", "Delivery", "portion_end"]
-
 # Rows are mapped so many at a time: enough for bulk work, little to hold.
 _MAPPED_ROWS = 2000
 _OK = grpc.StatusCode.OK

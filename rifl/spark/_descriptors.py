@@ -22,8 +22,6 @@ from google.protobuf.message import DecodeError, Message
 
 from rifl.spark._errors import PlanError
 
-__all__ = ["MethodShape", "from_file", "from_module", "from_pool", "split_method"]
-
 
 def split_method(method: str) -> tuple[str, str]:
     """Return service and method of ``/package.Service/Method``; raises ``PlanError``."""

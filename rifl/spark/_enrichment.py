@@ -21,8 +21,6 @@ from rifl.spark._replies import ReplyPlan
 from rifl.spark._rows import arrow_schema
 from rifl.spark._tasks import named_micro_batch, this_attempt
 
-__all__ = ["call"]
-
 _ERROR = pyarrow.struct(
     [(name, pyarrow.string()) for name in ("code", "reason", "details", "outcome")]
 )

@@ -24,8 +24,6 @@ from rifl.spark._rows import arrow_schema
 from rifl.spark._tasks import named_micro_batch, this_attempt
 from rifl.spark._writing import raise_unless_rows
 
-__all__ = ["dead_letters", "write"]
-
 # One row of each task has what it counted; no row of the user's has.
 _COUNTS = "rifl_counts"
 

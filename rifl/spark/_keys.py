@@ -19,8 +19,6 @@ import pyarrow
 from rifl.core._shared.identity import MAX_KEY_BYTES
 from rifl.spark._errors import PlanError, RowError
 
-__all__ = ["WHOLE_ROW", "KeyPlan"]
-
 WHOLE_ROW = "*"
 _SHOWN_COLUMNS, _SHOWN_CHARS = 5, 40
 _Encode = Callable[[Any], bytes]

@@ -19,8 +19,6 @@ from google.protobuf.message import Message
 from rifl.spark._errors import PlanError, RowError
 from rifl.spark._values import BadValue, Convert, Unfit, bulk, scalar, well_known
 
-__all__ = ["MessagePlan", "plan_message"]
-
 
 class _Column(NamedTuple):
     """How one column fills one field."""

@@ -34,16 +34,6 @@ from typing import NamedTuple
 
 from rifl.spark._errors import IdentityError
 
-__all__ = [
-    "MicroBatch",
-    "batch_session",
-    "call_session",
-    "done_mark",
-    "lost_memory",
-    "named_series",
-    "run_session",
-]
-
 _MEMORY_ID_BITS = 32
 # The names of sessions have 256 characters at most; a query's id and a number follow.
 _SERIES_CHARS = 180

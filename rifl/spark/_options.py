@@ -15,8 +15,6 @@ from rifl.spark._errors import PlanError
 from rifl.spark._naming import batch_session
 from rifl.spark._parsing import flag, names, optional_seconds, pairs, rate, size, text_of
 
-__all__ = ["ConnectionOptions", "WriteOptions"]
-
 # Spark's own, which reach every sink.
 _SPARKS = {"checkpointlocation", "queryname"}
 _PREFIXES = ("metadataenv.", "metadatafile.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Pace"]
-
 _FIRST_ROWS = 32
 _GROWTH = 2
 # A call that timed out is sent again in so many parts.

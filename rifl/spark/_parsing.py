@@ -12,8 +12,6 @@ from typing import Any
 
 from rifl.spark._errors import PlanError
 
-__all__ = ["flag", "names", "optional_seconds", "pairs", "rate", "seconds", "size", "text_of"]
-
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 

@@ -25,8 +25,6 @@ from rifl.spark._errors import IdentityError, PlanError, SparkError
 from rifl.spark._naming import done_mark, lost_memory
 from rifl.spark._options import ConnectionOptions, WriteOptions
 
-__all__ = ["Driver", "SessionGone", "process_driver"]
-
 _ATTEMPT_S = 10.0
 _LONGEST_PAUSE_S = 1.0
 _TRANSIENT = {

@@ -23,8 +23,6 @@ from rifl.spark._options import ConnectionOptions, WriteOptions
 from rifl.spark._planning import Driver, SessionGone, process_driver
 from rifl.spark._reporting import check_metrics
 
-__all__ = ["WritePlan"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:

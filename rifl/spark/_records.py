@@ -22,8 +22,6 @@ from rifl._stores.errors import StoreError
 from rifl._stores.inspection import CallRow, ClientRow, Inspection, open_inspection
 from rifl.spark._errors import PlanError
 
-__all__ = ["RecordsDataSource"]
-
 _ROWS = 1000
 _MICROS = 1_000_000
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}

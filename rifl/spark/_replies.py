@@ -19,8 +19,6 @@ from google.protobuf.message import DecodeError
 
 from rifl.spark._errors import PlanError
 
-__all__ = ["ReplyPlan"]
-
 _F = FieldDescriptor
 _SCALARS: dict[int, Any] = {
     _F.TYPE_INT32: pyarrow.int32(),

@@ -18,8 +18,6 @@ from typing import Any
 from rifl.spark._counts import Counts
 from rifl.spark._errors import PlanError
 
-__all__ = ["check_metrics", "report", "tell_aborted", "tell_progress"]
-
 _log = logging.getLogger("rifl.spark")
 _HELP = {
     "rows": "Rows that committed writes were given.",

@@ -15,8 +15,6 @@ from pyspark.sql.types import StructType
 
 from rifl.spark._errors import PlanError, RowError
 
-__all__ = ["arrow_schema", "record_batches"]
-
 _ROWS = 1000
 # Older PySparks take UTC without being told.
 _ZONE: Any = (

@@ -10,8 +10,6 @@ from rifl.spark._naming import batch_session
 from rifl.spark._options import ConnectionOptions, WriteOptions
 from rifl.spark._planning import Driver, SessionGone
 
-__all__ = ["Session", "session"]
-
 _TIMEOUT_S = 60.0
 
 

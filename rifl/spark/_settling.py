@@ -13,8 +13,6 @@ from rifl._stores.inspection import open_inspection
 from rifl.core._shared.identity import RpcId
 from rifl.spark._errors import PlanError
 
-__all__ = ["settle"]
-
 
 def settle(dead: DataFrame, store: str, *, executed: str, who: str, why: str) -> dict[str, int]:
     """Say of dead rows with an unknown outcome whether they ran; how many are now what.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 
-__all__ = ["show_key"]
-
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _HASHES = {b"h": "sha256", b"*": "whole row, sha256"}
 _HASH_BYTES = 33

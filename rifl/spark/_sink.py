@@ -25,8 +25,6 @@ from rifl.spark._writing import (
     write_task,
 )
 
-__all__ = ["RiflDataSource"]
-
 # From PySpark 4.1 on; before, rows come one by one.
 _STREAM_ARROW: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
 _STREAM_WRITER: Any = _STREAM_ARROW or datasource.DataSourceStreamWriter

@@ -10,8 +10,6 @@ from rifl.spark._errors import IdentityError
 from rifl.spark._naming import MicroBatch, named_series
 from rifl.spark._options import WriteOptions
 
-__all__ = ["named_micro_batch", "this_attempt", "this_micro_batch"]
-
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 

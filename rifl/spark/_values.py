@@ -15,8 +15,6 @@ from typing import Any
 import pyarrow
 from google.protobuf.descriptor import FieldDescriptor
 
-__all__ = ["BadValue", "Convert", "Unfit", "bulk", "scalar", "well_known"]
-
 Convert = Callable[[Any], Any]
 _types = pyarrow.types
 _F = FieldDescriptor

@@ -15,16 +15,6 @@ from rifl.spark._planning import process_driver
 from rifl.spark._plans import WritePlan
 from rifl.spark._reporting import report, tell_aborted
 
-__all__ = [
-    "TaskResult",
-    "check_messages",
-    "commit_batch",
-    "commit_stream",
-    "discard",
-    "raise_unless_rows",
-    "write_task",
-]
-
 _NO_MESSAGE = (
     "a task's commit message is missing: in continuous mode Spark never calls the sink's "
     "write and would silently lose all rows; use micro-batches"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["FakeClock"]
-
 
 class FakeClock:
     """Monotonic seconds for ``Deduplicator(clock=...)``. Any thread.

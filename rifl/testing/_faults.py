@@ -11,18 +11,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = [
-    "AioFaultInterceptor",
-    "Fault",
-    "Faults",
-    "FaultyStore",
-    "Killed",
-    "SyncFaultInterceptor",
-]
 
 
 class Fault(enum.Enum):

@@ -18,8 +18,6 @@ from rifl._client.channel import Channel, connect
 from rifl._server.deduplicator import Deduplicator
 from rifl.testing._faults import AioFaultInterceptor, Faults, FaultyStore, SyncFaultInterceptor
 
-__all__ = ["AioService", "Service", "aio_serve", "serve"]
-
 _ADDRESS = "127.0.0.1"
 _RESTART_TIMEOUT_S = 20.0
 

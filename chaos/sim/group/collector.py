@@ -14,9 +14,10 @@ from curp._core.collection import Collectable
 from curp._core.recovery import WitnessedCall, WitnessList
 from curp._core.rest import Rest
 from curp._core.state import GroupState
-from curp._replica.group_store import Arrival, GroupStore
+from curp._replica.arrival import Arrival
+from curp._replica.group_store import GroupStore
 from curp._replica.witnesses import read_held
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import HandlerResult, execute

@@ -13,8 +13,6 @@ from curp.log._etcd.client import Client
 from curp.log._etcd.keys import Keys, LogId, read_number
 from curp.log._etcd.v1 import etcd_pb2 as pb
 
-__all__ = ["accept"]
-
 # Above every number that the lost cluster can have given since the backup.
 _NUMBERS = 1 << 32
 

@@ -10,8 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 from curp.log._errors import InvalidRequest
 
-__all__ = ["DEFAULT_REQUEST_BYTES", "EtcdAddress"]
-
 # etcd's own.
 DEFAULT_REQUEST_BYTES = 1536 << 10
 

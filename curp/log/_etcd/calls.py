@@ -16,29 +16,6 @@ from curp.log._errors import (
 )
 from curp.log._etcd.v1 import etcd_pb2 as pb
 
-__all__ = [
-    "AUTHENTICATE",
-    "COMPACT",
-    "LEASE_GRANT",
-    "LEASE_TIME_TO_LIVE",
-    "STATUS",
-    "TXN",
-    "WATCH",
-    "Method",
-    "absent",
-    "delete",
-    "equal",
-    "get",
-    "may_be_better_elsewhere",
-    "newest",
-    "put",
-    "read_refusal",
-    "revision_of",
-    "scan",
-    "unchanged",
-    "wants_new_token",
-]
-
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 

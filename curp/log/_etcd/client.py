@@ -21,8 +21,6 @@ from curp.log._etcd.calls import (
 )
 from curp.log._etcd.v1 import etcd_pb2 as pb
 
-__all__ = ["Client"]
-
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 

@@ -35,8 +35,6 @@ from curp.log._etcd.keys import Keys, LogId, Tail, read_number
 from curp.log._etcd.v1 import etcd_pb2 as pb
 from rifl._log import get_logger
 
-__all__ = ["FORMAT", "Connection", "Facts", "Written"]
-
 _log = get_logger("curp.log")
 FORMAT = 1
 # For what gRPC and etcd put around a request.

@@ -29,8 +29,6 @@ from curp.log._etcd.v1 import etcd_pb2 as pb
 from curp.log._etcd.watch import Watch
 from rifl._stores.forks import belongs_here
 
-__all__ = ["EtcdEngine"]
-
 # Of entries and tags, so that their frames fit into what is left of a request.
 _MOST_ENTRIES = 2_000
 _ROOM_BYTES = 512 << 10

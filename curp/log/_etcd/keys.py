@@ -8,8 +8,6 @@ from urllib.parse import quote
 
 from curp.log._errors import CorruptLog
 
-__all__ = ["Keys", "LogId", "Tail", "read_number"]
-
 _DIGITS = 16
 
 

@@ -23,8 +23,6 @@ from curp.log._etcd.calls import (
 from curp.log._etcd.connection import Connection, Facts
 from curp.log._etcd.v1 import etcd_pb2 as pb
 
-__all__ = ["LeaseKey"]
-
 # What is said to be left of a lease that is over, until etcd has noticed.
 _ENDING_S = 0.1
 _ROUNDS = 20

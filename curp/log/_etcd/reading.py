@@ -10,8 +10,6 @@ from curp.log._etcd.connection import Connection
 from curp.log._etcd.records import unpack_append
 from curp.log._etcd.v1 import etcd_pb2 as pb
 
-__all__ = ["Reading"]
-
 # Appends a page: few at first, since a large one is as much as a request may be.
 _FIRST_PAGE = 16
 _LARGEST_PAGE = 256

@@ -12,8 +12,6 @@ from curp.log._entries import chunk_checksum, entry_checksum
 from curp.log._errors import CorruptLog
 from curp.log._etcd.v1 import etcd_pb2 as pb
 
-__all__ = ["cut", "join", "pack_append", "unpack_append"]
-
 
 def pack_append(after: int, append_id: bytes, entries: Sequence[NewEntry]) -> bytes:
     """Return an append's value: its id, then the entries with a checksum each."""

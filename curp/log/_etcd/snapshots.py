@@ -15,8 +15,6 @@ from curp.log._etcd.connection import Connection
 from curp.log._etcd.records import cut, join
 from curp.log._etcd.v1 import etcd_pb2 as pb
 
-__all__ = ["Found", "Snapshots", "find"]
-
 _PIECE_BYTES = 512 << 10
 _AT_ONCE = 8
 _ROUNDS = 20

@@ -11,8 +11,6 @@ from curp.log._etcd.client import Client
 from curp.log._etcd.v1 import etcd_pb2 as pb
 from rifl._log import get_logger
 
-__all__ = ["Space"]
-
 _log = get_logger("curp.log")
 # etcd keeps what was overwritten or deleted, until it is told to forget it. What is
 # newer stays for others of the cluster's users, who may be reading at a revision.

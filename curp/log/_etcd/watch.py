@@ -12,8 +12,6 @@ import grpc
 from curp.log._errors import LogError
 from curp.log._etcd.client import Client
 
-__all__ = ["Watch"]
-
 _PAUSE_S = 0.2
 _DEAF_S = 1.0
 

@@ -9,8 +9,6 @@ from curp.log._postgres.schema import find
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.connections import Pools
 
-__all__ = ["accept"]
-
 _ACCEPT = "SELECT {}.accept_loss_1(%s, %s, %s)"
 
 

@@ -27,8 +27,6 @@ from rifl._stores.postgres.connections import Greeting, Pools
 from rifl._stores.postgres.poolers import check_pooler, is_pooled
 from rifl._stores.postgres.settings import check_settings, weakness
 
-__all__ = ["Connection", "Refused"]
-
 Arguments: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 _log = get_logger("curp.log")

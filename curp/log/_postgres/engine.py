@@ -19,8 +19,6 @@ from curp.log._server_lease import ServerLease
 from rifl._stores.forks import belongs_here
 from rifl._stores.postgres.address import PostgresAddress
 
-__all__ = ["PostgresEngine"]
-
 _WRITTEN = "bytea[] bytea[]"
 _CONDITION = "text bytea bytea"
 _APPEND = f"int8 int8 bytea bytea {_CONDITION} {_WRITTEN} text[] int8[] bodies bytea[] int8[] text"

@@ -13,8 +13,6 @@ from curp.log._errors import EngineStopped
 from curp.log._postgres.connection import Connection
 from rifl._log import get_logger
 
-__all__ = ["Listener"]
-
 _log = get_logger("curp.log")
 # A hint may be lost while the session is made anew, so a waiter looks by itself as well.
 _LOOK_S = 1.0

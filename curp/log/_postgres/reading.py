@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DOOMED", "METADATA", "READ", "READ_TAG", "STATUS", "Head"]
-
 
 class Head(NamedTuple):
     """Where a log stands, by its row; ``value`` of the metadata key asked for."""

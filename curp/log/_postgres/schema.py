@@ -12,8 +12,6 @@ from curp.log._engine import NewLog
 from curp.log._errors import CorruptLog, EngineUnavailable, LogExists, NoSuchLog
 from rifl._stores.postgres.address import PostgresAddress
 
-__all__ = ["FORMAT", "create", "find", "script"]
-
 FORMAT = 1
 _CREATE = """
 INSERT INTO {0}.log (name, incarnation, tail, trimmed, configuration, history, copied)

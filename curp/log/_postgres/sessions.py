@@ -13,8 +13,6 @@ from psycopg.rows import TupleRow
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.connections import Pools
 
-__all__ = ["Sessions"]
-
 
 class Sessions:
     """A bounded number of sessions. Any thread.

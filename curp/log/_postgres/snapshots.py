@@ -11,8 +11,6 @@ from curp.log._entries import chunk_checksum
 from curp.log._errors import CorruptLog, TrimmedLog
 from curp.log._postgres.connection import Connection, Refused
 
-__all__ = ["Snapshots"]
-
 _NEWEST = """
 SELECT s.snapshot_id, s.lsn, s.chunks FROM {0}.snapshot s JOIN {0}.log l USING (log_id)
 WHERE l.incarnation = %s AND s.chunks IS NOT NULL ORDER BY s.snapshot_id DESC LIMIT 1

@@ -31,8 +31,6 @@ from rifl._stores.redis.clients import Clients
 from rifl._stores.redis.rights import missing_in_scripts
 from rifl._stores.redis.settings import looked_at, refuse_weak
 
-__all__ = ["FORMAT", "Connection"]
-
 _log = get_logger("curp.log")
 FORMAT = 1
 _LOOK_EVERY_S = 2.0

@@ -18,8 +18,6 @@ from curp.log._server_lease import ServerLease
 from rifl._stores.forks import belongs_here
 from rifl._stores.redis.address import RedisAddress
 
-__all__ = ["RedisEngine"]
-
 _FIELDS = 5
 _BLOCK_S = 0.5
 _TRIMMED_AT_ONCE = 500

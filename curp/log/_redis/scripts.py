@@ -5,23 +5,6 @@ from __future__ import annotations
 import hashlib
 from importlib.resources import files
 
-__all__ = [
-    "APPEND",
-    "DOOMED",
-    "KEYS",
-    "LEAD",
-    "LOAD",
-    "OPEN",
-    "PUT",
-    "READ",
-    "REMOVE",
-    "SERVING",
-    "SNAPSHOT",
-    "STATUS",
-    "TRIM",
-    "Script",
-]
-
 _DIRECTORY = files("curp.log._redis") / "scripts"
 
 

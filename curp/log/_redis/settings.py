@@ -10,8 +10,6 @@ from curp.log._errors import EngineUnavailable, NotDurable
 from rifl._log import get_logger
 from rifl._stores.redis.address import Durability, RedisAddress
 
-__all__ = ["check_settings"]
-
 _log = get_logger("curp.log")
 _OLDEST = (6, 2)
 _WANTED = {

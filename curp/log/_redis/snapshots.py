@@ -13,8 +13,6 @@ from curp.log._errors import CorruptLog, EngineUnavailable, TrimmedLog
 from curp.log._redis.connection import Connection
 from curp.log._redis.scripts import LOAD, SNAPSHOT
 
-__all__ = ["Snapshots"]
-
 _CHECKSUM_BYTES = 4
 
 

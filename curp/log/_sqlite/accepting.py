@@ -12,8 +12,6 @@ from curp.log._sqlite.note import CommitNote
 from curp.log._sqlite.rows import write_metadata
 from curp.log._sqlite.schema import counts_commits, find_group
 
-__all__ = ["LOSS_KEY", "accept"]
-
 # In the log's metadata: who accepted that commits are lost, and why.
 LOSS_KEY = "curp-log-loss"
 _COMMITS = "SELECT commits FROM curp_group WHERE group_id=?"

@@ -26,8 +26,6 @@ from curp.log._sqlite.snapshots import Snapshots, newest
 from curp.log._sqlite.watch import Watch
 from rifl._stores.forks import belongs_here
 
-__all__ = ["SqliteEngine"]
-
 _READ = "SELECT * FROM curp_entry WHERE place > ? AND place <= ? ORDER BY place LIMIT ?"
 _READ_TAG = (
     "SELECT curp_entry.* FROM curp_tag CROSS JOIN curp_entry ON place = ? + lsn "

@@ -14,8 +14,6 @@ from curp.log._errors import CorruptLog, EngineFull, EngineStopped, EngineUnavai
 from curp.log._sqlite.note import CommitNote
 from rifl._log import get_logger
 
-__all__ = ["LogFile"]
-
 _log = get_logger("curp.log")
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01

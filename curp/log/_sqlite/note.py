@@ -8,8 +8,6 @@ from pathlib import Path
 
 from curp.log._errors import EngineUnavailable
 
-__all__ = ["CommitNote"]
-
 # Lines of one length, so that every process writes over its log's own.
 _LINE = b"curp log commits %020d\n"
 _BYTES = len(_LINE % 0)

@@ -12,16 +12,6 @@ from curp.log._entries import entry_checksum, pack_tags, unpack_entry
 from curp.log._errors import CorruptLog
 from curp.log._sqlite.schema import LSN_BITS
 
-__all__ = [
-    "GroupRow",
-    "append_rows",
-    "appended",
-    "entry_of",
-    "group_row",
-    "place",
-    "write_metadata",
-]
-
 _GROUP = (
     "SELECT tail, trimmed, configuration, replica, address, boot, expires_at, term_s "
     "FROM curp_group WHERE group_id=?"

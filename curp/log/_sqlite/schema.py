@@ -8,15 +8,6 @@ from pathlib import Path
 from curp.log._engine import NewLog
 from curp.log._errors import CorruptLog, LogExists
 
-__all__ = [
-    "FORMAT",
-    "LSN_BITS",
-    "begin_to_count",
-    "counts_commits",
-    "find_group",
-    "make_group",
-]
-
 FORMAT = 1
 # An entry's place: its group's number above these bits, its LSN in them. One integer
 # is the fastest key SQLite has, and keeps a group's entries together.

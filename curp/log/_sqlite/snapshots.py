@@ -12,8 +12,6 @@ from curp.log._errors import CorruptLog, EngineUnavailable, TrimmedLog
 from curp.log._sqlite.file import LogFile
 from curp.log._sqlite.rows import GroupRow, group_row
 
-__all__ = ["Snapshots", "newest"]
-
 _NEWEST = (
     "SELECT snapshot_id, lsn, chunks FROM curp_snapshot "
     "WHERE group_id=? AND chunks IS NOT NULL ORDER BY snapshot_id DESC LIMIT 1"

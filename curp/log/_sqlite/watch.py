@@ -9,8 +9,6 @@ from curp.log._errors import EngineStopped
 from curp.log._sqlite.file import LogFile
 from curp.log._sqlite.rows import group_row
 
-__all__ = ["Watch"]
-
 # Polling reads a counter in memory that the processes share: some 10 us a look. Right
 # after a change, more are likely.
 _SHORTEST_S = 0.001

@@ -13,8 +13,6 @@ from psycopg import conninfo
 
 from rifl._stores.errors import UnsupportedStore
 
-__all__ = ["Durability", "Pooler", "PostgresAddress"]
-
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 

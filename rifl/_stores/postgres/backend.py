@@ -36,8 +36,6 @@ from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
 from rifl.core._shared.identity import MAX_SEQ
 
-__all__ = ["PostgresBackend", "failed", "identity_of"]
-
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
 _FIRST_RETRY_S = 0.05

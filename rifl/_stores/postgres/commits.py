@@ -23,15 +23,6 @@ from rifl._stores.postgres.transaction import (
 )
 from rifl._stores.shared.requests import Finish
 
-__all__ = [
-    "begin",
-    "begin_async",
-    "commit_record",
-    "commit_record_async",
-    "rollback",
-    "rollback_async",
-]
-
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 # What our function says by an error, which keeps the COMMIT behind it from being done.
 _REFUSED = "RIFL1"

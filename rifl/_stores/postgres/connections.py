@@ -17,8 +17,6 @@ from psycopg.rows import TupleRow, tuple_row
 
 from rifl._stores.postgres.address import Durability, PostgresAddress
 
-__all__ = ["Greeting", "NoAnswer", "Pools"]
-
 _Gen = Generator[Any, Any, Any]
 # After the server's own timeouts, which leave the connection usable.
 _GRACE_S = 1.0

@@ -15,8 +15,6 @@ import psycopg
 from rifl._log import get_logger
 from rifl._stores.postgres.address import Durability, PostgresAddress
 
-__all__ = ["breaks", "continue_history", "stop", "stopped"]
-
 _log = get_logger("rifl.store")
 
 

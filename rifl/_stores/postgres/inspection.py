@@ -24,8 +24,6 @@ from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["PostgresInspection"]
-
 _PAGE = 1000
 # Counting a large store takes a while; a statement that hangs shall end all the same.
 _STATEMENT_MS = 60_000

@@ -27,8 +27,6 @@ from rifl._stores.postgres.opening import open_backend
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.watch import Watch
 
-__all__ = ["PostgresLeaseStorage"]
-
 _SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.

@@ -12,8 +12,6 @@ from rifl._stores.postgres.poolers import check_pooler
 from rifl._stores.postgres.schema import prepare, read_store_id
 from rifl._stores.postgres.settings import check_settings
 
-__all__ = ["open_backend", "store_id_at"]
-
 
 def open_backend(address: PostgresAddress) -> PostgresBackend:
     """Connect, check the settings, make the schema; raises a ``StoreError``."""

@@ -16,8 +16,6 @@ import psycopg
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.postgres.address import Pooler, PostgresAddress
 
-__all__ = ["check_pooler", "is_pooled"]
-
 _REMEDY = (
     "connect to the server itself, or to a pool in session mode with ?pooler=session: in "
     "transaction mode neither settings nor LISTEN hold"

@@ -18,19 +18,6 @@ from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.history import continue_history, stop, stopped
 
-__all__ = [
-    "FUNCTIONS",
-    "LAYOUT",
-    "Met",
-    "Prepared",
-    "functions",
-    "migrate",
-    "prepare",
-    "read_meta",
-    "read_store_id",
-    "script",
-]
-
 # What this release reads and writes. Functions carry it in their names, so that a newer
 # release can add its own beside those that its older neighbours still call.
 LAYOUT = 1

@@ -11,8 +11,6 @@ from rifl._log import get_logger
 from rifl._stores.errors import StoreNotDurable
 from rifl._stores.postgres.address import Durability, PostgresAddress
 
-__all__ = ["check_settings", "weakness"]
-
 _log = get_logger("rifl.store")
 _WANTED = {
     "fsync": (

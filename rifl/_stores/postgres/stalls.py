@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Stalls"]
-
 _REST_S = 0.5
 # How long a claim may wait in the database, and some more.
 _PROBE_S = 2.0

@@ -13,8 +13,6 @@ import psycopg
 from psycopg import generators
 from psycopg.pq import ExecStatus
 
-__all__ = ["Statement", "parameters"]
-
 _TEXT, _BINARY = 0, 1
 _BINARY_RESULT = 1
 

@@ -18,17 +18,6 @@ from rifl._stores.transactions import (
 )
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
 
-__all__ = [
-    "NOT_OURS",
-    "TYPES",
-    "arguments_of",
-    "elsewhere",
-    "judge",
-    "placeholders",
-    "write_record",
-    "write_record_async",
-]
-
 _NUMBER = "SELECT CAST(txid_current() AS text)"
 TYPES = ("text", "int8", "int8", "bytea", "text", "bytea", "bytea", "bool")
 # What a database says that has no tables or functions of ours.

@@ -19,8 +19,6 @@ from redis.connection import (
 
 from rifl._stores.errors import UnsupportedStore
 
-__all__ = ["Durability", "RedisAddress", "Topology"]
-
 _PORT = 6379
 _SENTINEL_PORT = 26379
 # As redis-py reads it.

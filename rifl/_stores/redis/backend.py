@@ -26,8 +26,6 @@ from rifl._stores.redis.together import AioTogether, Together
 from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish
 
-__all__ = ["RedisBackend"]
-
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
 # How long the listener takes at most to notice that the store closes.

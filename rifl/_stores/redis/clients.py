@@ -21,8 +21,6 @@ import redis.sentinel
 from rifl._stores.redis.address import RedisAddress, Topology
 from rifl._stores.redis.settings import WANTED
 
-__all__ = ["Clients"]
-
 _RETRIES = 2
 # For who listens, and for what is asked beside calls, where the pool does not wait.
 _SPARE = 4

@@ -24,8 +24,6 @@ from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["RedisInspection"]
-
 _PAGE = 100
 _IDS_PAGE = 500
 _FIRST_SEQ = b"0000000000000001"

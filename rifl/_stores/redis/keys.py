@@ -7,8 +7,6 @@ from typing import Any, Protocol
 from rifl._stores.redis.scripts import ENDS, EXPIRE, Script
 from rifl.core._serving.namespace import is_namespace
 
-__all__ = ["Scripts", "sweep_keys"]
-
 _LOOKED_AT_ONCE = 200
 # Redis does nothing else meanwhile.
 _KEYS_AT_ONCE = 500

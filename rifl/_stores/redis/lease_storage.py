@@ -34,8 +34,6 @@ from rifl._stores.redis.scripts import LEASE, LEASES, SESSION
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.watch import Watch
 
-__all__ = ["RedisLeaseStorage", "read_session"]
-
 _log = get_logger("lease_server")
 _SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200

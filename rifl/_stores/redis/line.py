@@ -18,8 +18,6 @@ from rifl._stores.redis.pipelines import Sent
 from rifl._stores.redis.scripts import Script
 from rifl.core._shared.invariant import invariant
 
-__all__ = ["AioLine", "Line", "packed"]
-
 
 def packed(sent: Sent) -> bytes:
     """Return EVALSHA commands as they travel (RESP): script and what follows it, each."""

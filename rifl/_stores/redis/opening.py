@@ -20,8 +20,6 @@ from rifl._stores.redis.rights import missing_in_scripts, missing_outside
 from rifl._stores.redis.scripts import OPEN, SERVING
 from rifl._stores.redis.settings import check_settings, refuse_weak
 
-__all__ = ["LAYOUT", "find_backend", "fresh_id", "open_backend"]
-
 # What this release writes, and up to which it reads:
 # 1  a record behind its fingerprint
 # 2  behind a head, which holds the method and the time as well

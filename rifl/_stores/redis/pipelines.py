@@ -11,8 +11,6 @@ from rifl._stores.redis.scripts import Script
 from rifl._stores.redis.steps import Step, steps_of
 from rifl._stores.shared.backend import BackendError
 
-__all__ = ["Sent", "rounds"]
-
 # A pipeline's commands, and the scripts they need should Redis not have them.
 Sent = list[tuple[Script, list[Any]]]
 

@@ -14,8 +14,6 @@ import redis
 
 from rifl._stores.redis.scripts import RIGHTS
 
-__all__ = ["missing_in_scripts", "missing_outside", "probe", "refused"]
-
 _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 _DENIED = re.compile(
     r"NOPERM|ACL failure|can't run this command|can't access at least one of the keys"

@@ -5,25 +5,6 @@ from __future__ import annotations
 import hashlib
 from importlib.resources import files
 
-__all__ = [
-    "ACCEPT",
-    "BEAT",
-    "CLAIM",
-    "ENDS",
-    "EXPIRE",
-    "FINISH",
-    "LEASE",
-    "LEASES",
-    "LOOK",
-    "OPEN",
-    "RELEASE",
-    "RIGHTS",
-    "SERVING",
-    "SESSION",
-    "SETTLE",
-    "Script",
-]
-
 _DIRECTORY = files("rifl._stores.redis") / "scripts"
 
 

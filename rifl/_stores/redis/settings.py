@@ -11,8 +11,6 @@ from rifl._log import get_logger
 from rifl._stores.errors import StoreNotDurable, StoreUnreachable
 from rifl._stores.redis.address import Durability, RedisAddress
 
-__all__ = ["WANTED", "NotDurable", "check_settings", "looked_at", "refuse_weak"]
-
 _log = get_logger("rifl.store")
 WANTED = {
     "appendonly": (

@@ -24,8 +24,6 @@ from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
 
-__all__ = ["Step", "finish_arguments", "member_of", "steps_of"]
-
 # A script, the client whose keys it is about (None: the store's), and its arguments.
 Step = tuple[Script, int | None, list[Any]]
 # How soon the index may have a client's keys looked at when a claim has filed them: by

@@ -13,12 +13,9 @@ from rifl._stores.redis.transaction import write_record, write_record_async
 from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.requests import Finish
 from rifl._stores.shared.store import SharedStore
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["RedisStore"]
-
 
 # In terms of the longest that one step of a claim takes: a free connection, connecting, a
 # reply, and once more.

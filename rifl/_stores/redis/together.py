@@ -15,8 +15,6 @@ from typing import Any
 
 from rifl._stores.shared.backend import BackendError
 
-__all__ = ["AioTogether", "Together"]
-
 # As long as a pipeline of so many takes, others wait.
 _MOST = 64
 

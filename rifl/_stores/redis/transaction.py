@@ -14,8 +14,6 @@ from rifl._stores.redis.steps import finish_arguments, member_of
 from rifl._stores.shared.requests import Finish
 from rifl.core._shared.errors import StaleRpc
 
-__all__ = ["write_record", "write_record_async"]
-
 # MULTI does not roll back, so all conditions are put into one key, which exists with
 # the attempt's token exactly as long as it may record: it is WATCHed and read here,
 # and anything that ends the attempt (a record, an acknowledgement, a take-over, the

@@ -8,11 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from rifl._stores.shared.requests import Claimed
-from rifl.core._serving.client_table import Attempt, ClientEntry
+from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
-
-__all__ = ["Attempts", "SharedAttempt", "may_run_again"]
 
 _TOKEN_BYTES = 16
 _WAKES_REMEMBERED = 4096

@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from rifl.core._serving.later import Later
 
-__all__ = ["Backend", "BackendError", "NotCarriedOut", "Steps", "Undurable", "WentBackwards"]
-
 
 class BackendError(Exception):
     """A request failed; whether it was carried out, nobody knows."""

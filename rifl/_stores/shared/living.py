@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 
 from rifl._stores.shared.presence import is_here
 
-__all__ = ["Living"]
-
 
 class Living:
     """Tells living replicas from the dead by whether their beats move while it looks.

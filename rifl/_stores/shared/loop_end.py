@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["loop_ends"]
-
 
 def loop_ends() -> bool:
     """Whether every task of the running loop has been cancelled, or has ended.

@@ -9,8 +9,6 @@ import socket
 import sys
 import weakref
 
-__all__ = ["Presence", "is_here"]
-
 
 class Presence:
     """An abstract socket named after a replica, held until it is closed or its process ends.

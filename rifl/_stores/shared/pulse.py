@@ -15,8 +15,6 @@ from rifl._stores.shared.replicas import Replicas
 from rifl._stores.shared.requests import Beat, Beats, Claim, TakeBack
 from rifl.core._shared.errors import RiflError
 
-__all__ = ["Pulse"]
-
 _log = get_logger("rifl.store")
 # A claim that was taken back may arrive after that, by a connection that was slow: most
 # that do come soon.

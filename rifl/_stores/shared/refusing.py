@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from rifl.core._shared.errors import Draining, RiflError, StoreUnavailable
 
-__all__ = ["Refusing"]
-
 
 class _State(enum.Enum):
     SERVING = "serving"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["Replicas"]
-
 
 class Replicas:
     """Judges replicas by their beats, on the observer's own clock.

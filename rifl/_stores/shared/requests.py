@@ -8,22 +8,6 @@ from typing import NamedTuple
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
 
-__all__ = [
-    "MOST_LIVED_S",
-    "Abandon",
-    "Beat",
-    "Beats",
-    "Claim",
-    "Claimed",
-    "Ending",
-    "Finish",
-    "Finished",
-    "Found",
-    "Look",
-    "TakeBack",
-]
-
-
 # What one beat adds to the time that was lived through, at most; and by how much a key is
 # kept longer, since the counter may be so much behind when its call is completed.
 MOST_LIVED_S = 2.0

@@ -40,9 +40,12 @@ from rifl._stores.shared.requests import (
     TakeBack,
 )
 from rifl._stores.shared.together import AllSteps
-from rifl.core._serving.client_table import Attempt, Decision, Leases, match_seed
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.client_table import match_seed
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.groups import Replies
 from rifl.core._serving.later import Later
+from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import refusal_record
 from rifl.core._serving.verdict import Verdict
@@ -65,8 +68,6 @@ from rifl.core._shared.invariant import invariant
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["SharedStore"]
 
 _log = get_logger("rifl.store")
 _Rule = Generator[Any, Any, Any]

@@ -8,8 +8,6 @@ from typing import Any
 from rifl._stores.shared.backend import Backend, BackendError
 from rifl.core._serving.later import Later
 
-__all__ = ["AllSteps"]
-
 _Rule = Generator[Any, Any, Any]
 
 

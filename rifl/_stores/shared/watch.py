@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Watch"]
-
 
 class Watch:
     """Knows for how long the store was watched without a gap.

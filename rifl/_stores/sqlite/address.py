@@ -6,8 +6,6 @@ from pathlib import Path
 
 from rifl._stores.errors import UnsupportedStore
 
-__all__ = ["enforces_keys", "path_of"]
-
 _PREFIX = "sqlite:///"
 _KEYS = {"": False, "foreign_keys=off": False, "foreign_keys=on": True}
 

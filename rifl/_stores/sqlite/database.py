@@ -22,8 +22,6 @@ from rifl.core._shared.errors import RecordPending
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Database", "pack_ranges", "unpack_ranges"]
-
 _GET = (
     "SELECT record, commit_number FROM rifl_call "
     "WHERE client_id=? AND identity=? AND record IS NOT NULL"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LONGEST_S", "QUIET_S", "Gathering"]
-
 # A commit waits no longer than this after the last entry came, and this in all.
 QUIET_S = 0.002
 LONGEST_S = 0.008

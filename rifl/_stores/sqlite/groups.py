@@ -10,7 +10,7 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Entry, Journal
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.groups import Replies, Together
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind
@@ -18,8 +18,6 @@ from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["GroupCommits", "is_stale", "not_started", "record_pending"]
 
 
 class GroupCommits(EmbeddedStore):

@@ -25,8 +25,6 @@ from rifl._log import get_logger
 from rifl._stores.errors import StoreLocked, StoreLost
 from rifl._stores.sqlite.note import Note, NoteFile, note_path, read_note
 
-__all__ = ["COMMITS", "RAISE_COMMITS", "WAL_BYTES", "FileGuard", "Guard", "Held", "Replaced"]
-
 _log = get_logger("rifl.store")
 # The number of the last commit that a file holds. Records carry theirs, so that a commit of
 # nothing else writes no further page; what deletes rows raises the number kept beside them.

@@ -38,8 +38,6 @@ from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["SqliteInspection"]
-
 _PAGE = 1000
 _BUSY_TIMEOUT_S = 5.0
 # Rows of this schema, and before it, have no commit number.

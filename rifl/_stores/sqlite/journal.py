@@ -26,8 +26,6 @@ from rifl._stores.sqlite.turns import LONGEST_WAIT_S
 if TYPE_CHECKING:
     from rifl._stores.sqlite.sharing import SharedTransactions
 
-__all__ = ["Entry", "Journal"]
-
 _log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0

@@ -18,8 +18,6 @@ from rifl._stores.errors import StoreCorrupt
 from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
 from rifl._stores.sqlite.schema import connect, get_meta, set_meta
 
-__all__ = ["SqliteLeaseStorage"]
-
 _SECRET_BYTES = 32
 _SECRETS_KEPT = 2
 _BUSY_TIMEOUT_MS = 2000

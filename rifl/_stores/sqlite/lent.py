@@ -8,8 +8,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Self
 
-__all__ = ["LentConnection", "guard", "lent_by"]
-
 # What a handler may ask; anything else would outlast its turn, or be another's.
 _PRAGMAS = frozenset(
     {

@@ -12,8 +12,6 @@ from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.ownership import Ownership
 from rifl._stores.sqlite.schema import connect
 
-__all__ = ["FILES", "Medium", "Owned"]
-
 
 class Owned(Protocol):
     """A file that is this process's."""

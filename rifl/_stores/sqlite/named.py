@@ -10,8 +10,6 @@ from pathlib import Path
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.sqlite.schema import get_meta, set_meta
 
-__all__ = ["note_named"]
-
 _NAME = "databases"
 
 

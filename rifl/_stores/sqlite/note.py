@@ -10,8 +10,6 @@ from typing import NamedTuple
 from rifl._log import get_logger
 from rifl._stores.errors import StoreUnreachable
 
-__all__ = ["Note", "NoteFile", "note_path", "read_note", "remove_note"]
-
 _log = get_logger("rifl.store")
 # One line of one length, so that a part of it can be written over.
 _LINE = "rifl 1 store {} incarnation {:020d} commits {:020d} without-wal {:020d} {}\n"

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from rifl._stores.errors import StoreLocked, StoreUnreachable
 
-__all__ = ["Ownership", "owner_of"]
-
 _POLL_S = 0.05
 _owned: set[Path] = set()
 _owned_lock = threading.Lock()

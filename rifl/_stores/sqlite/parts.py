@@ -12,11 +12,9 @@ from rifl._stores.pending import Pending
 from rifl._stores.sqlite.lent import LentConnection
 from rifl._stores.sqlite.sharing import SharedTransactions, Turn
 from rifl._stores.sqlite.turns import LONGEST_WAIT_S, Next
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["AioSharedTransaction", "SharedTransaction", "check_no_block"]
 
 
 class _Part:

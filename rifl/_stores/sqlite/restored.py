@@ -16,8 +16,6 @@ from rifl._stores.sqlite.note import remove_note
 from rifl._stores.sqlite.ownership import Ownership
 from rifl._stores.sqlite.schema import accept_copy, connect, get_meta, set_meta
 
-__all__ = ["begin_anew", "restored"]
-
 # The first schema whose commits are numbered.
 _NUMBERED = 3
 

@@ -19,17 +19,6 @@ from rifl._stores.errors import (
 from rifl._stores.sqlite.guard import COMMITS, Guard, Held
 from rifl._stores.sqlite.note import remove_note
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "accept_copy",
-    "close_database",
-    "connect",
-    "get_meta",
-    "open_database",
-    "opening_error",
-    "set_meta",
-]
-
 _log = get_logger("rifl.store")
 
 SCHEMA_VERSION = 3

@@ -21,13 +21,11 @@ from rifl._stores.sqlite.gathering import QUIET_S
 from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard
 from rifl._stores.sqlite.lent import LentConnection, guard
 from rifl._stores.sqlite.turns import LONGEST_WAIT_S, Group, Next, Turns
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["SharedTransactions", "Turn"]
 
 _log = get_logger("rifl.store")
 # Those that gather and one that begins or commits; gathering ends by itself.

@@ -13,8 +13,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-__all__ = ["FORGET_UNKNOWN", "MOST_AT_ONCE", "REMEMBER_UNKNOWN", "Statement"]
-
 # A call whose outcome is not known, for people to look into, for so many seconds, and at most
 # so many calls.
 REMEMBER_UNKNOWN = "INSERT OR REPLACE INTO rifl_unknown VALUES (?, ?, ?, ?, ?)"

@@ -34,9 +34,11 @@ from rifl._stores.transactions import (
     driver_connection,
     driver_connection_async,
 )
-from rifl.core._serving.client_table import Attempt, ClientEntry, Decision, Kept, Leases
+from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.groups import Replies, Together
 from rifl.core._serving.later import Later
+from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import refusal_record
@@ -52,8 +54,6 @@ from rifl.core._shared.errors import (
 )
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["SqliteStore"]
 
 _log = get_logger("rifl.store")
 _LOGGED_IDENTITIES = 20

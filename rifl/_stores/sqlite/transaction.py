@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from rifl._stores.errors import WrongDatabase
 from rifl.core._shared.errors import StaleRpc
 
-__all__ = ["Row", "write_record", "write_record_async", "write_row"]
-
 # Written only where the opening that runs the handler has its mark: a process that lost
 # the store cannot commit, nor can one whose connection is to another file of this name.
 _RECORD = (

@@ -8,8 +8,6 @@ import enum
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.gathering import LONGEST_S, Gathering
 
-__all__ = ["LONGEST_WAIT_S", "MOST_HANDLERS", "OPEN_S", "Group", "Next", "Turns"]
-
 # A transaction takes no further handlers after so many, and after this.
 MOST_HANDLERS = 64
 OPEN_S = 0.05

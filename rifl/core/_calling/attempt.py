@@ -13,8 +13,6 @@ from rifl.core._shared import errors
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["Answer", "Decision", "IssuedCall", "Step", "judge"]
-
 _NO_INFO: Mapping[str, str] = MappingProxyType({})
 
 # The same identity is worth another attempt: the table of DESIGN §3.

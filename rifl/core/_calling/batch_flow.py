@@ -23,8 +23,6 @@ from rifl.core._shared.errors import (
 from rifl.core._shared.invariant import invariant
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["BatchAction", "BatchFlow", "BatchLimits", "Ended", "Leg"]
-
 # Errors that a server which is not wrapped gives where it cannot parse the envelope;
 # transports give them, too, but not so often in a row.
 _UNPARSED_CODES = frozenset({"INTERNAL", "UNKNOWN"})

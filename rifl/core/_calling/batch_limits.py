@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BatchLimits"]
-
 
 class BatchLimits:
     """How much one RPC may carry; shared by a client's batches, and only shrinks.

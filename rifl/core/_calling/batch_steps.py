@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from rifl.core._calling.attempt import IssuedCall
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["BatchAction", "Ended", "Leg"]
-
 
 class BatchAction(enum.Enum):
     """What a shell does next for a batch."""

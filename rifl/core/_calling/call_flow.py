@@ -12,8 +12,6 @@ from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, 
 from rifl.core._shared.invariant import invariant
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["OWN_HEADER", "Action", "CallFlow"]
-
 # In place of a key: the call's metadata name it, by the plain header. No key is empty.
 OWN_HEADER = b""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from rifl.core._calling.request_tracker import RequestTracker
 
-__all__ = ["ClientLease", "Grant", "MethodPatterns"]
-
 
 class MethodPatterns:
     """Which methods a server deduplicates: "/pkg.Service/Method", "/pkg.Service/*", "*".

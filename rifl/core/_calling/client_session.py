@@ -22,8 +22,6 @@ from rifl.core._shared.errors import (
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["LOST_REASONS", "ClientSession", "LeaseStep", "LostLease"]
-
 # Said of a client id, these mean that it is of no more use.
 LOST_REASONS = frozenset(
     {LeaseExpired.reason, NotYours.reason, SessionClosed.reason, StoreMismatch.reason}

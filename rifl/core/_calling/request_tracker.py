@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rifl.core._shared.errors import WindowExceeded
 
-__all__ = ["RequestTracker"]
-
 
 class RequestTracker:
     """Hands out seqs and knows which of them are complete.

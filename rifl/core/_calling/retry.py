@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RetryPolicy", "pause_s", "shortened_s"]
-
 _MAX_EXPONENT = 64
 # With less than twice this left, another attempt would find what the last one found.
 _SHORTEST_S = 0.01

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Incomplete", "KeptRequests", "ReceivedResponses"]
-
 # What a kept message costs beside its bytes.
 _MESSAGE_BYTES = 16
 

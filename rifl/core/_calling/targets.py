@@ -8,8 +8,6 @@ from collections.abc import Collection, Sequence
 from rifl.core._calling.attempt import Answer
 from rifl.core._shared import errors
 
-__all__ = ["Targets", "best_connectivity", "split_targets"]
-
 _MAX_TARGETS = 64
 # Leaders that were not among the targets given; more are not followed.
 _MAX_FOLLOWED = 16

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
-from rifl.core._serving.client_table import Attempt, Decision
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.groups import Group, Replies, Together
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
@@ -24,8 +25,6 @@ from rifl.core._shared.errors import InProgress, RiflError
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["BatchAnswer", "serve_batch"]
 
 # An item's answer, or the error that refuses it.
 BatchAnswer = Answer | Exception

@@ -11,8 +11,6 @@ from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Attempt", "ClientEntry", "Kept"]
-
 # A completed call: its fingerprint (None fits any), its record (None where it has to be
 # fetched from the store), and the seed it was sent with (0 fits any).
 Kept = tuple[bytes | None, CompletionRecord | None, int]

@@ -31,18 +31,6 @@ from rifl.core._shared.identity import RpcId
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = [
-    "Attempt",
-    "ClientEntry",
-    "ClientTable",
-    "Decision",
-    "Kept",
-    "Leases",
-    "match_payload",
-    "match_seed",
-]
-
-
 _STALE = Decision(Verdict.STALE)
 _NEW = Verdict.NEW
 # Past what Python does around them, for what is made on every call.

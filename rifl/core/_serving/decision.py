@@ -8,8 +8,6 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Decision"]
-
 
 class Decision(NamedTuple):
     """A verdict with what goes with it.

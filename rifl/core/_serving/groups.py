@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
-from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Records
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = ["Group", "Replies", "Together", "group_of"]
 
 # One for each item, in order: what the method for one gives, or the error it raises.
 Replies = Sequence[Any]

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from rifl.core._serving.client_entry import Attempt
 
-__all__ = ["LARGE_BYTES", "AnswerBounds", "Held"]
-
 # Smaller answers are bounded by the window well enough: 8 MiB of 512 calls.
 LARGE_BYTES = 16 << 10
 

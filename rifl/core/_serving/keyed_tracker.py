@@ -8,8 +8,6 @@ from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import BadHeader, WindowExceeded
 from rifl.core._shared.identity import MAX_KEY_BYTES
 
-__all__ = ["KeyedTracker", "check_key"]
-
 _IN_PROGRESS = object()
 
 

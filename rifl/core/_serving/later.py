@@ -6,8 +6,6 @@ import abc
 from collections.abc import Callable, Generator
 from typing import Any
 
-__all__ = ["Later"]
-
 
 class Later(abc.ABC):
     """Something to wait for, in whichever way the shell waits.

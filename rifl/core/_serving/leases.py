@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Leases"]
-
 
 class Leases(Protocol):
     """Who is known and alive: the lease server, as the rules see it."""

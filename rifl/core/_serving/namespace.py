@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-__all__ = ["is_namespace", "namespace_id"]
-
 
 def namespace_id(peer: bytes, scope: str = "") -> int:
     """Return the client id that stands for a peer's keys: negative, never granted.

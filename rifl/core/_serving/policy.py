@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rifl.core._serving.sendable import MAX_METADATA_BYTES
 
-__all__ = ["CODE_NUMBERS", "KeyBounds", "Kind", "MethodPolicies", "MethodPolicy", "PolicyError"]
-
 _DEFAULT_MAX_RESPONSE_BYTES = 4 << 20
 _DEFAULT_BUFFER_BYTES = 1 << 20
 # google.rpc.Code, by its numbers.

@@ -14,8 +14,6 @@ from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Rested", "RestingClients"]
-
 # Beyond this many unacknowledged calls a client is not idle, only silent.
 _MOST_CALLS = 4
 _Kept = tuple[bytes | None, CompletionRecord | None, int]

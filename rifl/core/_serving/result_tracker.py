@@ -10,8 +10,6 @@ from rifl.core._shared.completed_set import CompletedSet
 from rifl.core._shared.errors import BadHeader, WindowExceeded
 from rifl.core._shared.identity import MAX_SEQ
 
-__all__ = ["ResultTracker", "check_acknowledgements"]
-
 _IN_PROGRESS = object()
 # Acknowledged ranges far beyond first incomplete that are remembered: the bound
 # on distance, far larger than any honest client's window needs.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import heapq
 
-__all__ = ["LivedTime", "Retention"]
-
 # What `_order` may hold beyond twice what is kept.
 _SLACK = 1024
 # A sweep counts at most twice what the last one did; before the first one, this.

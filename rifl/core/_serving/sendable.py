@@ -10,8 +10,6 @@ from __future__ import annotations
 from rifl.core._shared.errors import ResponseTooLarge
 from rifl.core._shared.record import CompletionRecord, Metadata
 
-__all__ = ["MAX_METADATA_BYTES", "cut", "fits", "sendable"]
-
 # Of gRPC's 8 KiB: the rest is for the status, the labels, and what gRPC adds itself.
 MAX_METADATA_BYTES = 7 << 10
 # What HTTP/2 counts for an entry beside its bytes (RFC 9113, 6.5.2).

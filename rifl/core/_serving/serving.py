@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple, Protocol
 
-from rifl.core._serving.client_table import Attempt, Decision, match_payload
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.client_table import match_payload
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.held import LARGE_BYTES, Held
 from rifl.core._serving.later import Later
 from rifl.core._serving.namespace import is_namespace
@@ -42,30 +44,6 @@ from rifl.core._shared.errors import (
 )
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
-
-__all__ = [
-    "DEFAULT_RECEIVE_LIMIT",
-    "Admission",
-    "Answer",
-    "Fetch",
-    "Handled",
-    "HandlerResult",
-    "Records",
-    "Steps",
-    "Wait",
-    "admit",
-    "admit_stream",
-    "begin",
-    "bounded",
-    "claim",
-    "end",
-    "execute",
-    "refusal_record",
-    "replayed",
-    "resolve",
-    "serve",
-    "start",
-]
 
 # Each decision more means that a record went, or an attempt ended without one.
 _MAX_DECISIONS = 100

@@ -20,8 +20,6 @@ from rifl.core._shared.errors import BadHeader, OutcomeUnknown, ResponseTooLarge
 from rifl.core._shared.record import CompletionRecord
 from rifl.core._shared.stream_end import is_end_marker
 
-__all__ = ["RequestStream", "ResponseStream"]
-
 _FINGERPRINT_BYTES = 16
 # What a kept message costs beside its bytes: bounds a stream of empty ones.
 _MESSAGE_BYTES = 16

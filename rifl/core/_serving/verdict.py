@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Verdict"]
-
 
 class Verdict(enum.Enum):
     """The four cases of RIFL's ``checkDuplicate`` (RIFL §3.3)."""

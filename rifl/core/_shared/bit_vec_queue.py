@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bitarray import bitarray
 
-__all__ = ["BitVecQueue"]
-
 _COMPACT_FROM_BITS = 4096
 
 

@@ -9,8 +9,6 @@ from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import Metadata
 
-__all__ = ["MAX_RANGES", "Call", "pairs_from_ranges", "ranges_from_pairs"]
-
 # Ranges a header may carry (DESIGN §4).
 MAX_RANGES = 64
 _MAX_POSITION = 2**63

@@ -12,8 +12,6 @@ from bisect import bisect_left, bisect_right
 
 from rifl.core._shared.bit_vec_queue import BitVecQueue
 
-__all__ = ["CompletedSet"]
-
 _NEAR = 4096
 
 

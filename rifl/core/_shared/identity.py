@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MAX_KEY_BYTES", "MAX_SEQ", "RpcId"]
-
 MAX_KEY_BYTES = 64
 # Stores keep seqs in signed 64-bit columns.
 MAX_SEQ = 2**63 - 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["InvariantViolated", "invariant"]
-
 
 class InvariantViolated(RuntimeError):
     """A rule of the protocol was broken by our own code; stop serving."""

@@ -10,8 +10,6 @@ from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["EndedCall", "Observer", "Observers", "ServedCall", "Statistics"]
-
 
 class ServedCall(NamedTuple):
     """An arrival of a call that a server has answered, or refused.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Outcome"]
-
 
 class Outcome(enum.Enum):
     """The label on an answer or an error; its value is the wire's word.

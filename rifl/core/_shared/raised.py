@@ -5,8 +5,6 @@ from __future__ import annotations
 from rifl.core._shared.errors import ResponseTooLarge, RiflError
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["MAY_HAVE_RUN_CODE", "raised_code", "told_outcome"]
-
 MAY_HAVE_RUN_CODE = "FAILED_PRECONDITION"
 _DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
 # What retry loops around a channel repeat: those of libraries, and those anyone would write.

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from rifl.core._shared.outcome import Outcome
 
-__all__ = ["CompletionRecord", "Metadata"]
-
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 

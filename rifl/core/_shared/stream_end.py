@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FORM", "end_marker", "is_end_marker"]
-
 # gRPC reports the end of a request stream and a stream that broke off by the same event:
 # half a stream were believed whole. A server that does not know the marker is to fail to parse
 # it; the number of messages tells it from a message of the application's own bytes. Servers
