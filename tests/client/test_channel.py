@@ -63,7 +63,7 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
     ready: futures.Future[tuple[int, Any]] = futures.Future()
     if kind == "grpc.server":
         server = grpc.server(futures.ThreadPoolExecutor(8))
-        lease_server.add_lease_service(server, authority, deduplicated=["*"])
+        rifl.add_lease_service(server, authority, deduplicated=["*"])
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         port = server.add_insecure_port("localhost:0")
         server.start()
@@ -73,9 +73,7 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
         async def serve() -> None:
             server = grpc.aio.server()
             room = 0 if kind == "no room for streams" else 1000
-            lease_server.add_lease_service(
-                server, authority, deduplicated=["*"], max_streams_per_peer=room
-            )
+            rifl.add_lease_service(server, authority, deduplicated=["*"], max_streams_per_peer=room)
             health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
             port = server.add_insecure_port("localhost:0")
             await server.start()

@@ -16,19 +16,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from lease_server.sessions import SessionPolicy, SessionRow, SessionState
-from rifl.core.call import Call
-from rifl.core.client_table import Attempt
-from rifl.core.namespace import namespace_id
-from rifl.core.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core.record import CompletionRecord
-from rifl.stores import open_store
-from rifl.stores.postgres import schema as postgres_schema
-from rifl.stores.redis import opening as redis_opening
-from rifl.stores.sqlite.schema import SCHEMA_VERSION
-from rifl.wire import fingerprint
-
 from lease_server import LeaseAuthority, SharedLeaseStorage, open_authority
+from lease_server._sessions import SessionPolicy, SessionRow, SessionState
+from rifl._stores import open_store
+from rifl._stores.postgres import schema as postgres_schema
+from rifl._stores.redis import opening as redis_opening
+from rifl._stores.sqlite.schema import SCHEMA_VERSION
+from rifl._wire import fingerprint
+from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.namespace import namespace_id
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
 from tests.compat.dumping import dump_postgres, dump_redis
 from tests.echo import METHOD
 from tests.stores.postgres.servers import PostgresServer

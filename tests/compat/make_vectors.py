@@ -12,13 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rifl.core.call import pairs_from_ranges
-from rifl.core.errors import RiflError
-from rifl.server.answers import refusal_status
-from rifl.wire import OUTCOME_KEY, STATUS_DETAILS_KEY, fingerprint, record_to_bytes
-
 from lease_server.v1 import lease_server_pb2 as lease_pb
-from rifl.core import errors
+from rifl._server.answers import refusal_status
+from rifl._wire import OUTCOME_KEY, STATUS_DETAILS_KEY, fingerprint, record_to_bytes
+from rifl.core._shared import errors
+from rifl.core._shared.call import pairs_from_ranges
+from rifl.core._shared.errors import RiflError
 from rifl.v1 import rifl_pb2
 from tests.compat.batch_vectors import batch_vectors
 from tests.compat.make_store import ANSWER, REFUSAL

@@ -14,13 +14,13 @@ from typing import Any
 
 import grpc
 import pytest
-from rifl.core.identity import RpcId
-from rifl.stores import open_lease_storage
-from rifl.stores.inspection import open_inspection
-from rifl.wire import OUTCOME_KEY, STATUS_DETAILS_KEY, read_refusal
 
 import rifl
 from lease_server import Secret, make_token
+from rifl._stores import open_lease_storage
+from rifl._stores.inspection import open_inspection
+from rifl._wire import OUTCOME_KEY, STATUS_DETAILS_KEY, read_refusal
+from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
 from tests.compat.dumping import load_postgres, load_redis
 from tests.compat.make_store import ANSWER, CURRENT, NAMESPACE, REFUSAL, REQUEST

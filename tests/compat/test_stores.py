@@ -9,13 +9,13 @@ from typing import Any
 
 import grpc
 import pytest
-from rifl.core.identity import RpcId
-from rifl.stores.inspection import open_inspection
-from rifl.stores.sqlite.schema import SCHEMA_VERSION
-from rifl.wire import OUTCOME_KEY, STATUS_DETAILS_KEY, read_refusal
 
 import rifl
 from lease_server import Secret, make_token
+from rifl._stores.inspection import open_inspection
+from rifl._stores.sqlite.schema import SCHEMA_VERSION
+from rifl._wire import OUTCOME_KEY, STATUS_DETAILS_KEY, read_refusal
+from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
 from tests.compat.make_store import ANSWER, REFUSAL
 from tests.echo import served

@@ -6,16 +6,16 @@ import json
 from typing import Any
 
 import pytest
-from rifl.core.errors import BadHeader
-from rifl.envelope import EARLIER_MARK, parse_batch, parse_reply
-from rifl.wire import (
+
+from rifl._envelope import EARLIER_MARK, parse_batch, parse_reply
+from rifl._wire import (
     error_class,
     parse_call,
     parse_outcome,
     read_refusal,
     record_from_bytes,
 )
-
+from rifl.core._shared.errors import BadHeader
 from rifl.v1 import rifl_pb2
 from tests.compat.batch_vectors import METHOD as BATCHED
 from tests.compat.batch_vectors import REPLIES

@@ -10,8 +10,9 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lease_server import LeaseAuthority, MemoryLeaseStorage, SessionPolicy, add_lease_service
+from lease_server import LeaseAuthority, MemoryLeaseStorage, SessionPolicy
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl import add_lease_service
 from rifl._grpc.source import source_of
 from rifl._grpc.status import read_error_info
 from rifl._leases import service
