@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import signal
 import sys
-from typing import cast
 
 import grpc.aio
 import structlog
@@ -23,6 +21,7 @@ from lease_server._shared import SharedAuthority, SharedLeaseStorage
 from rifl._leases.requests import Terms
 from rifl._leases.service import add_lease_service
 from rifl._log import get_logger
+from rifl._stores import open_lease_storage
 
 __all__ = ["main"]
 
@@ -98,9 +97,7 @@ def _open_storage(url: str) -> SharedLeaseStorage:
             f"{url.partition(':')[0]}: belongs to one process, whose calls could never be of ids "
             "granted here: name the Redis or PostgreSQL that the servers share"
         )
-    # An entry point may import what it puts together (DESIGN §2); the package may not.
-    stores = importlib.import_module("rifl._stores")
-    return cast("SharedLeaseStorage", stores.open_lease_storage(url))
+    return open_lease_storage(url)
 
 
 async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> None:
