@@ -118,9 +118,9 @@ def _postgres(databases: Databases, times: int, pause_s: float) -> Costs:
             insert()
             clocks.charge("commit", connection.commit)
             attempt = clocks.charge("claim", store.claim(call, policy).wait).attempt
-            store.begin_in(connection)
+            store.transactions.begin(connection)
             insert()
-            run = lambda: store.commit_in(attempt, _ANSWER, connection)  # noqa: B023, E731 - at once
+            run = lambda: store.transactions.commit(attempt, _ANSWER, connection)  # noqa: B023, E731 - at once
             clocks.charge("record and commit", run)
             store.adopt(attempt, _ANSWER)
     store.close()

@@ -74,7 +74,7 @@ class Filler:
             client_id, b"", seq, None, first_incomplete, fingerprint=_PAYLOAD, method=self._method
         )
         # An idempotent call has no intent to be written first.
-        kind = "idempotent" if self._store.supports_atomic else "plain"
+        kind = "idempotent" if self._store.transactions else "plain"
         decision = self._store.claim(call, _POLICIES[kind])
         if decision.verdict is not Verdict.NEW:
             raise RuntimeError(f"{call.rpc_id} is {decision.verdict}")

@@ -190,7 +190,7 @@ class _OpenedSqlite:
         connection = self._handlers
         connection.execute("BEGIN IMMEDIATE")
         try:
-            self.store.record_in(attempt, record, connection)
+            self.store.transactions.record(attempt, record, connection)
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:

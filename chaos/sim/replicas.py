@@ -70,8 +70,8 @@ class _SimulatedStore(SharedStore):
             for rule in (self._pulse.repeat(), *self._pulse.take_due()):
                 _Rule(self._process, self._steps(rule), lambda error: None).go()
 
-    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Fence and record in one transaction of the store's own database."""
+    def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
+        """Fence and record in one transaction of the store's own database, and commit it."""
         if not isinstance(attempt, SharedAttempt):
             raise StaleRpc("an attempt of another store")
         attempt.recorded = record
@@ -166,7 +166,7 @@ class _OpenedReplica:
 
     def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Commit a handler's transaction, fenced."""
-        self.store.record_in(attempt, record, None)
+        self.store.commit(attempt, record)
 
     def until_told(self, attempt: Attempt, told: Callable[[], Any]) -> None:
         """Have ``told`` called when the store takes what the attempt's own server says of it."""

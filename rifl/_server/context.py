@@ -20,6 +20,8 @@ import grpc.aio
 
 from rifl._labels import without_labels
 from rifl._stores.base import Store
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.transactions import Transactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import Metadata
 
@@ -32,6 +34,13 @@ class Serving:
     def __init__(self, store: Store, serialize: Callable[[Any], bytes] | None) -> None:
         self.store = store
         self.serialize = serialize
+
+    @property
+    def transactions(self) -> Transactions:
+        """What the store has for handlers' transactions; raises ``WrongDatabase`` for none."""
+        if (transactions := self.store.transactions) is None:
+            raise WrongDatabase("the store has no transactions that records can be part of")
+        return transactions
 
 
 class Noted:

@@ -329,7 +329,7 @@ class Deduplicator:
             self._policies,
             list(self._services.values()),
             complete=complete,
-            atomic=self._store.supports_atomic,
+            atomic=self._store.transactions is not None,
             keys=self._keys_from is not KeysFrom.NOBODY,
         )
 
@@ -423,7 +423,7 @@ class Deduplicator:
         return [pattern for pattern in self._policies.declared() if pattern != "*"]
 
     def _check_kinds(self, url: str) -> None:
-        if not self._store.supports_atomic and any(
+        if self._store.transactions is None and any(
             policy.kind is Kind.ATOMIC for policy in self._policies
         ):
             raise UnsupportedStore(f"an atomic method needs a store with transactions, not {url}")

@@ -35,10 +35,10 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
         return
-    if not noted.rifl_attempt.sharing:
+    if not _in_block(noted):
         # The handler's own transaction: what becomes of it, nobody here sees.
         noted.rifl_undone = False
-    noted.rifl_serving.store.record_in(noted.rifl_attempt, completion, transaction)
+    noted.rifl_serving.transactions.record(noted.rifl_attempt, completion, transaction)
 
 
 async def record_async(context: Any, reply: Any, transaction: Any) -> None:
@@ -53,10 +53,15 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_held is not None:
         noted.rifl_held.hold(completion, transaction)
         return
-    if not noted.rifl_attempt.sharing:
+    if not _in_block(noted):
         # The handler's own transaction: what becomes of it, nobody here sees.
         noted.rifl_undone = False
-    await noted.rifl_serving.store.record_in_async(noted.rifl_attempt, completion, transaction)
+    await noted.rifl_serving.transactions.record_async(noted.rifl_attempt, completion, transaction)
+
+
+def _in_block(noted: Noted) -> bool:
+    blocks = noted.rifl_serving.store.shared_blocks
+    return blocks is not None and blocks.has_block(noted.rifl_attempt)
 
 
 def _completion(noted: Noted, reply: Any) -> CompletionRecord:

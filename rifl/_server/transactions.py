@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from rifl._server.context import Noted, noted_of
+from rifl._stores.drivers import committer, holder
 from rifl._stores.errors import WrongDatabase
-from rifl._stores.own_transactions import OwnTransactions
-from rifl._stores.transactions import committer, holder
+from rifl._stores.transactions import DriverTransactions, SharedBlocks
 from rifl.core._shared.errors import NotRecorded
 from rifl.core._shared.record import CompletionRecord
 
@@ -64,8 +64,7 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
     if connection is not None:
         return _transaction(context, connection)
     noted = _identified(context)
-    noted.rifl_undone = True
-    return noted.rifl_serving.store.share(noted.rifl_attempt, noted.time_remaining())
+    return _blocks_of(noted).block(noted.rifl_attempt, noted.time_remaining())
 
 
 def transaction_async(context: Any, connection: Any = None) -> AbstractAsyncContextManager[Any]:
@@ -77,8 +76,7 @@ def transaction_async(context: Any, connection: Any = None) -> AbstractAsyncCont
     if connection is not None:
         return _transaction_async(context, connection)
     noted = _identified(context)
-    noted.rifl_undone = True
-    return noted.rifl_serving.store.share_async(noted.rifl_attempt, noted.time_remaining())
+    return _blocks_of(noted).block_async(noted.rifl_attempt, noted.time_remaining())
 
 
 def _identified(context: Any) -> Noted:
@@ -89,6 +87,13 @@ def _identified(context: Any) -> Noted:
             "or use a connection of your own"
         )
     return noted
+
+
+def _blocks_of(noted: Noted) -> SharedBlocks:
+    noted.rifl_undone = True
+    if (blocks := noted.rifl_serving.store.shared_blocks) is None:
+        raise WrongDatabase("the store has no transactions that calls share: give a connection")
+    return blocks
 
 
 @contextlib.contextmanager
@@ -102,17 +107,17 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
             yield connection
         return
     held = Held(noted, connection)
-    held.store.begin_in(connection)
+    held.transactions.begin(connection)
     try:
         with held:
             yield connection
         if noted is None:
             commit()
         else:
-            held.store.commit_in(held.attempt, held.completion(), connection)
+            held.transactions.commit(held.attempt, held.completion(), connection)
     except BaseException:
         with contextlib.suppress(Exception):
-            held.store.rollback_in(connection)
+            held.transactions.rollback(connection)
         raise
 
 
@@ -126,7 +131,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
             yield connection
         return
     held = Held(noted, connection)
-    await held.store.begin_in_async(connection)
+    await held.transactions.begin_async(connection)
     try:
         with held:
             yield connection
@@ -135,17 +140,17 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
             if inspect.isawaitable(done := commit()):
                 await done
         else:
-            await held.store.commit_in_async(held.attempt, held.completion(), connection)
+            await held.transactions.commit_async(held.attempt, held.completion(), connection)
     except BaseException:
         with contextlib.suppress(Exception):
-            await held.store.rollback_in_async(connection)
+            await held.transactions.rollback_async(connection)
         raise
 
 
 class Held:
     """What ``rifl.record`` is given within a block, until the transaction's end.
 
-    Of a call without an identity nothing is recorded: its ``store`` begins and rolls back.
+    Of a call without an identity nothing is recorded: its ``transactions`` begin and roll back.
     """
 
     def __init__(self, noted: Noted | None, connection: Any) -> None:
@@ -153,7 +158,9 @@ class Held:
             if noted.rifl_held is not None:
                 raise WrongDatabase("a rifl.transaction within another one")
             noted.rifl_undone = True
-        self.store: Any = OwnTransactions() if noted is None else noted.rifl_serving.store
+        self.transactions: Any = (
+            DriverTransactions() if noted is None else noted.rifl_serving.transactions
+        )
         self._noted = noted
         self._connection = connection
         self._completion: CompletionRecord | None = None

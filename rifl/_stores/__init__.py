@@ -7,6 +7,7 @@ from types import ModuleType
 from lease_server._shared import SharedLeaseStorage
 from rifl._stores.base import Store
 from rifl._stores.codec import RecordCodec
+from rifl._stores.drivers import DbApiTransaction
 from rifl._stores.errors import (
     MissingExtra,
     StoreCorrupt,
@@ -29,7 +30,6 @@ from rifl._stores.settling import (
     settle_unknown,
     unknown_calls,
 )
-from rifl._stores.transactions import DbApiTransaction
 
 __all__ = [
     "DbApiTransaction",

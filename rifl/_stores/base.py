@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from lease_server._storage import LeaseStorage
 from rifl._stores.held import HeldAnswers
+from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, MethodPolicies
@@ -27,8 +27,6 @@ class Store(Records, Protocol):
     promise that; ``memory:`` keeps nothing.
     """
 
-    # Whether an atomic method's records can be in a user's transaction.
-    supports_atomic: bool
     # Told of commits; None for nobody. Set before ``bind``.
     observer: Observer | None
     # Told, outside any lock, when new calls begin to be refused and why, and with
@@ -36,6 +34,14 @@ class Store(Records, Protocol):
     on_refusal: Callable[[RiflError | None], None] | None
     # How many coroutines of handlers were cancelled: threads that they left behind may go on.
     cancelled: int
+
+    @property
+    def transactions(self) -> Transactions | None:
+        """Records inside handlers' own transactions, for atomic methods; None: it has none."""
+
+    @property
+    def shared_blocks(self) -> SharedBlocks | None:
+        """Blocks in transactions that calls share; None: it has none."""
 
     @property
     def held(self) -> HeldAnswers:
@@ -76,49 +82,6 @@ class Store(Records, Protocol):
 
     def drop(self, client_ids: Iterable[int]) -> None:
         """Forget clients whose lease or session is over, with their records."""
-
-    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record inside the handler's own transaction, fenced."""
-
-    async def record_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-
-    def begin_in(self, transaction: Any) -> None:
-        """Begin the handler's transaction; raises ``WrongDatabase`` if one is open already."""
-
-    async def begin_in_async(self, transaction: Any) -> None:
-        """The same for an asynchronous connection."""
-
-    def rollback_in(self, transaction: Any) -> None:
-        """Roll back what ``begin_in`` began."""
-
-    async def rollback_in_async(self, transaction: Any) -> None:
-        """The same for an asynchronous connection."""
-
-    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Do what ``record_in`` does, then commit the transaction.
-
-        Where the commit's own answer shows that it committed, the attempt says so.
-        """
-
-    async def commit_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-
-    def share(self, attempt: Attempt, remaining_s: float | None) -> AbstractContextManager[Any]:
-        """Return the call's part in a transaction that calls share; see ``rifl.transaction``.
-
-        ``remaining_s``: of the call's deadline, None if it has none. Raises
-        ``WrongDatabase`` where there is none to share.
-        """
-
-    def share_async(
-        self, attempt: Attempt, remaining_s: float | None
-    ) -> AbstractAsyncContextManager[Any]:
-        """The same for a coroutine."""
 
     def was_cancelled(self, attempt: Attempt) -> None:
         """Count a handler's coroutine that was cancelled, before its attempt is ended."""

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rifl._log import get_logger
-from rifl._stores.errors import WrongDatabase
 from rifl._stores.forks import belongs_here
 from rifl._stores.held import HeldAnswers
-from rifl._stores.own_transactions import OwnTransactions
+from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.decision import Decision
@@ -30,14 +29,15 @@ _KEYS_PER_SWEEP = 10_000
 _LOOKED_AT_AT_ONCE = 256
 
 
-class EmbeddedStore(OwnTransactions):
+class EmbeddedStore:
     """Decides in memory; what it keeps durable, if anything, is a subclass's.
 
     The decision and the claim are one step under ``_lock``, which is never held
     across I/O. By itself it is the whole of ``memory:``.
     """
 
-    supports_atomic = False
+    transactions: Transactions | None = None
+    shared_blocks: SharedBlocks | None = None
     # Whether records stay in memory, or are fetched.
     _keeps_records = True
     # Whether there are rows to delete when calls are acknowledged.
@@ -191,16 +191,6 @@ class EmbeddedStore(OwnTransactions):
             for client_id, key in self._table.due_keys(self._clock(), _KEYS_PER_SWEEP):
                 self._table.forget_key(client_id, key)
         self._rest()
-
-    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Refused: there is no transaction to share with memory."""
-        raise WrongDatabase("records on memory: cannot be part of a transaction")
-
-    async def record_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """Refused, like ``record_in``."""
-        self.record_in(attempt, record, transaction)
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

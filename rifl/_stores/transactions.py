@@ -1,143 +1,124 @@
-"""What handlers hold their transactions in: SQLAlchemy's objects, or named DB-API ones."""
+"""Handlers' transactions with completion records in them: what a store may have for them (§6)."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+import abc
+import inspect
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Protocol
 
-from rifl._stores.errors import WrongDatabase
-
-_PLACEHOLDERS: dict[str, Callable[[int], str]] = {
-    "qmark": lambda number: "?",
-    "numeric": lambda number: f":{number}",
-    "named": lambda number: f":p{number}",
-    "format": lambda number: "%s",
-    "pyformat": lambda number: f"%(p{number})s",
-}
-_BY_NAME = ("named", "pyformat")
+from rifl._stores.drivers import check_begins, committer, holder
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._shared.record import CompletionRecord
 
 
-class DbApiTransaction:
-    """A DB-API 2.0 connection (PEP 249), named so for ``rifl.record``.
+class Transactions(Protocol):
+    """Records inside transactions of handlers' own, which atomic methods need of a store.
 
-    ``paramstyle`` is that of its module, by which the parameters of our statements are
-    written: ``rifl.DbApiTransaction(connection, pg8000.paramstyle)``. The connection
-    holds the handler's transaction; in autocommit it is refused. psycopg, sqlite3 and
-    SQLAlchemy need no name. Not thread-safe, like the connection.
+    ``transaction`` is what holds one: a connection, a cursor, a session or a pipeline of a
+    driver that the store knows. What is no such thing is ``WrongDatabase``.
     """
 
-    def __init__(self, connection: Any, paramstyle: str) -> None:
-        if paramstyle not in _PLACEHOLDERS:
-            raise ValueError(f"{paramstyle!r} is none of {', '.join(_PLACEHOLDERS)}")
-        if not (hasattr(connection, "cursor") and hasattr(connection, "commit")):
-            raise WrongDatabase(f"a DB-API connection is wanted, not a {type(connection)!r}")
-        self.connection = connection
-        self.placeholder = _PLACEHOLDERS[paramstyle]
-        self._by_name = paramstyle in _BY_NAME
+    def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record inside the handler's own transaction, fenced; raises to undo it."""
 
-    def check(self) -> None:
-        """Raise ``WrongDatabase`` for a connection that says it is in autocommit."""
-        if getattr(self.connection, "autocommit", None) is True:
-            raise WrongDatabase(
-                "the connection is in autocommit mode: begin a transaction before rifl.record"
-            )
+    async def record_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
 
-    def fetch(self, statement: str, arguments: Sequence[Any]) -> Any:
-        """Execute a statement in the transaction; its first row, None if there is none."""
-        given: Any = arguments
-        if self._by_name:
-            given = {f"p{number}": value for number, value in enumerate(arguments, 1)}
-        cursor = self.connection.cursor()
-        try:
-            if arguments:
-                cursor.execute(statement, given)
-            else:
-                cursor.execute(statement)
-            return cursor.fetchone()
-        finally:
-            cursor.close()
+    def begin(self, transaction: Any) -> None:
+        """Begin the handler's transaction; raises ``WrongDatabase`` if one is open already."""
 
-    @staticmethod
-    def sqlstate(error: Exception) -> str | None:
-        """Return the SQLSTATE that a driver's error carries, where drivers put it."""
-        for name in ("sqlstate", "pgcode"):
-            if isinstance(found := getattr(error, name, None), str):
-                return found
-        details = error.args[0] if error.args else None
-        code = details.get("C") if isinstance(details, dict) else None
-        return code if isinstance(code, str) else None
+    async def begin_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+
+    def rollback(self, transaction: Any) -> None:
+        """Roll back what ``begin`` began."""
+
+    async def rollback_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+
+    def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Do what ``record`` does, then commit the transaction.
+
+        Where the commit's own answer shows that it committed, the attempt says so.
+        """
+
+    async def commit_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
 
 
-def holder(transaction: Any) -> Any:
-    """Return what commits and rolls back a transaction: its connection or session."""
-    if callable(getattr(transaction, "commit", None)):
-        return transaction
-    # A cursor's, or that of a named one.
-    return getattr(transaction, "connection", None)
+class SharedBlocks(Protocol):
+    """Blocks of handlers in transactions of the store's that many calls share."""
+
+    def block(self, attempt: Attempt, remaining_s: float | None) -> AbstractContextManager[Any]:
+        """Return the call's part in a transaction that calls share; see ``rifl.transaction``.
+
+        ``remaining_s``: of the call's deadline, None if it has none. Raises
+        ``WrongDatabase`` for a method that is not atomic.
+        """
+
+    def block_async(
+        self, attempt: Attempt, remaining_s: float | None
+    ) -> AbstractAsyncContextManager[Any]:
+        """The same for a coroutine."""
+
+    def has_block(self, attempt: Attempt) -> bool:
+        """Whether the call has a block that has not ended, or waits for one."""
 
 
-def check_begins(transaction: Any) -> None:
-    """Raise ``WrongDatabase`` for what would not begin a transaction by itself."""
-    held = holder(transaction)
-    # sqlite3's and aiosqlite's; SQLAlchemy's is a method.
-    begun = getattr(held, "in_transaction", None)
-    if begun is False and held.isolation_level is None:
-        raise WrongDatabase("the connection is in autocommit mode: begin a transaction on it")
-    # In autocommit somebody has begun it for us; sqlite3's newer way has one open always.
-    by_itself = begun is True and held.isolation_level is not None
-    if by_itself and getattr(held, "autocommit", None) is not False:
-        raise WrongDatabase("a transaction is open on the connection already")
-    if getattr(held, "autocommit", None) is True:
-        raise WrongDatabase("the connection is in autocommit mode: its commit would do nothing")
+class DriverTransactions:
+    """Transactions as their drivers begin and end them, with no record in them."""
+
+    def begin(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit`` ends: drivers do so by themselves."""
+        check_begins(transaction)
+
+    async def begin_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        check_begins(transaction)
+
+    def rollback(self, transaction: Any) -> None:
+        """Roll back what ``begin`` began."""
+        holder(transaction).rollback()
+
+    async def rollback_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        # A blocking connection is fine on an event loop, too, if its owner thinks so.
+        if inspect.isawaitable(done := holder(transaction).rollback()):
+            await done
 
 
-def committer(transaction: Any) -> Callable[[], Any]:
-    """Return what commits a transaction.
+class RecordingTransactions(DriverTransactions, abc.ABC):
+    """The part of a store's ``Transactions`` that is the same for all.
 
-    Raises ``WrongDatabase`` where nothing of its own does.
+    A store adds how a record is written, and overrides what it can do better.
     """
-    commit = getattr(holder(transaction), "commit", None)
-    if not callable(commit):
-        raise WrongDatabase(f"a {type(transaction)!r} has no commit of its own: use rifl.record")
-    return commit  # type: ignore[no-any-return]
 
+    @abc.abstractmethod
+    def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record inside the handler's own transaction, fenced; raises to undo it."""
 
-def driver_connection(transaction: Any) -> Any:
-    """Return the driver's connection in a SQLAlchemy ``Session`` or ``Connection``.
+    @abc.abstractmethod
+    async def record_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
 
-    Its transaction is begun if it is not, so that its commit commits ours. Anything else
-    is returned as it is.
-    """
-    connection = transaction
-    if _is(connection, "sqlalchemy.orm.session", "Session", "scoped_session"):
-        connection = connection.connection()
-    if not _is(connection, "sqlalchemy.engine.base", "Connection"):
-        return connection
-    _begin(connection)
-    return connection.connection.driver_connection
+    def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, then commit that."""
+        commit = committer(transaction)
+        self.record(attempt, record, transaction)
+        commit()
 
-
-async def driver_connection_async(transaction: Any) -> Any:
-    """The same for ``AsyncSession`` and ``AsyncConnection``, and for blocking ones."""
-    connection = transaction
-    where = "sqlalchemy.ext.asyncio"
-    if _is(connection, f"{where}.session", "AsyncSession"):
-        connection = await connection.connection()
-    if not _is(connection, f"{where}.engine", "AsyncConnection"):
-        return driver_connection(connection)
-    if not connection.in_transaction():
-        await connection.begin()
-    return (await connection.get_raw_connection()).driver_connection
-
-
-def _begin(connection: Any) -> None:
-    if not connection.in_transaction():
-        connection.begin()
-
-
-def _is(transaction: Any, module: str, *names: str) -> bool:
-    """Whether it is of one of a module's classes, without importing what nobody uses."""
-    loaded = sys.modules.get(module)
-    classes = tuple(getattr(loaded, name, ()) for name in names) if loaded else ()
-    return any(isinstance(transaction, found) for found in classes if isinstance(found, type))
+    async def commit_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        commit = committer(transaction)
+        await self.record_async(attempt, record, transaction)
+        if inspect.isawaitable(done := commit()):
+            await done

@@ -57,17 +57,17 @@ class Calls:
 
     def enter(self, attempt: Attempt, remaining_s: float | None = None) -> Any:
         """Its turn, for ``with``."""
-        return self.store.share(attempt, remaining_s)
+        return self.store.shared_blocks.block(attempt, remaining_s)
 
     def enter_async(self, attempt: Attempt, remaining_s: float | None = None) -> Any:
         """Its turn, for ``async with``."""
-        return self.store.share_async(attempt, remaining_s)
+        return self.store.shared_blocks.block_async(attempt, remaining_s)
 
     def act(self, attempt: Attempt, what: Any = None) -> None:
         """One effect and the record, in a turn."""
         with self.enter(attempt) as connection:
             connection.execute(INSERT, (what or attempt.number,))
-            self.store.record_in(attempt, FIRST, connection)
+            self.store.transactions.record(attempt, FIRST, connection)
 
     def waiting(self) -> int:
         """How many wait for their turn."""

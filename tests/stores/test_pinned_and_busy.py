@@ -206,7 +206,7 @@ def test_a_shared_transaction_waits_no_longer_than_its_call(files: OneFile) -> N
     attempt = files.begin(call(files.client(), 1), rifl.MethodPolicy(kind=rifl.Kind.ATOMIC))
     writer = _Writer(files.main)
     began = time.monotonic()
-    with pytest.raises(StoreUnavailable), files.store.share(attempt, 0.2):
+    with pytest.raises(StoreUnavailable), files.store.shared_blocks.block(attempt, 0.2):
         raise AssertionError("there is no turn")
     assert time.monotonic() - began < 5.0
     writer.end()

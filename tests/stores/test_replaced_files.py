@@ -142,7 +142,7 @@ def test_no_answer_rests_on_a_file_that_is_gone(
     first, second = running
     if policy is ATOMIC:
         connection.execute("INSERT INTO effect VALUES ('first')")
-        files.store.record_in(first, FIRST, connection)
+        files.store.transactions.record(first, FIRST, connection)
     harm(files.main)
     if policy is PLAIN:
         for attempt in running:
@@ -159,7 +159,7 @@ def test_no_answer_rests_on_a_file_that_is_gone(
         with pytest.raises(RecordPending):
             wait(files.store.committed(first))
         with pytest.raises(WrongDatabase):
-            files.store.record_in(second, FIRST, files.connect(":memory:"))
+            files.store.transactions.record(second, FIRST, files.connect(":memory:"))
     with pytest.raises(StoreUnavailable):
         files.store.claim(call(client, 9), IDEMPOTENT)
     connection.close()
@@ -185,9 +185,9 @@ def test_what_handlers_share_is_not_answered_either(
     """A shared commit into a file that is gone is unknown, never executed (§6)."""
     files = OneFile(older.parent / "data")
     attempt = files.begin(call(files.client(), 1), ATOMIC)
-    block = files.store.share(attempt, None)
+    block = files.store.shared_blocks.block(attempt, None)
     connection = block.__enter__()
-    files.store.record_in(attempt, FIRST, connection)
+    files.store.transactions.record(attempt, FIRST, connection)
     harm(files.main)
     with pytest.raises(RecordPending):
         block.__exit__(None, None, None)
@@ -424,10 +424,12 @@ def test_a_connection_to_another_file_of_that_name_is_refused(tmp_path: Path, ki
 
     async def record() -> None:
         async with aiosqlite.Connection(lambda: old, 64) as wrapped:
-            await files.store.record_in_async(attempt, FIRST, wrapped)
+            await files.store.transactions.record_async(attempt, FIRST, wrapped)
 
     with pytest.raises(StaleRpc, match="another file"):
-        files.store.record_in(attempt, FIRST, old) if kind == "sqlite3" else asyncio.run(record())
+        files.store.transactions.record(attempt, FIRST, old) if kind == "sqlite3" else asyncio.run(
+            record()
+        )
     with contextlib.suppress(sqlite3.ProgrammingError):
         old.rollback()
         old.close()

@@ -62,7 +62,7 @@ def come_again(calls: Calls, place: Place) -> Attempt:
     """A call whose record stands, though nobody could tell: it is run once more."""
     attempt = calls.begin()
     with own(place) as mine, mine:
-        calls.store.record_in(attempt, OTHER, mine)
+        calls.store.transactions.record(attempt, OTHER, mine)
     calls.store.abandon(attempt)
     return calls.opened.begin(attempt.call, ATOMIC)
 
@@ -75,7 +75,7 @@ def test_a_block_after_an_own_record_is_refused(calls: Calls, place: Place) -> N
     attempt = calls.begin()
     with own(place) as mine, mine:
         mine.execute(INSERT, ("own",))
-        calls.store.record_in(attempt, FIRST, mine)
+        calls.store.transactions.record(attempt, FIRST, mine)
     with pytest.raises(StaleRpc):
         calls.act(attempt)
     assert place.effects() == ["own"]
@@ -112,8 +112,8 @@ def test_an_own_record_within_a_turn_is_refused(calls: Calls, place: Place) -> N
     with own(place) as mine, calls.enter(attempt) as connection:
         connection.execute(INSERT, ("x",))
         with pytest.raises(WrongDatabase, match="turn"):
-            calls.store.record_in(attempt, FIRST, mine)
-        calls.store.record_in(attempt, FIRST, connection)
+            calls.store.transactions.record(attempt, FIRST, mine)
+        calls.store.transactions.record(attempt, FIRST, connection)
     assert calls.end(attempt) == FIRST
     assert place.effects() == ["x"]
 
@@ -128,11 +128,11 @@ def test_a_call_has_one_block_at_a_time(
         until(calls.waiting, "its thread waits for a turn")
         for begin in (
             lambda: calls.enter(attempt).__enter__(),
-            lambda: calls.store.record_in(attempt, FIRST, mine),
+            lambda: calls.store.transactions.record(attempt, FIRST, mine),
         ):
             with pytest.raises(WrongDatabase, match="waits"):
                 begin()
-        calls.store.record_in(holder, FIRST, connection)
+        calls.store.transactions.record(holder, FIRST, connection)
     waits.result()
     assert calls.end(attempt) == FIRST
     assert place.effects() == [attempt.number]
@@ -156,7 +156,7 @@ def test_so_it_is_where_the_handler_lets_that_pass(calls: Calls, place: Place) -
     with pytest.raises(NotRecorded), calls.enter(again) as connection:  # noqa: PT012 - its body
         connection.execute(INSERT, ("x",))
         with contextlib.suppress(StaleRpc):
-            calls.store.record_in(again, FIRST, connection)
+            calls.store.transactions.record(again, FIRST, connection)
     assert calls.end(again) == OTHER
     assert place.effects() == []
 
@@ -167,9 +167,9 @@ def test_so_it_is_where_a_fall_back_meets_it(calls: Calls, place: Place) -> None
     with calls.enter(holder) as connection:
         with pytest.raises(StoreUnavailable):
             calls.enter(again, 0.01).__enter__()
-        calls.store.record_in(holder, FIRST, connection)
+        calls.store.transactions.record(holder, FIRST, connection)
     with own(place) as mine, pytest.raises(StaleRpc):
-        calls.store.record_in(again, FIRST, mine)
+        calls.store.transactions.record(again, FIRST, mine)
     assert calls.end(again) == OTHER
 
 
@@ -181,7 +181,7 @@ async def test_an_own_commit_that_goes_on_when_the_handler_is_gone_counts(
         attempt = calls.begin()
         async with aiosqlite.connect(place.path) as mine:
             await mine.execute(INSERT, (number,))
-            await calls.store.record_in_async(attempt, FIRST, mine)
+            await calls.store.transactions.record_async(attempt, FIRST, mine)
             committing = asyncio.create_task(mine.commit())
             await asyncio.sleep(0)
             committing.cancel()
@@ -244,7 +244,7 @@ def test_a_thread_that_outlives_its_handler_loses_its_turn(
     def outlive() -> None:
         with calls.enter(late) as connection:
             connection.execute(INSERT, ("late",))
-            calls.store.record_in(late, FIRST, connection)
+            calls.store.transactions.record(late, FIRST, connection)
             entered.set()
             go_on.wait()
             try:
@@ -260,7 +260,7 @@ def test_a_thread_that_outlives_its_handler_loses_its_turn(
         go_on.set()
         with pytest.raises(StaleRpc, match="ended before its block"):
             outliving.result()
-        calls.store.record_in(other, FIRST, connection)
+        calls.store.transactions.record(other, FIRST, connection)
     assert seen == [sqlite3.ProgrammingError]
     assert calls.end(other) == FIRST
     assert place.effects() == ["other"]
@@ -275,14 +275,14 @@ def test_what_a_thread_begins_later_than_its_handler_ends_is_refused(
         waits = pool.submit(calls.act, late)
         until(calls.waiting, "it waits for its turn")
         assert calls.store.committed(late) is None
-        calls.store.record_in(holder, FIRST, connection)
+        calls.store.transactions.record(holder, FIRST, connection)
     with pytest.raises(StaleRpc, match="ended before its block"):
         waits.result()
     assert calls.store.committed(later) is None
     with own(place) as mine, mine:
         mine.execute(INSERT, ("own",))
         with pytest.raises(StaleRpc, match="has ended"):
-            calls.store.record_in(later, FIRST, mine)
+            calls.store.transactions.record(later, FIRST, mine)
         mine.rollback()
     calls.act(calls.begin(), "next")
     assert place.effects() == ["next"]
@@ -326,7 +326,7 @@ async def test_a_turn_that_ends_after_the_store_was_closed_is_committed(
     await _act(calls, attempts[0])
     async with calls.enter_async(attempts[1]) as connection:
         connection.execute(INSERT, ("late",))
-        await calls.store.record_in_async(attempts[1], FIRST, connection)
+        await calls.store.transactions.record_async(attempts[1], FIRST, connection)
         await asyncio.to_thread(calls.shared.close)
     assert place.effects() == [attempts[0].number, "late"]
 
@@ -334,7 +334,7 @@ async def test_a_turn_that_ends_after_the_store_was_closed_is_committed(
 async def _act(calls: Calls, attempt: Attempt) -> None:
     async with calls.enter_async(attempt) as connection:
         connection.execute(INSERT, (attempt.number,))
-        await calls.store.record_in_async(attempt, FIRST, connection)
+        await calls.store.transactions.record_async(attempt, FIRST, connection)
 
 
 # -- what is lent ----------------------------------------------------------------------------
@@ -345,12 +345,12 @@ def test_a_cursor_of_the_turn_takes_the_record(calls: Calls, place: Place) -> No
     attempt, other = calls.begin(), calls.begin()
     with calls.enter(attempt) as connection:
         cursor = connection.execute(INSERT, ("x",))
-        calls.store.record_in(attempt, FIRST, cursor)
+        calls.store.transactions.record(attempt, FIRST, cursor)
     assert calls.end(attempt) == FIRST
     with calls.enter(other) as connection:
         with pytest.raises(WrongDatabase):
-            calls.store.record_in(other, FIRST, cursor)
-        calls.store.record_in(other, FIRST, connection)
+            calls.store.transactions.record(other, FIRST, cursor)
+        calls.store.transactions.record(other, FIRST, connection)
     assert place.effects() == ["x"]
 
 
@@ -363,7 +363,7 @@ def test_a_block_keeps_no_cursor_that_nobody_holds(calls: Calls) -> None:
         gc.collect()
         kept = [thing for thing in gc.get_objects() if isinstance(thing, lent._LentCursor)]
         assert len(kept) < 50
-        calls.store.record_in(attempt, FIRST, connection)
+        calls.store.transactions.record(attempt, FIRST, connection)
 
 
 # -- blocks on a connection of the handler's -------------------------------------------------

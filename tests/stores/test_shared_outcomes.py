@@ -57,7 +57,7 @@ class _Handler:
             if self._happens(0.3):
                 await asyncio.sleep(self._dice.random() * 0.004)
             if self._happens(0.8):
-                await self._calls.store.record_in_async(self._attempt, FIRST, connection)
+                await self._calls.store.transactions.record_async(self._attempt, FIRST, connection)
             if self._happens(0.1):
                 connection.execute("INSERT OR ROLLBACK INTO effect VALUES (?)", (what,))
             if self._happens(0.15):
@@ -73,7 +73,7 @@ class _Handler:
     async def _own(self, what: str) -> None:
         async with aiosqlite.connect(self._place.path, timeout=0.05) as own:
             await own.execute(INSERT, (what,))
-            await self._calls.store.record_in_async(self._attempt, FIRST, own)
+            await self._calls.store.transactions.record_async(self._attempt, FIRST, own)
             if self._happens(0.3):
                 await asyncio.sleep(0.001)
             if self._happens(0.9):
@@ -84,7 +84,7 @@ class _Handler:
             with self._calls.enter(self._attempt, 0.5) as connection:
                 connection.execute(INSERT, (what,))
                 if records:
-                    self._calls.store.record_in(self._attempt, FIRST, connection)
+                    self._calls.store.transactions.record(self._attempt, FIRST, connection)
 
         records = self._happens(0.9)
         # Cancelled, it goes on when the handler has ended.

@@ -15,7 +15,7 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl._stores import WrongDatabase
+from rifl._stores import MemoryStore, WrongDatabase
 from rifl._stores.sqlite import journal, sharing, turns
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl._stores.sqlite.turns import Group
@@ -25,7 +25,7 @@ from rifl.core._shared.errors import NotRecorded, RecordPending, StaleRpc, Store
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
 from tests.helpers.waiting import until
-from tests.stores.conformance import FIRST, PLAIN, Opened, call, wait
+from tests.stores.conformance import FIRST, PLAIN, call, wait
 from tests.stores.shared_calls import ATOMIC, INSERT, Calls, Place, failing
 
 METHOD = "/t.S/Act"
@@ -63,7 +63,7 @@ def held(calls: Calls, pool: ThreadPoolExecutor, count: int) -> tuple[list[Attem
             entered.set()
             go_on.wait()
             connection.execute(INSERT, (attempts[0].number,))
-            calls.store.record_in(attempts[0], FIRST, connection)
+            calls.store.transactions.record(attempts[0], FIRST, connection)
 
     futures = [pool.submit(first)]
     entered.wait()
@@ -135,7 +135,7 @@ def test_a_handler_that_raises_undoes_its_own_part_only(
     def fail() -> None:
         with calls.enter(fails) as connection:
             connection.execute(INSERT, ("undone",))
-            calls.store.record_in(fails, FIRST, connection)
+            calls.store.transactions.record(fails, FIRST, connection)
             raise LookupError("no such account")
 
     failing = pool.submit(fail)
@@ -215,7 +215,7 @@ def test_a_handler_cannot_end_or_change_what_is_shared(
             connection.execute(INSERT, (what,))
             with pytest.raises(sqlite3.DatabaseError):
                 connection.execute(statement)
-            calls.store.record_in(attempt, FIRST, connection)
+            calls.store.transactions.record(attempt, FIRST, connection)
         assert calls.end(attempt) == FIRST
     assert place.effects() == ["first", "second"]
 
@@ -239,7 +239,7 @@ def test_nor_by_the_connections_methods(calls: Calls, place: Place) -> None:
                 end()
         assert connection.in_transaction
         assert place.effects() == []
-        calls.store.record_in(attempt, FIRST, connection)
+        calls.store.transactions.record(attempt, FIRST, connection)
     assert place.effects() == ["x"]
 
 
@@ -256,11 +256,11 @@ def test_what_is_read_and_how(calls: Calls) -> None:
         # Left with rows to read, and one that writes: neither holds the commit up.
         connection.execute("INSERT INTO effect VALUES ('c'), ('d') RETURNING what").fetchone()
         connection.execute("SELECT what FROM effect")
-        calls.store.record_in(attempt, FIRST, connection)
+        calls.store.transactions.record(attempt, FIRST, connection)
     other = calls.begin()
     with calls.enter(other) as connection:
         rows = connection.execute("SELECT what FROM effect ORDER BY what").fetchall()
-        calls.store.record_in(other, FIRST, connection)
+        calls.store.transactions.record(other, FIRST, connection)
     assert rows == [("c",), ("d",)]
 
 
@@ -271,7 +271,7 @@ def test_a_turn_that_is_over_writes_nothing(
     attempt, other = calls.begin(), calls.begin()
     with calls.enter(attempt) as kept:
         cursor = kept.execute("SELECT 1")
-        calls.store.record_in(attempt, FIRST, kept)
+        calls.store.transactions.record(attempt, FIRST, kept)
     with calls.enter(other) as connection:
         for use in (
             lambda: kept.execute(INSERT, ("late",)),
@@ -279,11 +279,11 @@ def test_a_turn_that_is_over_writes_nothing(
             lambda: cursor.executemany(INSERT, [("late",)]),
             cursor.fetchone,
             kept.cursor,
-            lambda: calls.store.record_in(other, FIRST, kept),
+            lambda: calls.store.transactions.record(other, FIRST, kept),
         ):
             with pytest.raises((sqlite3.ProgrammingError, WrongDatabase)):
                 pool.submit(use).result()
-        calls.store.record_in(other, FIRST, connection)
+        calls.store.transactions.record(other, FIRST, connection)
     assert place.effects() == []
 
 
@@ -294,7 +294,7 @@ def test_a_second_thread_of_the_handler_may_work_in_its_turn(
     attempt = calls.begin()
     with calls.enter(attempt) as connection:
         pool.submit(connection.execute, INSERT, ("x",)).result()
-        pool.submit(calls.store.record_in, attempt, FIRST, connection).result()
+        pool.submit(calls.store.transactions.record, attempt, FIRST, connection).result()
     assert place.effects() == ["x"]
 
 
@@ -302,7 +302,7 @@ def test_another_calls_turn_takes_no_record(calls: Calls) -> None:
     """A connection is lent to one call: another's record would share its savepoint (§6)."""
     mine, other = calls.begin(), calls.begin()
     with pytest.raises(WrongDatabase), calls.enter(mine) as connection:
-        calls.store.record_in(other, FIRST, connection)
+        calls.store.transactions.record(other, FIRST, connection)
     with pytest.raises(WrongDatabase, match="its turn"), calls.enter(mine):
         calls.enter(mine).__enter__()
     assert calls.end(mine) is None
@@ -333,7 +333,7 @@ def test_a_statement_that_rolls_everything_back_fails_everyone(
             with pytest.raises(sqlite3.OperationalError, match="rolled back"):
                 # It would commit by itself.
                 connection.execute(INSERT, ("alone",))
-            calls.store.record_in(breaks, FIRST, connection)
+            calls.store.transactions.record(breaks, FIRST, connection)
 
     breaking = pool.submit(rollback)
     until(lambda: calls.waiting() == 1, "it waits for its turn")
@@ -406,7 +406,7 @@ def test_a_record_that_stands_undoes_the_rest(calls: Calls, place: Place) -> Non
     """A second record raises, and the effects are undone (§6)."""
     attempt = calls.begin()
     with contextlib.closing(sqlite3.connect(place.path)) as own, own:
-        calls.store.record_in(attempt, FIRST, own)
+        calls.store.transactions.record(attempt, FIRST, own)
     with pytest.raises(StaleRpc):
         calls.act(attempt)
     assert place.effects() == []
@@ -418,10 +418,10 @@ def test_a_fall_back_to_an_own_transaction_counts(calls: Calls, place: Place) ->
     with calls.enter(holder) as connection:
         with pytest.raises(StoreUnavailable):
             calls.enter(attempt, 0.01).__enter__()
-        calls.store.record_in(holder, FIRST, connection)
+        calls.store.transactions.record(holder, FIRST, connection)
     with contextlib.closing(sqlite3.connect(place.path)) as own, own:
         own.execute(INSERT, ("own",))
-        calls.store.record_in(attempt, FIRST, own)
+        calls.store.transactions.record(attempt, FIRST, own)
     assert calls.end(attempt) == FIRST
     assert calls.end(holder) == FIRST
 
@@ -475,7 +475,7 @@ def test_a_handler_that_does_not_end_holds_no_plain_call_up_for_ever(
             wait(calls.store.start(late))
         with pytest.raises(RecordPending, match="too long"):
             wait(calls.store.finish(running, FIRST))
-        calls.store.record_in(holder, FIRST, connection)
+        calls.store.transactions.record(holder, FIRST, connection)
     until(lambda: calls.opened.claim(running.call).verdict.name == "COMPLETED", "it is written")
     assert calls.end(holder) == FIRST
 
@@ -510,7 +510,7 @@ async def act(calls: Calls, attempt: Attempt) -> None:
     """One effect and the record, by a coroutine."""
     async with calls.enter_async(attempt) as connection:
         connection.execute(INSERT, (attempt.number,))
-        await calls.store.record_in_async(attempt, FIRST, connection)
+        await calls.store.transactions.record_async(attempt, FIRST, connection)
 
 
 async def test_coroutines_share_a_commit(calls: Calls, place: Place) -> None:
@@ -552,7 +552,7 @@ async def test_a_coroutine_cancelled_while_it_waits_holds_nobody_up(
             await asyncio.sleep(0)
         tasks[1].cancel()
         connection.execute(INSERT, ("first",))
-        await calls.store.record_in_async(attempts[0], FIRST, connection)
+        await calls.store.transactions.record_async(attempts[0], FIRST, connection)
         # Given its turn by the end of the block, and cancelled before it knows.
         asyncio.get_running_loop().call_soon(tasks[0].cancel)
     done = await asyncio.gather(*tasks, return_exceptions=True)
@@ -596,7 +596,7 @@ async def test_a_coroutine_cancelled_while_it_is_committed_stands(
         while not calls.waiting():
             await asyncio.sleep(0)
         connection.execute(INSERT, ("other",))
-        await calls.store.record_in_async(other, FIRST, connection)
+        await calls.store.transactions.record_async(other, FIRST, connection)
     while attempt.shared is None or attempt.shared.connection.in_transaction:  # type: ignore[attr-defined]
         await asyncio.sleep(0)
     acting.cancel()
@@ -693,14 +693,9 @@ def test_a_turn_that_does_not_come_within_the_deadline_is_not_executed(
 
 
 def test_memory_has_no_transactions() -> None:
-    """A store that keeps nothing shares nothing (§6)."""
-    opened = Opened(_Memory())  # type: ignore[arg-type]  # all it is asked for
-    with pytest.raises(WrongDatabase):
-        opened.store.share(opened.begin(call(opened.client(), 1)), None)
-
-
-class _Memory:
-    url = "memory:"
+    """A store that keeps nothing has neither records in transactions nor blocks (§6)."""
+    store = MemoryStore()
+    assert (store.transactions, store.shared_blocks) == (None, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -83,7 +83,7 @@ class Files:
         connection = self.connect(self.other if policy.database else self.main)
         with connection:
             connection.execute("INSERT INTO effect VALUES (?)", (str(one.rpc_id),))
-            self.store.record_in(attempt, record, connection)
+            self.store.transactions.record(attempt, record, connection)
         connection.close()
         standing = self.store.committed(attempt)
         assert standing == record
@@ -139,7 +139,7 @@ def test_record_and_effect_roll_back_together(files, elsewhere):
     attempt = files.begin(one, policy)
     connection = files.connect(files.other if elsewhere else files.main)
     connection.execute("INSERT INTO effect VALUES ('x')")
-    files.store.record_in(attempt, FIRST, connection)
+    files.store.transactions.record(attempt, FIRST, connection)
     connection.rollback()
     assert files.store.committed(attempt).wait() is None
     wait(files.store.abandon(attempt))
@@ -160,9 +160,9 @@ def test_a_record_needs_a_transaction_of_the_right_database(files, tmp_path):
         None,
     ):
         with pytest.raises(WrongDatabase):
-            files.store.record_in(attempt, FIRST, wrong)
+            files.store.transactions.record(attempt, FIRST, wrong)
     auto.execute("BEGIN")
-    files.store.record_in(attempt, FIRST, auto)
+    files.store.transactions.record(attempt, FIRST, auto)
     auto.execute("COMMIT")
     files.store.adopt(attempt, files.store.committed(attempt))
 
@@ -171,7 +171,7 @@ def test_only_an_atomic_method_records(files):
     """A record of a method not declared atomic is refused: recovery would miss it (§6)."""
     attempt = files.begin(call(files.client(), 1), PLAIN)
     with pytest.raises(WrongDatabase):
-        files.store.record_in(attempt, FIRST, files.connect(files.main))
+        files.store.transactions.record(attempt, FIRST, files.connect(files.main))
     wait(files.store.finish(attempt, FIRST))
 
 
@@ -191,7 +191,7 @@ def test_any_row_factory_will_do(files, factory):
     connection.row_factory = factory
     connection.text_factory = bytes
     with connection:
-        files.store.record_in(attempt, FIRST, connection)
+        files.store.transactions.record(attempt, FIRST, connection)
     files.store.adopt(attempt, files.store.committed(attempt))
 
 
@@ -202,11 +202,11 @@ def test_a_record_is_fenced(files):
     wait(files.store.abandon(late))
     connection = files.connect(files.main)
     with pytest.raises(StaleRpc):
-        files.store.record_in(late, FIRST, connection)
+        files.store.transactions.record(late, FIRST, connection)
     slow = files.begin(call(client, 2), ATOMIC)
     files.atomic(call(client, 3, first=3), ATOMIC)
     with pytest.raises(StaleRpc):
-        files.store.record_in(slow, FIRST, connection)
+        files.store.transactions.record(slow, FIRST, connection)
     connection.rollback()
     wait(files.store.abandon(slow))
 
@@ -218,7 +218,7 @@ def test_an_owner_of_yesterday_cannot_commit(files):
         connection.execute("UPDATE rifl_meta SET value=value+1 WHERE name='opening'")
     connection = files.connect(files.main)
     with pytest.raises(StaleRpc):
-        files.store.record_in(attempt, FIRST, connection)
+        files.store.transactions.record(attempt, FIRST, connection)
     connection.rollback()
     wait(files.store.abandon(attempt))
 
@@ -275,7 +275,7 @@ def test_a_record_committed_after_its_acknowledgement_leaves_no_row(files, elsew
     client = files.client()
     running = files.begin(call(client, 1), policy)
     connection = files.connect(files.other if elsewhere else files.main)
-    files.store.record_in(running, FIRST, connection)
+    files.store.transactions.record(running, FIRST, connection)
     acknowledging = files.store.claim(call(client, 2, first=2), PLAIN).attempt
     intent = files.store.start(acknowledging)
     connection.commit()

@@ -107,7 +107,7 @@ def effects(place):
 def test_record_and_effect_commit_together(opened, place, way):
     """One commit holds both, and the record is what stands (DESIGN §1, §6)."""
     attempt = opened.begin(call(opened.client(), 1), ATOMIC)
-    getattr(Ways(), way)(place, lambda held: opened.store.record_in(attempt, FIRST, held))
+    getattr(Ways(), way)(place, lambda held: opened.store.transactions.record(attempt, FIRST, held))
     assert opened.store.committed(attempt) == FIRST
     opened.store.adopt(attempt, FIRST)
     assert opened.answer(attempt.call) == FIRST
@@ -119,9 +119,11 @@ def test_a_record_that_stands_undoes_the_rest(opened, place, way):
     """A second record raises, and the effects roll back (DESIGN §6)."""
     attempt = opened.begin(call(opened.client(), 1), ATOMIC)
     ways = Ways()
-    ways.cursor(place, lambda held: opened.store.record_in(attempt, OTHER, held))
+    ways.cursor(place, lambda held: opened.store.transactions.record(attempt, OTHER, held))
     with pytest.raises(StaleRpc):
-        getattr(ways, way)(place, lambda held: opened.store.record_in(attempt, FIRST, held))
+        getattr(ways, way)(
+            place, lambda held: opened.store.transactions.record(attempt, FIRST, held)
+        )
     assert opened.store.committed(attempt) == OTHER
     assert effects(place) == 1
 
@@ -133,7 +135,7 @@ def test_an_answer_waits_for_the_disk_whatever_the_connection_does(opened, place
     with contextlib.closing(sqlite3.connect(place.path)) as connection, connection:
         connection.execute(f"PRAGMA synchronous={mode}")
         connection.execute(INSERT)
-        opened.store.record_in(attempt, FIRST, connection)
+        opened.store.transactions.record(attempt, FIRST, connection)
     standing = opened.store.committed(attempt)
     if mode in ("OFF", "NORMAL"):
         assert isinstance(standing, Later)
@@ -161,11 +163,11 @@ def can_write(place):
 def test_what_a_refused_record_raises_holds_no_lock(opened, place):
     """The handler closes its connection, the server keeps the error: others may write (§6)."""
     attempt = opened.begin(call(opened.client(), 1), ATOMIC)
-    Ways().cursor(place, lambda held: opened.store.record_in(attempt, FIRST, held))
+    Ways().cursor(place, lambda held: opened.store.transactions.record(attempt, FIRST, held))
     with contextlib.closing(sqlite3.connect(place.path)) as connection:
         connection.execute(INSERT)
         with pytest.raises(StaleRpc) as kept:
-            opened.store.record_in(attempt, FIRST, connection)
+            opened.store.transactions.record(attempt, FIRST, connection)
     assert can_write(place)
     assert kept.value.__traceback__ is not None
 
@@ -173,11 +175,11 @@ def test_what_a_refused_record_raises_holds_no_lock(opened, place):
 async def test_so_it_is_with_aiosqlite(opened, place):
     """The same for a coroutine (§6)."""
     attempt = opened.begin(call(opened.client(), 1), ATOMIC)
-    Ways().cursor(place, lambda held: opened.store.record_in(attempt, FIRST, held))
+    Ways().cursor(place, lambda held: opened.store.transactions.record(attempt, FIRST, held))
     async with aiosqlite.connect(place.path) as connection:
         await connection.execute(INSERT)
         with pytest.raises(StaleRpc) as kept:
-            await opened.store.record_in_async(attempt, FIRST, connection)
+            await opened.store.transactions.record_async(attempt, FIRST, connection)
     assert can_write(place)
     assert kept.value.__traceback__ is not None
 
@@ -189,7 +191,7 @@ def test_another_database_or_autocommit_is_refused(opened, place, tmp_path):
     alone = sqlalchemy.create_engine(place.url, isolation_level="AUTOCOMMIT")
     for engine, why in ((elsewhere, "could not find"), (alone, "autocommit")):
         with engine.connect() as connection, pytest.raises(WrongDatabase, match=why):
-            opened.store.record_in(attempt, FIRST, connection)
+            opened.store.transactions.record(attempt, FIRST, connection)
         engine.dispose()
     with pytest.raises(ValueError, match="none of qmark"):
         rifl.DbApiTransaction(object(), "percent")
@@ -206,10 +208,10 @@ async def test_asynchronous_sessions_record_too(opened, place):
     one = opened.begin(call(client, 1), ATOMIC)
     async with sqlalchemy.ext.asyncio.AsyncSession(engine) as session, session.begin():
         await session.execute(sqlalchemy.text(INSERT))
-        await opened.store.record_in_async(one, FIRST, session)
+        await opened.store.transactions.record_async(one, FIRST, session)
     two = opened.begin(call(client, 2), ATOMIC)
     async with engine.connect() as connection:
-        await opened.store.record_in_async(two, OTHER, connection)
+        await opened.store.transactions.record_async(two, OTHER, connection)
         await connection.execute(sqlalchemy.text(INSERT))
         await connection.commit()
     await engine.dispose()

@@ -95,7 +95,7 @@ def test_a_committed_record_is_never_replaced(tmp_path, how):
     client = life.authority.grant().client_id
     attempt = life.store.claim(call(client, 1), _ATOMIC).attempt
     connection = sqlite3.connect(path)
-    life.store.record_in(attempt, FIRST, connection)
+    life.store.transactions.record(attempt, FIRST, connection)
     # The handler left its transaction open and its attempt was given up; then it commits.
     life.store.abandon(attempt)
     connection.commit()

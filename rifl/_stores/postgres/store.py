@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rifl._stores.codec import RecordCodec
-from rifl._stores.errors import WrongDatabase
 from rifl._stores.postgres.address import PostgresAddress
+from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
     begin,
     begin_async,
@@ -18,16 +19,84 @@ from rifl._stores.postgres.commits import (
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend, store_id_at
 from rifl._stores.postgres.transaction import write_record, write_record_async
-from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.requests import Finish
 from rifl._stores.shared.store import SharedStore
+from rifl._stores.transactions import RecordingTransactions
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.policy import Kind
 from rifl.core._shared.record import CompletionRecord
 
 # In terms of the longest that one step of a claim takes: a free connection, connecting, a
 # reply, and once more.
 _LATE_AFTER = 4
+
+
+class PostgresTransactions(RecordingTransactions):
+    """Records inside transactions of psycopg, SQLAlchemy over it, or named DB-API connections."""
+
+    def __init__(
+        self,
+        backend: PostgresBackend,
+        finish_of: Callable[[Attempt, CompletionRecord], Finish],
+    ) -> None:
+        """``finish_of``: what is written for an attempt, see ``SharedStore.finish_of``."""
+        self._backend = backend
+        self._finish_of = finish_of
+
+    def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record in the handler's own transaction, fenced; raises to undo it."""
+        finish = self._finish_of(attempt, record)
+        # Noted first: if another record stands already, that is what will be answered.
+        attempt.recorded = record
+        write_record(transaction, self._backend, finish)
+
+    async def record_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        await write_record_async(transaction, self._backend, finish)
+
+    def begin(self, transaction: Any) -> None:
+        """Begin the transaction that ``commit`` ends."""
+        if not begin(transaction):
+            super().begin(transaction)
+
+    async def begin_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        if not await begin_async(transaction):
+            await super().begin_async(transaction)
+
+    def rollback(self, transaction: Any) -> None:
+        """Roll back what ``begin`` began."""
+        if not rollback(transaction):
+            super().rollback(transaction)
+
+    async def rollback_async(self, transaction: Any) -> None:
+        """The same for an asynchronous connection."""
+        if not await rollback_async(transaction):
+            await super().rollback_async(transaction)
+
+    def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Write the record and commit: one round trip on a psycopg connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        if commit_record(transaction, self._backend, finish):
+            # Only now: an error leaves it to be read back.
+            attempt.committed = record
+        else:
+            super().commit(attempt, record, transaction)
+
+    async def commit_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for an asynchronous connection."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        if await commit_record_async(transaction, self._backend, finish):
+            attempt.committed = record
+        else:
+            await super().commit_async(attempt, record, transaction)
 
 
 class PostgresStore(SharedStore):
@@ -49,6 +118,7 @@ class PostgresStore(SharedStore):
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = PostgresAddress.parse(url)
         self._postgres = open_backend(address)
+        self.transactions = PostgresTransactions(self._postgres, self.finish_of)
         super().__init__(
             self._postgres,
             PostgresLeaseStorage(self._postgres),
@@ -58,72 +128,8 @@ class PostgresStore(SharedStore):
             late_after_s=_LATE_AFTER * address.timeout_s,
         )
 
-    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record in the handler's own transaction, fenced; raises to undo it."""
-        finish = self._finish_of(attempt, record)
-        # Noted first: if another record stands already, that is what will be answered.
-        attempt.recorded = record
-        write_record(transaction, self._postgres, finish)
-
-    async def record_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
-        await write_record_async(transaction, self._postgres, finish)
-
-    def begin_in(self, transaction: Any) -> None:
-        """Begin the transaction that ``commit_in`` ends."""
-        if not begin(transaction):
-            super().begin_in(transaction)
-
-    async def begin_in_async(self, transaction: Any) -> None:
-        """The same for an asynchronous connection."""
-        if not await begin_async(transaction):
-            await super().begin_in_async(transaction)
-
-    def rollback_in(self, transaction: Any) -> None:
-        """Roll back what ``begin_in`` began."""
-        if not rollback(transaction):
-            super().rollback_in(transaction)
-
-    async def rollback_in_async(self, transaction: Any) -> None:
-        """The same for an asynchronous connection."""
-        if not await rollback_async(transaction):
-            await super().rollback_in_async(transaction)
-
-    def commit_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record and commit: one round trip on a psycopg connection."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
-        if commit_record(transaction, self._postgres, finish):
-            # Only now: an error leaves it to be read back.
-            attempt.committed = record
-        else:
-            super().commit_in(attempt, record, transaction)
-
-    async def commit_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
-        if await commit_record_async(transaction, self._postgres, finish):
-            attempt.committed = record
-        else:
-            await super().commit_in_async(attempt, record, transaction)
-
     def _is_own(self, url: str) -> bool:
         """Whether a URL leads to the store's own tables: its id is asked for there."""
         if not url.startswith(("postgresql://", "postgres://")):
             return False
         return store_id_at(PostgresAddress.parse(url)) == self._postgres.store_id
-
-    def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
-        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
-            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        self._require_durable()
-        return Finish(
-            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
-        )

@@ -8,14 +8,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from rifl._stores.errors import WrongDatabase
-from rifl._stores.postgres.backend import PostgresBackend, identity_of
-from rifl._stores.shared.requests import Finish
-from rifl._stores.transactions import (
+from rifl._stores.drivers import (
     DbApiTransaction,
     driver_connection,
     driver_connection_async,
 )
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.postgres.backend import PostgresBackend, identity_of
+from rifl._stores.shared.requests import Finish
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
 
 _NUMBER = "SELECT CAST(txid_current() AS text)"

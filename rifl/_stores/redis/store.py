@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rifl._stores.codec import RecordCodec
-from rifl._stores.errors import WrongDatabase
 from rifl._stores.redis.address import RedisAddress
+from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend
 from rifl._stores.redis.transaction import write_record, write_record_async
-from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.requests import Finish
 from rifl._stores.shared.store import SharedStore
+from rifl._stores.transactions import RecordingTransactions
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.policy import Kind
 from rifl.core._shared.record import CompletionRecord
 
 # In terms of the longest that one step of a claim takes: a free connection, connecting, a
@@ -22,6 +22,34 @@ from rifl.core._shared.record import CompletionRecord
 _LATE_AFTER = 4
 # By how much clocks of a cluster's servers may differ; see the scripts' prelude.
 _CLOCKS_S = 60.0
+
+
+class RedisTransactions(RecordingTransactions):
+    """Records inside transactions of redis-py: its pipelines, blocking and asynchronous."""
+
+    def __init__(
+        self,
+        backend: RedisBackend,
+        finish_of: Callable[[Attempt, CompletionRecord], Finish],
+    ) -> None:
+        """``finish_of``: what is written for an attempt, see ``SharedStore.finish_of``."""
+        self._backend = backend
+        self._finish_of = finish_of
+
+    def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
+        """Queue the record first in a redis-py pipeline, fenced; raises to stop it."""
+        finish = self._finish_of(attempt, record)
+        # Noted first: if another record stands already, that is what will be answered.
+        attempt.recorded = record
+        write_record(transaction, self._backend, finish)
+
+    async def record_async(
+        self, attempt: Attempt, record: CompletionRecord, transaction: Any
+    ) -> None:
+        """The same for a pipeline of ``redis.asyncio``."""
+        finish = self._finish_of(attempt, record)
+        attempt.recorded = record
+        await write_record_async(transaction, self._backend, finish)
 
 
 class RedisStore(SharedStore):
@@ -39,6 +67,7 @@ class RedisStore(SharedStore):
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = RedisAddress.parse(url)
         self._redis = open_backend(address)
+        self.transactions = RedisTransactions(self._redis, self.finish_of)
         super().__init__(
             self._redis,
             RedisLeaseStorage(self._redis),
@@ -46,27 +75,4 @@ class RedisStore(SharedStore):
             dead_after_s=address.dead_after_s,
             codec=codec,
             late_after_s=_LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
-        )
-
-    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Queue the record first in a redis-py pipeline, fenced; raises to stop it."""
-        finish = self._finish_of(attempt, record)
-        # Noted first: if another record stands already, that is what will be answered.
-        attempt.recorded = record
-        write_record(transaction, self._redis, finish)
-
-    async def record_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for a pipeline of ``redis.asyncio``."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
-        await write_record_async(transaction, self._redis, finish)
-
-    def _finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
-        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
-            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        self._require_durable()
-        return Finish(
-            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
         )

@@ -11,10 +11,9 @@ from lease_server._errors import StorageUnavailable
 from lease_server._shared import SharedLeaseStorage
 from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
-from rifl._stores.errors import UnsupportedStore
+from rifl._stores.errors import UnsupportedStore, WrongDatabase
 from rifl._stores.forks import belongs_here
 from rifl._stores.held import HeldAnswers
-from rifl._stores.own_transactions import OwnTransactions
 from rifl._stores.shared.attempts import Attempts, SharedAttempt, may_run_again
 from rifl._stores.shared.backend import (
     Backend,
@@ -40,6 +39,7 @@ from rifl._stores.shared.requests import (
     TakeBack,
 )
 from rifl._stores.shared.together import AllSteps
+from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_seed
 from rifl.core._serving.decision import Decision
@@ -102,7 +102,7 @@ _REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
 }
 
 
-class SharedStore(OwnTransactions):
+class SharedStore:
     """``Store`` over a ``Backend``: attempts of this replica, and waiting for others'.
 
     The decision is the store's own, in one step; here is what follows from it. A
@@ -126,7 +126,8 @@ class SharedStore(OwnTransactions):
     ``token_hex``: random digits.
     """
 
-    supports_atomic = True
+    transactions: Transactions
+    shared_blocks: SharedBlocks | None = None
 
     def __init__(
         self,
@@ -597,10 +598,15 @@ class SharedStore(OwnTransactions):
             # What is answered has to be kept.
             raise BackendError(f"the store is not durable: {reason}")
 
-    def _require_durable(self) -> None:
-        """Raise in a handler whose transaction is to be durable: it rolls back."""
+    def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
+        """Return what a handler's transaction writes, fenced; raises where it is to roll back."""
+        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
         if reason := self._refusing.weakness:
             raise StoreUnavailable(f"the store is not durable: {reason}")
+        return Finish(
+            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
+        )
 
     def _observe(self, began: float, error: Exception | None = None) -> None:
         if self.observer is not None:

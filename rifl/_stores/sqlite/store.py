@@ -23,17 +23,11 @@ from rifl._stores.sqlite.groups import (
 from rifl._stores.sqlite.guard import Replaced
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
-from rifl._stores.sqlite.lent import LentConnection, lent_by
 from rifl._stores.sqlite.medium import FILES, Medium
-from rifl._stores.sqlite.parts import AioSharedTransaction, SharedTransaction, check_no_block
 from rifl._stores.sqlite.schema import opening_error
-from rifl._stores.sqlite.sharing import SharedTransactions, Turn
-from rifl._stores.sqlite.transaction import Row, write_record, write_record_async, write_row
-from rifl._stores.transactions import (
-    DbApiTransaction,
-    driver_connection,
-    driver_connection_async,
-)
+from rifl._stores.sqlite.sharing import Turn
+from rifl._stores.sqlite.transaction import Row
+from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.groups import Replies, Together
@@ -77,7 +71,7 @@ class SqliteStore(GroupCommits):
     the next start.
     """
 
-    supports_atomic = True
+    transactions: SqliteTransactions
     _keeps_records = False
     _has_rows = True
 
@@ -106,6 +100,7 @@ class SqliteStore(GroupCommits):
         self._removing: set[int] = set()
         self.leases = SqliteLeaseStorage(self._main.path, medium.connect, self._main.guard)
         self._named: dict[str | None, Database] = {None: self._main}
+        self.transactions = self.shared_blocks = SqliteTransactions(self._database, self._row)
 
     def bind(
         self,
@@ -317,52 +312,6 @@ class SqliteStore(GroupCommits):
                 return record
         return None
 
-    def record_in(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record in the handler's sqlite3 transaction; raises to undo it."""
-        if (lent := lent_by(transaction)) is not None:
-            self._record_in_turn(attempt, record, lent)
-            return
-        check_no_block(attempt)
-        connection = _plain(driver_connection(transaction))
-        if not isinstance(connection, sqlite3.Connection):
-            raise WrongDatabase(
-                f"a sqlite3.Connection, or SQLAlchemy's over sqlite3, is wanted, not a "
-                f"{type(connection)!r}"
-            )
-        row = self._row(attempt, record)
-        # Noted first: if a record stands already, that is what will be answered, whatever
-        # became of one it shared before.
-        attempt.recorded, attempt.shared = record, None
-        attempt.unsynced = not write_record(connection, row)
-        _check_not_sealed(attempt)
-
-    async def record_in_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
-        if (lent := lent_by(transaction)) is not None:
-            self._record_in_turn(attempt, record, lent)
-            return
-        check_no_block(attempt)
-        connection = _plain(await driver_connection_async(transaction))
-        if isinstance(connection, sqlite3.Connection):
-            self.record_in(attempt, record, connection)
-            return
-        if not (hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level")):
-            raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
-        row = self._row(attempt, record)
-        attempt.recorded, attempt.shared = record, None
-        attempt.unsynced = not await write_record_async(connection, row)
-        _check_not_sealed(attempt)
-
-    def share(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:
-        """Return the call's turn in the transaction that calls of its database share."""
-        return SharedTransaction(self._shared(attempt), attempt, remaining_s)
-
-    def share_async(self, attempt: Attempt, remaining_s: float | None) -> AioSharedTransaction:
-        """The same for a coroutine."""
-        return AioSharedTransaction(self._shared(attempt), attempt, remaining_s)
-
     def close(self) -> None:
         """Make durable what is queued and let the files go."""
         if self._bound:
@@ -544,31 +493,6 @@ class SqliteStore(GroupCommits):
         with self._lock:
             return self._queue(attempt, entry, database)
 
-    def _shared(self, attempt: Attempt) -> SharedTransactions:
-        if attempt.policy.kind is not Kind.ATOMIC:
-            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        return self._database(attempt).shared
-
-    def _record_in_turn(
-        self, attempt: Attempt, record: CompletionRecord, transaction: LentConnection
-    ) -> None:
-        turn = attempt.shared
-        if not isinstance(turn, Turn) or turn.connection is not transaction:
-            raise WrongDatabase("the connection is lent to another call")
-        row = self._row(attempt, record)
-
-        def write(connection: sqlite3.Connection) -> None:
-            try:
-                write_row(connection, row)
-            except StaleRpc:
-                turn.met = True
-                raise
-            _check_not_sealed(attempt)
-            turn.record = attempt.recorded = record
-
-        # All of it: nobody else ends the turn in between.
-        transaction.within(write)
-
     def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
         """Return the row of an attempt that may still be recorded, else raise."""
         if attempt.policy.kind is not Kind.ATOMIC:
@@ -663,23 +587,6 @@ class SqliteStore(GroupCommits):
                 now=now,
                 age_s=max(0.0, self._lived_s - completed_s),
             )
-
-
-def _plain(transaction: Any) -> Any:
-    """Return the connection of a cursor, and of one that was named."""
-    if isinstance(transaction, sqlite3.Cursor):
-        return transaction.connection
-    return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
-
-
-def _check_not_sealed(attempt: Attempt) -> None:
-    """Raise ``StaleRpc`` where the handler has ended.
-
-    To be asked with the file's lock, which the row that was written has taken: whoever
-    looks what the handler left seals the attempt first, then writes to the file, then reads.
-    """
-    if attempt.sealed:
-        raise StaleRpc(f"the handler of {attempt.call.rpc_id} has ended")
 
 
 def _doubtful(error: Exception) -> RecordPending:

@@ -117,7 +117,10 @@ READ_BACK = [by_name, by_session]
 def test_record_and_effect_are_committed(replicas, begun, shared_server, effects, way, record):
     """One commit holds both; where its answer was seen, nothing is read back (DESIGN §1, §6)."""
     one, attempt = begun
-    way(shared_server, lambda transaction: one.store.commit_in(attempt, record, transaction))
+    way(
+        shared_server,
+        lambda transaction: one.store.transactions.commit(attempt, record, transaction),
+    )
     standing = one.store.committed(attempt)
     assert isinstance(standing, Later) == (way in READ_BACK)
     assert (standing.wait() if isinstance(standing, Later) else standing) == record
@@ -132,9 +135,12 @@ def test_an_attempt_that_may_not_record_commits_nothing(begun, shared_server, ef
     """A COMMIT that follows a refused record is not carried out (DESIGN §6)."""
     one, attempt = begun
     with shared_server.connect() as connection:
-        one.store.record_in(attempt, OTHER, connection)
+        one.store.transactions.record(attempt, OTHER, connection)
     with pytest.raises(StaleRpc):
-        way(shared_server, lambda transaction: one.store.commit_in(attempt, record, transaction))
+        way(
+            shared_server,
+            lambda transaction: one.store.transactions.commit(attempt, record, transaction),
+        )
     assert effects() == 0
     assert attempt.committed is None
     assert one.store.committed(attempt).wait() == OTHER
@@ -153,7 +159,7 @@ def test_a_client_that_is_gone_commits_nothing(begun, shared_server, effects):
     with shared_server.connect() as connection:
         connection.execute(INSERT)
         with pytest.raises(LeaseExpired):
-            one.store.commit_in(attempt, FIRST, connection)
+            one.store.transactions.commit(attempt, FIRST, connection)
         connection.rollback()
     assert effects() == 0
 
@@ -161,8 +167,8 @@ def test_a_client_that_is_gone_commits_nothing(begun, shared_server, effects):
 def test_the_first_commit_stands_whatever_follows(begun, shared_server, effects):
     """A second record is refused with its effects, and does not replace the answer (§4, §6)."""
     one, attempt = begun
-    by_connection(shared_server, lambda held: one.store.commit_in(attempt, FIRST, held))
-    for again in (one.store.commit_in, one.store.record_in):
+    by_connection(shared_server, lambda held: one.store.transactions.commit(attempt, FIRST, held))
+    for again in (one.store.transactions.commit, one.store.transactions.record):
         with pytest.raises(StaleRpc):
             by_connection(shared_server, lambda held, again=again: again(attempt, OTHER, held))
     assert one.store.committed(attempt) == FIRST
@@ -180,7 +186,7 @@ def test_a_commit_that_fails_is_not_told_as_done(begun, shared_server, effects):
         connection.execute(INSERT)
         connection.execute("INSERT INTO late VALUES (1), (1)")
         with pytest.raises(psycopg.errors.UniqueViolation):
-            one.store.commit_in(attempt, FIRST, connection)
+            one.store.transactions.commit(attempt, FIRST, connection)
         assert attempt.committed is None
         assert one.store.committed(attempt).wait() is None
         connection.rollback()
@@ -188,7 +194,7 @@ def test_a_commit_that_fails_is_not_told_as_done(begun, shared_server, effects):
             connection.execute("SELECT 1 / 0")
         for record in (FIRST, LARGE):
             with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-                one.store.commit_in(attempt, record, connection)
+                one.store.transactions.commit(attempt, record, connection)
         connection.rollback()
     assert attempt.committed is None
     assert one.store.committed(attempt).wait() is None
@@ -214,7 +220,7 @@ def test_a_connection_dropped_at_the_commit_is_read_back(
             connection.execute(INSERT)
             proxy.drop_at(b"COMMIT", forward=reached)
             with pytest.raises(psycopg.OperationalError):
-                one.store.commit_in(attempt, record, connection)
+                one.store.transactions.commit(attempt, record, connection)
         if reached:
             until(lambda: effects() == 1, "it is committed")
         return HandlerResult(CompletionRecord(2, "lost"), raised=True, undone=True)
@@ -229,7 +235,9 @@ def test_a_connection_dropped_at_the_commit_is_read_back(
         # It may arrive all the same, when nobody waits for it any more.
         late = attempts[0]
         with pytest.raises(StaleRpc):
-            by_connection(shared_server, lambda held: one.store.commit_in(late, record, held))
+            by_connection(
+                shared_server, lambda held: one.store.transactions.commit(late, record, held)
+            )
         assert effects() == 0
         assert one.claim(arriving, ATOMIC).verdict is Verdict.NEW
 
@@ -241,31 +249,34 @@ def test_what_others_commit_is_not_committed_here(begun, shared_server, effects)
         with connection.transaction(force_rollback=True):
             connection.execute(INSERT)
             with pytest.raises(WrongDatabase, match="block of psycopg's"):
-                one.store.commit_in(attempt, FIRST, connection)
+                one.store.transactions.commit(attempt, FIRST, connection)
         connection.tpc_begin("one")
         connection.execute(INSERT)
         with pytest.raises(WrongDatabase, match="block of psycopg's"):
-            one.store.commit_in(attempt, FIRST, connection)
+            one.store.transactions.commit(attempt, FIRST, connection)
         connection.tpc_rollback()
         with connection.pipeline():
-            for refused in (one.store.begin_in, partial(one.store.commit_in, attempt, FIRST)):
+            for refused in (
+                one.store.transactions.begin,
+                partial(one.store.transactions.commit, attempt, FIRST),
+            ):
                 with pytest.raises(WrongDatabase, match="pipeline"):
                     refused(connection)
     with shared_server.connect(autocommit=True) as connection:
         with pytest.raises(WrongDatabase, match="autocommit"):
-            one.store.commit_in(attempt, FIRST, connection)
+            one.store.transactions.commit(attempt, FIRST, connection)
         with pytest.raises(WrongDatabase, match="autocommit"):
-            one.store.begin_in(rifl.DbApiTransaction(connection, "pyformat"))
+            one.store.transactions.begin(rifl.DbApiTransaction(connection, "pyformat"))
         connection.execute("DROP DATABASE IF EXISTS another")
         connection.execute("CREATE DATABASE another")
     for record in (FIRST, LARGE):
         with psycopg.connect(shared_server.url().replace("/postgres", "/another")) as elsewhere:
             elsewhere.execute("SELECT 1")
             with pytest.raises(WrongDatabase, match="recovery could not find"):
-                one.store.commit_in(attempt, record, elsewhere)
+                one.store.transactions.commit(attempt, record, elsewhere)
             elsewhere.rollback()
     with pytest.raises(WrongDatabase, match="no commit"):
-        one.store.commit_in(attempt, FIRST, object())
+        one.store.transactions.commit(attempt, FIRST, object())
     assert attempt.committed is None
     assert effects() == 0
 
@@ -357,7 +368,7 @@ def test_a_block_of_an_attempt_that_may_not_record_is_rolled_back(
 ):
     """What is refused at the end is rolled back there (DESIGN §6)."""
     one, attempt = begun
-    by_connection(shared_server, lambda held: one.store.commit_in(attempt, OTHER, held))
+    by_connection(shared_server, lambda held: one.store.transactions.commit(attempt, OTHER, held))
     with shared_server.connect() as connection:
         with pytest.raises(StaleRpc), rifl.transaction(context, connection):  # noqa: PT012 - its body
             connection.execute(INSERT)
@@ -499,7 +510,7 @@ async def test_asynchronous_transactions_are_committed_too(replicas, shared_serv
         attempt = one.begin(call(client, seq), ATOMIC)
 
         async def commit(transaction, attempt=attempt):
-            await one.store.commit_in_async(attempt, FIRST, transaction)
+            await one.store.transactions.commit_async(attempt, FIRST, transaction)
 
         await way(commit)
         standing = one.store.committed(attempt)

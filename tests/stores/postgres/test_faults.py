@@ -94,7 +94,7 @@ def test_synchronous_commit_off_is_overridden_or_said(own_server, setting, schem
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     shown = one.store.leases._one("SELECT current_setting('synchronous_commit')")
     with own_server.connect() as connection:
-        one.store.record_in(attempt, FIRST, connection)
+        one.store.transactions.record(attempt, FIRST, connection)
         inside = connection.execute("SHOW synchronous_commit").fetchone()[0]
     one.close()
     if durability == "require":
@@ -181,7 +181,7 @@ def test_a_connection_dropped_at_commit_is_read_back(
     def run(attempt):
         with psycopg.connect(url) as connection:
             connection.execute("INSERT INTO effects VALUES ('x')")
-            one.store.record_in(attempt, FIRST, connection)
+            one.store.transactions.record(attempt, FIRST, connection)
             proxy.drop_at(b"COMMIT", forward=reached)
             try:
                 connection.commit()

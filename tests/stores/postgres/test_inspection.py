@@ -31,7 +31,7 @@ def test_a_call_that_is_being_recorded_is_not_released(replicas, database, url) 
     one = replicas()
     client = one.client()
     attempt = one.begin(call(client, 1), ATOMIC)
-    one.store.record_in(attempt, FIRST, database)
+    one.store.transactions.record(attempt, FIRST, database)
     one.fall_silent()
     with closing(open_inspection(url)) as store:
         with pytest.raises(StoreLocked, match="being recorded"):

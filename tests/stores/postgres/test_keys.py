@@ -142,7 +142,7 @@ def test_a_sealed_record_is_unreadable_in_the_database(replicas, database):
     client = one.client()
     one.finish(one.begin(call(client, 1)))
     attempt = one.begin(call(client, 2), ATOMIC)
-    one.store.record_in(attempt, FIRST, database)
+    one.store.transactions.record(attempt, FIRST, database)
     database.commit()
     assert one.store.committed(attempt).wait() == FIRST
     for seq in (1, 2):

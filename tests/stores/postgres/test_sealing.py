@@ -22,7 +22,7 @@ def test_a_sealed_record_is_unreadable_there_and_read_by_other_replicas(replicas
     client = one.client()
     one.finish(one.begin(call(client, 1)))
     attempt = one.begin(call(client, 2), ATOMIC)
-    one.store.record_in(attempt, FIRST, database)
+    one.store.transactions.record(attempt, FIRST, database)
     database.commit()
     assert one.store.committed(attempt).wait() == FIRST
     one.store.adopt(attempt, FIRST)

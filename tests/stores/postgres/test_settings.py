@@ -50,7 +50,7 @@ def test_settings_that_become_weak_are_refused_until_they_are_mended(
     with pytest.raises(RecordPending):
         one.finish(running)
     with pytest.raises(StoreUnavailable), own_server.connect() as connection:
-        one.store.record_in(atomic, FIRST, connection)
+        one.store.transactions.record(atomic, FIRST, connection)
     setting(f"RESET {name}")
     until(lambda: told[-1] is None, "it is told")
     until(lambda: one.claim(call(client, 2)).record == FIRST, "the record is retried")

@@ -81,7 +81,7 @@ def test_a_synchronous_standby_has_all_that_was_acknowledged(pair):
     atomic = one.begin(call(client, 3), ATOMIC)
     with pair.primary.connect() as connection:
         connection.execute("INSERT INTO effects VALUES ('x')")
-        one.store.record_in(atomic, FIRST, connection)
+        one.store.transactions.record(atomic, FIRST, connection)
     pair.fail_over()
     found = until(lambda: _answer(two, call(client, 1)), "the new primary answers", 60)
     assert found.record == FIRST

@@ -98,7 +98,7 @@ def test_record_and_effect_commit_together(replicas, database, shared_server, en
     one, two = replicas(), replicas()
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     handler = getattr(Ways(shared_server, engine), way)
-    handler(lambda transaction: one.store.record_in(attempt, FIRST, transaction))
+    handler(lambda transaction: one.store.transactions.record(attempt, FIRST, transaction))
     assert one.store.committed(attempt).wait() == FIRST
     one.store.adopt(attempt, FIRST)
     assert two.claim(attempt.call, ATOMIC).record == FIRST
@@ -113,10 +113,10 @@ def test_a_handler_that_is_not_current_leaves_nothing(
     one = replicas()
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     with shared_server.connect() as connection:
-        one.store.record_in(attempt, OTHER, connection)
+        one.store.transactions.record(attempt, OTHER, connection)
     handler = getattr(Ways(shared_server, engine), way)
     with pytest.raises(StaleRpc):
-        handler(lambda transaction: one.store.record_in(attempt, FIRST, transaction))
+        handler(lambda transaction: one.store.transactions.record(attempt, FIRST, transaction))
     assert one.store.committed(attempt).wait() == OTHER
     assert effects(database) == 0
 
@@ -137,7 +137,7 @@ def test_what_ends_the_attempt_undoes_the_transaction(replicas, database, meanwh
         assert woken.wait(10)
         two.begin(attempt.call, ATOMIC)
     with pytest.raises((StaleRpc, LeaseExpired)):
-        one.store.record_in(attempt, FIRST, database)
+        one.store.transactions.record(attempt, FIRST, database)
     assert effects(database) == 0
 
 
@@ -146,7 +146,7 @@ def test_what_was_rolled_back_left_nothing(replicas, database):
     one = replicas()
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     database.execute(INSERT)
-    one.store.record_in(attempt, FIRST, database)
+    one.store.transactions.record(attempt, FIRST, database)
     database.rollback()
     assert one.store.committed(attempt).wait() is None
     one.store.abandon(attempt).wait()
@@ -158,7 +158,7 @@ def test_whether_it_committed_is_decided_by_the_row_not_by_a_race(replicas, data
     """Reading back waits for a transaction that may still commit (DESIGN §6)."""
     one = replicas()
     attempt = one.begin(call(one.client(), 1), ATOMIC)
-    one.store.record_in(attempt, FIRST, database)
+    one.store.transactions.record(attempt, FIRST, database)
     found = []
     reading = threading.Thread(target=lambda: found.append(one.store.committed(attempt).wait()))
     reading.start()
@@ -175,14 +175,14 @@ def test_a_take_over_ends_the_transaction_of_a_silent_replica(replicas, database
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     silent = shared_server.connect()
     silent.execute(INSERT)
-    one.store.record_in(attempt, FIRST, silent)
+    one.store.transactions.record(attempt, FIRST, silent)
     one.fall_silent()
     # Whoever waits looks again with every beat: the row is locked, so nothing is noted.
     taken = until(lambda: new(two.claim(attempt.call, ATOMIC)), "the call is taken over")
     with pytest.raises(psycopg.OperationalError):
         silent.commit()
     database.execute(INSERT)
-    two.store.record_in(taken, OTHER, database)
+    two.store.transactions.record(taken, OTHER, database)
     database.commit()
     assert one.store.committed(attempt).wait() == OTHER, "both answer with what stands"
     assert effects(database) == 1
@@ -193,7 +193,7 @@ def test_other_calls_of_the_client_do_not_wait_for_a_handler(replicas, database)
     one, two = replicas(), replicas()
     client = one.client()
     attempt = one.begin(call(client, 1), ATOMIC)
-    one.store.record_in(attempt, FIRST, database)
+    one.store.transactions.record(attempt, FIRST, database)
     for seq in range(2, 9):
         done = [(2, seq - 1)] if seq > 2 else []
         two.finish(two.begin(call(client, seq, completed=done)))
@@ -210,19 +210,19 @@ def test_a_transaction_that_cannot_hold_the_record_is_refused(replicas, shared_s
         admin.execute("CREATE DATABASE elsewhere")
         for wrong in (admin, rifl.DbApiTransaction(admin, "format"), _sneaky(admin)):
             with pytest.raises(WrongDatabase, match="autocommit"):
-                one.store.record_in(attempt, FIRST, wrong)
+                one.store.transactions.record(attempt, FIRST, wrong)
     elsewhere = psycopg.connect(shared_server.url().replace("/postgres", "/elsewhere"))
     wrong = [elsewhere, rifl.DbApiTransaction(elsewhere, "pyformat")]
     for transaction in wrong:
         with pytest.raises(WrongDatabase, match="recovery could not find"):
-            one.store.record_in(attempt, FIRST, transaction)
+            one.store.transactions.record(attempt, FIRST, transaction)
         elsewhere.rollback()
     elsewhere.close()
     with pytest.raises(WrongDatabase, match="is wanted"):
-        one.store.record_in(attempt, FIRST, object())
+        one.store.transactions.record(attempt, FIRST, object())
     plain = one.begin(call(one.client(), 1), IDEMPOTENT)
     with pytest.raises(WrongDatabase, match="not declared atomic"):
-        one.store.record_in(plain, FIRST, database)
+        one.store.transactions.record(plain, FIRST, database)
     assert one.store.committed(attempt).wait() is None
 
 
@@ -283,15 +283,15 @@ async def test_asynchronous_transactions_record_too(replicas, database, shared_s
 
         async def record(transaction, attempt=attempt):
             with pytest.raises(WrongDatabase, match="await"):
-                one.store.record_in(
+                one.store.transactions.record(
                     attempt, FIRST, getattr(transaction, "sync_connection", transaction)
                 )
-            await one.store.record_in_async(attempt, FIRST, transaction)
+            await one.store.transactions.record_async(attempt, FIRST, transaction)
 
         if way is by_session:
 
             async def record(transaction, attempt=attempt):
-                await one.store.record_in_async(attempt, FIRST, transaction)
+                await one.store.transactions.record_async(attempt, FIRST, transaction)
 
         await way(record)
         assert await one.store.committed(attempt) == FIRST
@@ -319,10 +319,10 @@ def test_an_atomic_call_whose_claim_a_crash_lost_cannot_commit(replicas, databas
     database.commit()
     database.execute(INSERT)
     with pytest.raises(StaleRpc):
-        one.store.record_in(attempt, FIRST, database)
+        one.store.transactions.record(attempt, FIRST, database)
     database.rollback()
     again = replicas().begin(attempt.call, ATOMIC)
     database.execute(INSERT)
-    one.store.record_in(again, FIRST, database)
+    one.store.transactions.record(again, FIRST, database)
     database.commit()
     assert effects(database) == 1

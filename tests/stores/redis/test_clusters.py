@@ -121,7 +121,7 @@ def test_a_transaction_while_a_slot_moves_commits_whole_or_not(cluster, replicas
         moving.move(next(key for key in moving.left() if key.endswith(b"client")))
         try:
             with users.pipeline(transaction=True) as transaction:
-                one.store.record_in(attempt, FIRST, transaction)
+                one.store.transactions.record(attempt, FIRST, transaction)
                 transaction.set(balance, 5)
                 transaction.execute()
         except redis.RedisError:

@@ -194,7 +194,7 @@ def test_a_record_in_the_users_transaction_is_missed_too(own_server):
     one.fall_silent()
     put_back = _copy(own_server)
     with own_server.client() as users, users.pipeline() as transaction:
-        one.store.record_in(attempt, FIRST, transaction)
+        one.store.transactions.record(attempt, FIRST, transaction)
         transaction.execute()
     assert one.store.committed(attempt).wait() == FIRST
     one.store.adopt(attempt, FIRST)

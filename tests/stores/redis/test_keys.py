@@ -216,7 +216,7 @@ def test_a_sealed_record_is_unreadable_in_redis_and_read_by_other_replicas(repli
     attempt = one.begin(call(client, 2), ATOMIC)
     backend = one.store._redis
     with backend.clients.blocking.pipeline() as pipe:
-        one.store.record_in(attempt, FIRST, pipe)
+        one.store.transactions.record(attempt, FIRST, pipe)
         pipe.execute()
     assert one.store.committed(attempt).wait() == FIRST
     one.store.adopt(attempt, FIRST)

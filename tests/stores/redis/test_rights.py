@@ -146,11 +146,11 @@ def test_a_handlers_user_without_the_rights_is_refused_before_its_effects(user, 
     attempt = replica.begin(call(replica.client(), 1), ATOMIC)
     with redis.Redis(port=shared_server.port, username=f"{name}h", password="h") as books:  # noqa: S106
         with pytest.raises(WrongDatabase, match="HINCRBY"), books.pipeline() as transaction:
-            replica.store.record_in(attempt, FIRST, transaction)
+            replica.store.transactions.record(attempt, FIRST, transaction)
         with shared_server.client() as direct:
             direct.execute_command("ACL", "SETUSER", f"{name}h", "+hincrby", "&*")
         with books.pipeline() as transaction:
-            replica.store.record_in(attempt, FIRST, transaction)
+            replica.store.transactions.record(attempt, FIRST, transaction)
             transaction.set(f"{name}-effect", "1")
             transaction.execute()
     assert replica.store.committed(attempt).wait() == FIRST

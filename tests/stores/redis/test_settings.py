@@ -35,7 +35,7 @@ def test_settings_that_become_weak_are_refused_until_they_are_mended(own_server)
         with pytest.raises(RecordPending):
             one.finish(running)
         with pytest.raises(StoreUnavailable), direct.pipeline() as transaction:
-            one.store.record_in(atomic, FIRST, transaction)
+            one.store.transactions.record(atomic, FIRST, transaction)
         direct.config_set("appendfsync", "always")
     until(lambda: told[-1] is None, "it is told")
     until(lambda: one.claim(call(client, 2)).record == FIRST, "the record is retried")

@@ -98,7 +98,7 @@ def test_a_store_on_a_cluster(tmp_path):
         atomic = one.begin(call(client, 2), ATOMIC)
         users = redis.cluster.RedisCluster(host="127.0.0.1", port=server.port)
         pipe = users.pipeline(transaction=True)
-        one.store.record_in(atomic, FIRST, pipe)
+        one.store.transactions.record(atomic, FIRST, pipe)
         pipe.set(f"{{{client}}}:balance", 5)
         pipe.execute()
         assert two.claim(atomic.call, ATOMIC).record == FIRST

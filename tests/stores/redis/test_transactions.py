@@ -27,7 +27,7 @@ def test_record_and_effect_commit_together(replicas, client):
     one, two = replicas(), replicas()
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     with client.pipeline() as pipe:
-        one.store.record_in(attempt, FIRST, pipe)
+        one.store.transactions.record(attempt, FIRST, pipe)
         pipe.incr("balance")
         assert pipe.execute()[1] == 1
     assert one.store.committed(attempt).wait() == FIRST
@@ -40,7 +40,7 @@ def test_what_was_not_executed_left_nothing(replicas, client):
     one = replicas()
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     with client.pipeline() as pipe:
-        one.store.record_in(attempt, FIRST, pipe)
+        one.store.transactions.record(attempt, FIRST, pipe)
         pipe.incr("balance")
     assert one.store.committed(attempt).wait() is None
     one.store.abandon(attempt).wait()
@@ -54,7 +54,7 @@ def test_exec_does_nothing_once_the_attempt_is_over(replicas, client, meanwhile)
     one, two = replicas(), replicas()
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     with client.pipeline() as pipe:
-        one.store.record_in(attempt, FIRST, pipe)
+        one.store.transactions.record(attempt, FIRST, pipe)
         pipe.incr("balance")
         if meanwhile == "taken over":
             woken = two.woken(two.claim(attempt.call, ATOMIC).attempt)
@@ -70,7 +70,7 @@ def test_exec_does_nothing_once_the_attempt_is_over(replicas, client, meanwhile)
     assert client.get("balance") is None
     if meanwhile == "taken over":
         with client.pipeline() as pipe:
-            two.store.record_in(taken, OTHER, pipe)
+            two.store.transactions.record(taken, OTHER, pipe)
             pipe.incr("balance")
             pipe.execute()
         assert client.get("balance") == b"1"
@@ -86,7 +86,7 @@ def test_a_late_handler_is_refused_before_it_queues_anything(replicas, client):
     assert woken.wait(10)
     two.begin(attempt.call, ATOMIC)
     with client.pipeline() as pipe, pytest.raises(StaleRpc):
-        one.store.record_in(attempt, FIRST, pipe)
+        one.store.transactions.record(attempt, FIRST, pipe)
 
 
 def test_reads_before_the_record_are_part_of_the_transaction(replicas, client):
@@ -96,7 +96,7 @@ def test_reads_before_the_record_are_part_of_the_transaction(replicas, client):
     with client.pipeline() as pipe:
         pipe.watch("balance")
         assert pipe.get("balance") is None
-        one.store.record_in(attempt, FIRST, pipe)
+        one.store.transactions.record(attempt, FIRST, pipe)
         pipe.incr("balance")
         client.set("balance", 7)
         with pytest.raises(redis.WatchError):
@@ -119,12 +119,12 @@ def test_a_pipeline_that_cannot_hold_the_record_is_refused(replicas, client, sha
     wrong.append(redis.asyncio.Redis().pipeline())
     for pipeline in wrong:
         with pytest.raises(WrongDatabase):
-            one.store.record_in(attempt, FIRST, pipeline)
+            one.store.transactions.record(attempt, FIRST, pipeline)
     with pytest.raises(StaleRpc, match="another Redis"):
-        one.store.record_in(attempt, FIRST, elsewhere)
+        one.store.transactions.record(attempt, FIRST, elsewhere)
     plain = one.begin(call(one.client(), 1), IDEMPOTENT)
     with pytest.raises(WrongDatabase, match="not declared atomic"):
-        one.store.record_in(plain, FIRST, client.pipeline())
+        one.store.transactions.record(plain, FIRST, client.pipeline())
 
 
 def test_asyncio_pipelines_record_too(replicas, shared_server):
@@ -135,7 +135,7 @@ def test_asyncio_pipelines_record_too(replicas, shared_server):
     async def handler():
         async with redis.asyncio.Redis(port=shared_server.port) as client:
             async with client.pipeline() as pipe:
-                await one.store.record_in_async(attempt, FIRST, pipe)
+                await one.store.transactions.record_async(attempt, FIRST, pipe)
                 pipe.set("balance", 5)
                 await pipe.execute()
             return await client.get("balance"), await one.store.committed(attempt)

@@ -1,0 +1,143 @@
+"""Drivers' connections that hold handlers' transactions: DB-API, SQLAlchemy, or named ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rifl._stores.errors import WrongDatabase
+
+_PLACEHOLDERS: dict[str, Callable[[int], str]] = {
+    "qmark": lambda number: "?",
+    "numeric": lambda number: f":{number}",
+    "named": lambda number: f":p{number}",
+    "format": lambda number: "%s",
+    "pyformat": lambda number: f"%(p{number})s",
+}
+_BY_NAME = ("named", "pyformat")
+
+
+class DbApiTransaction:
+    """A DB-API 2.0 connection (PEP 249), named so for ``rifl.record``.
+
+    ``paramstyle`` is that of its module, by which the parameters of our statements are
+    written: ``rifl.DbApiTransaction(connection, pg8000.paramstyle)``. The connection
+    holds the handler's transaction; in autocommit it is refused. psycopg, sqlite3 and
+    SQLAlchemy need no name. Not thread-safe, like the connection.
+    """
+
+    def __init__(self, connection: Any, paramstyle: str) -> None:
+        if paramstyle not in _PLACEHOLDERS:
+            raise ValueError(f"{paramstyle!r} is none of {', '.join(_PLACEHOLDERS)}")
+        if not (hasattr(connection, "cursor") and hasattr(connection, "commit")):
+            raise WrongDatabase(f"a DB-API connection is wanted, not a {type(connection)!r}")
+        self.connection = connection
+        self.placeholder = _PLACEHOLDERS[paramstyle]
+        self._by_name = paramstyle in _BY_NAME
+
+    def check(self) -> None:
+        """Raise ``WrongDatabase`` for a connection that says it is in autocommit."""
+        if getattr(self.connection, "autocommit", None) is True:
+            raise WrongDatabase(
+                "the connection is in autocommit mode: begin a transaction before rifl.record"
+            )
+
+    def fetch(self, statement: str, arguments: Sequence[Any]) -> Any:
+        """Execute a statement in the transaction; its first row, None if there is none."""
+        given: Any = arguments
+        if self._by_name:
+            given = {f"p{number}": value for number, value in enumerate(arguments, 1)}
+        cursor = self.connection.cursor()
+        try:
+            if arguments:
+                cursor.execute(statement, given)
+            else:
+                cursor.execute(statement)
+            return cursor.fetchone()
+        finally:
+            cursor.close()
+
+    @staticmethod
+    def sqlstate(error: Exception) -> str | None:
+        """Return the SQLSTATE that a driver's error carries, where drivers put it."""
+        for name in ("sqlstate", "pgcode"):
+            if isinstance(found := getattr(error, name, None), str):
+                return found
+        details = error.args[0] if error.args else None
+        code = details.get("C") if isinstance(details, dict) else None
+        return code if isinstance(code, str) else None
+
+
+def holder(transaction: Any) -> Any:
+    """Return what commits and rolls back a transaction: its connection or session."""
+    if callable(getattr(transaction, "commit", None)):
+        return transaction
+    # A cursor's, or that of a named one.
+    return getattr(transaction, "connection", None)
+
+
+def check_begins(transaction: Any) -> None:
+    """Raise ``WrongDatabase`` for what would not begin a transaction by itself."""
+    held = holder(transaction)
+    # sqlite3's and aiosqlite's; SQLAlchemy's is a method.
+    begun = getattr(held, "in_transaction", None)
+    if begun is False and held.isolation_level is None:
+        raise WrongDatabase("the connection is in autocommit mode: begin a transaction on it")
+    # In autocommit somebody has begun it for us; sqlite3's newer way has one open always.
+    by_itself = begun is True and held.isolation_level is not None
+    if by_itself and getattr(held, "autocommit", None) is not False:
+        raise WrongDatabase("a transaction is open on the connection already")
+    if getattr(held, "autocommit", None) is True:
+        raise WrongDatabase("the connection is in autocommit mode: its commit would do nothing")
+
+
+def committer(transaction: Any) -> Callable[[], Any]:
+    """Return what commits a transaction.
+
+    Raises ``WrongDatabase`` where nothing of its own does.
+    """
+    commit = getattr(holder(transaction), "commit", None)
+    if not callable(commit):
+        raise WrongDatabase(f"a {type(transaction)!r} has no commit of its own: use rifl.record")
+    return commit  # type: ignore[no-any-return]
+
+
+def driver_connection(transaction: Any) -> Any:
+    """Return the driver's connection in a SQLAlchemy ``Session`` or ``Connection``.
+
+    Its transaction is begun if it is not, so that its commit commits ours. Anything else
+    is returned as it is.
+    """
+    connection = transaction
+    if _is(connection, "sqlalchemy.orm.session", "Session", "scoped_session"):
+        connection = connection.connection()
+    if not _is(connection, "sqlalchemy.engine.base", "Connection"):
+        return connection
+    _begin(connection)
+    return connection.connection.driver_connection
+
+
+async def driver_connection_async(transaction: Any) -> Any:
+    """The same for ``AsyncSession`` and ``AsyncConnection``, and for blocking ones."""
+    connection = transaction
+    where = "sqlalchemy.ext.asyncio"
+    if _is(connection, f"{where}.session", "AsyncSession"):
+        connection = await connection.connection()
+    if not _is(connection, f"{where}.engine", "AsyncConnection"):
+        return driver_connection(connection)
+    if not connection.in_transaction():
+        await connection.begin()
+    return (await connection.get_raw_connection()).driver_connection
+
+
+def _begin(connection: Any) -> None:
+    if not connection.in_transaction():
+        connection.begin()
+
+
+def _is(transaction: Any, module: str, *names: str) -> bool:
+    """Whether it is of one of a module's classes, without importing what nobody uses."""
+    loaded = sys.modules.get(module)
+    classes = tuple(getattr(loaded, name, ()) for name in names) if loaded else ()
+    return any(isinstance(transaction, found) for found in classes if isinstance(found, type))
