@@ -1,10 +1,10 @@
-"""What a leadership writes to its log next, and when (DESIGN §7, invariants 1, 4 and 11)."""
+"""The appender of a leadership: what it writes to the log next (DESIGN §7: 1, 4 and 11)."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from curp._core.leader import Batch, Leader
@@ -34,12 +34,24 @@ class Job(NamedTuple):
     what: Any
 
 
-class Appending:
-    """Decides about the one append after the other of a leadership.
+class Settle(NamedTuple):
+    """Take that a batch is in the log, which ends at ``tail`` now: ``appended``."""
 
-    The shell asks ``next`` and does what that says: after an ``AppendBatch`` it reports
-    ``appended`` or ``failed``, after a ``Job`` that it is ``done``, after a ``NoteDown``
-    that it is ``noted`` or ``failed``.
+    batch: Batch
+    tail: int
+
+
+class LetBegin(NamedTuple):
+    """Take that notes were put down, ``ledger`` with them if it changed: ``noted``."""
+
+    ledger: Any
+
+
+class Appending:
+    """Decides about the one append after the other of a leadership, as ``append_all`` asks it.
+
+    After an ``AppendBatch`` it is told ``appended`` or ``failed``, after a ``Job`` that it
+    is ``done``, after a ``NoteDown`` that it is ``noted`` or ``failed``.
 
     Invariants:
 
@@ -161,3 +173,29 @@ class Appending:
             return Rest(due_in_s)
         self.under_way = AppendBatch(self._leader.take(), self._leader.configuration, self._name())
         return self.under_way
+
+
+def append_all(
+    appending: Appending, clock: Callable[[], float]
+) -> Generator[AppendBatch | Job | NoteDown | Settle | LetBegin | Rest, Any, None]:
+    """Write what a leadership gives places to its log, until that is over.
+
+    Raises what ended it. A crash behind an ``AppendBatch`` or ``NoteDown`` leaves what the
+    engine has, and nobody was told; the next leader reads it.
+    """
+    while (step := appending.next(clock())) is not None:
+        if isinstance(step, Rest):
+            yield step
+            continue
+        try:
+            answer = yield step
+        except Exception as error:
+            if isinstance(step, Job) or not appending.failed(error, clock()):
+                raise
+            continue
+        if isinstance(step, AppendBatch):
+            yield Settle(step.batch, answer)
+        elif isinstance(step, NoteDown):
+            yield LetBegin(answer)
+        else:
+            appending.done()

@@ -1,30 +1,30 @@
-"""The one thread of a leadership that writes to its log."""
+"""The appender of a leadership: the one that writes to its log."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
-from curp._core.appending import AppendBatch, Appending, Job
+from curp._core.appending import AppendBatch, Appending, Job, LetBegin, Settle, append_all
 from curp._core.notes import NoteDown
-from curp._core.rest import Rest
+from curp._replica.driving import Driver
 from curp._replica.group_store import GroupStore
 from curp._replica.poisoning import note_down
 from curp.log._engine import LogEngine, NewEntry
+from curp.log._errors import may_pass
 from rifl._log import get_logger
+from rifl._stores.pending import Pending
+from rifl.core._shared.errors import Deposed
 
 _log = get_logger("curp.replica")
-_T = TypeVar("_T")
 
 
 class Appender:
-    """Carries out what ``Appending`` decides, until that is over.
+    """Carries ``append_all`` out, until that is over.
 
-    ``refused`` is called, in this thread and once, with whatever ended it
-    (``Deposed``, ``TailMismatch``...).
+    ``refused`` is called, by the loop and once, with whatever ended it (``Deposed``,
+    ``TailMismatch``...).
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class Appender:
         store: GroupStore,
         appending: Appending,
         refused: Callable[[Exception], None],
-        fault: Callable[[str], None] | None = None,
+        driver: Driver,
     ) -> None:
         """``appending``: the store's, of this leadership."""
         self._engine = engine
         self._store = store
         self._appending = appending
         self._refused = refused
-        self._fault = fault
-        self._thread = threading.Thread(target=self._run, name="curp-appender", daemon=True)
+        rule = append_all(appending, store.now)
+        self.loop = driver.loop("curp-appender", rule, self._step, store.work, self._ended)
 
     @property
     def trouble(self) -> str:
@@ -50,99 +50,90 @@ class Appender:
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self.loop.start()
 
-    def between(self, job: Callable[[], _T]) -> Future[_T]:
-        """Have ``job`` run while no append is under way: for a new configuration number."""
-        future: Future[_T] = Future()
+    def between(self, job: Callable[[], Any]) -> Pending:
+        """Have ``job`` run while no append is under way: for a new configuration number.
+
+        Done when it has run, with what it returned.
+        """
+        pending = Pending()
         with self._store.work:
-            if not self._appending.between((job, future)):
-                future.set_exception(RuntimeError("the leadership is over"))
+            taken = self._appending.between((job, pending))
             self._store.work.notify_all()
-        return future
+        if not taken:
+            pending.fail(_over())
+        return pending
 
     def stop(self) -> None:
         """End, after the append under way; what waits is not appended."""
         with self._store.work:
             self._appending.stop()
             self._store.work.notify_all()
-        if threading.current_thread() is not self._thread and self._thread.ident is not None:
-            self._thread.join()
+        self.loop.join()
 
-    def _run(self) -> None:
+    def append(self, step: AppendBatch) -> int:
+        """Ask the engine once; the log's tail then."""
+        store, placed = self._store, step.batch.placed
+        observer, trouble = store.observer, self.trouble
+        began = time.perf_counter()
         try:
-            while (step := self._next()) is not None:
-                if isinstance(step, AppendBatch):
-                    self._append(step)
-                elif isinstance(step, NoteDown):
-                    self._note_down(step)
-                else:
-                    _do(*step.what)
-                    with self._store.work:
-                        self._appending.done()
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is appended
+            tail = self._engine.append(
+                [NewEntry(each.what.body) for each in placed],
+                configuration=step.configuration,
+                expected_tail=step.batch.expected_tail,
+                append_id=step.append_id,
+            )
+        except Exception as error:
+            if may_pass(error):
+                if not trouble:
+                    _log.warning("engine_unavailable", error=str(error))
+                if observer is not None:
+                    observer.committed(len(placed), time.perf_counter() - began, error)
+            raise
+        if observer is not None:
+            observer.committed(len(placed), time.perf_counter() - began, None)
+        if trouble:
+            _log.info("engine_back")
+        if store.fault is not None:
+            store.fault("appended")
+        return tail
+
+    def _ended(self, error: Exception | None) -> None:
+        if error is not None:
             self._refused(error)
         with self._store.work:
             self._appending.stop()
             jobs = self._appending.undone()
-        for _, future in jobs:
-            future.set_exception(RuntimeError("the leadership is over"))
+        for _, pending in jobs:
+            pending.fail(_over())
 
-    def _next(self) -> AppendBatch | Job | NoteDown | None:
-        """Wait until there is something to do; None when it is over."""
-        store = self._store
-        with store.work:
-            while isinstance(step := self._appending.next(store.now()), Rest):
-                store.work.wait(step.seconds)
-        return step
-
-    def _note_down(self, step: NoteDown) -> None:
-        try:
-            ledger = note_down(self._engine, step)
-        except Exception as error:
-            with self._store.work:
-                if not self._appending.failed(error, self._store.now()):
-                    raise
-            return
-        if ledger is not None:
-            self._store.ledger = ledger
-        self._store.noted()
-
-    def _append(self, step: AppendBatch) -> None:
-        """Ask the engine once; raises what ends the leadership."""
-        store, batch = self._store, step.batch
-        observer = store.observer
-        trouble = self.trouble
-        began = time.perf_counter()
-        try:
-            tail = self._engine.append(
-                [NewEntry(placed.what.body) for placed in batch.placed],
-                configuration=step.configuration,
-                expected_tail=batch.expected_tail,
-                append_id=step.append_id,
-            )
-        except Exception as error:
-            with store.work:
-                if not self._appending.failed(error, store.now()):
-                    raise
-            if not trouble:
-                _log.warning("engine_unavailable", error=str(error))
-            if observer is not None:
-                observer.committed(len(batch.placed), time.perf_counter() - began, error)
-            return
-        if observer is not None:
-            observer.committed(len(batch.placed), time.perf_counter() - began, None)
-        if trouble:
-            _log.info("engine_back")
-        if self._fault is not None:
-            self._fault("appended")
-        store.committed_batch(batch, tail)
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, AppendBatch):
+            return self.append(step)
+        if isinstance(step, Settle):
+            self._store.committed_batch(step.batch, step.tail)
+        elif isinstance(step, NoteDown):
+            return note_down(self._engine, step)
+        elif isinstance(step, LetBegin):
+            if step.ledger is not None:
+                self._store.ledger = step.ledger
+            self._store.noted()
+        elif isinstance(step, Job):
+            _do(*step.what)
+        else:
+            raise RuntimeError(f"no such step: {step!r}")
+        return None
 
 
-def _do(job: Callable[[], Any], future: Future[Any]) -> None:
+def _over() -> Deposed:
+    return Deposed("the leadership is over")
+
+
+def _do(job: Callable[[], Any], pending: Pending) -> None:
     try:
-        result = job()
+        pending.result = job()
     except Exception as error:  # noqa: BLE001 - for who waits
-        future.set_exception(error)
+        pending.fail(error)
     else:
-        future.set_result(result)
+        pending.succeed()

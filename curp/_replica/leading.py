@@ -25,7 +25,7 @@ from curp._core.steps import Sync
 from curp._replica.appender import Appender
 from curp._replica.authority import GroupAuthority
 from curp._replica.collector import Collector
-from curp._replica.driving import drive
+from curp._replica.driving import Driver, drive
 from curp._replica.group_store import GroupStore
 from curp._replica.keeper import LeaseKeeper
 from curp._replica.lease_storage import LogLeaseStorage
@@ -60,7 +60,6 @@ class Leading:
         witnesses: Witnesses,
         settings: ReplicaSettings,
         hooks: StateHooks,
-        fault: Callable[[str], None] | None,
         state: GroupState,
         leader: Leader,
         keeper: LeaseKeeper,
@@ -73,7 +72,6 @@ class Leading:
         self._authority = authority
         self._witnesses = witnesses
         self._settings = settings
-        self._fault = fault
         self._state = state
         self._leader = leader
         self._keeper = keeper
@@ -94,7 +92,7 @@ class Leading:
     def start(self, end: Callable[[Exception], None]) -> None:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
         appending = self._store.lead(self._leader, self._keeper.read_lease, self._watch)
-        self._appender = Appender(self._engine, self._store, appending, end, self._fault)
+        self._appender = Appender(self._engine, self._store, appending, end, Driver())
         self._appender.start()
         self.store_id = read_store_id(self._engine, self._leader.configuration)
         storage = LogLeaseStorage(self._store, self._state, self.store_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from curp._core.leader import Leader
@@ -25,6 +24,7 @@ from curp._wire import secrets_to_message, witness_list_to_bytes
 from curp.log._engine import LogEngine
 from curp.log._errors import Deposed, LogError
 from rifl._log import get_logger
+from rifl._stores.pending import Pending
 from rifl.core._shared.errors import NotLeader, RiflError
 
 _log = get_logger("curp.replica")
@@ -94,7 +94,7 @@ class Relisting:
             wanted = self._upkeep.again(configuration)
             if wanted is not None:
                 self._put_in_force(wanted, configuration)
-        except (LogError, RiflError, RuntimeError) as error:
+        except (LogError, RiflError) as error:
             _log.warning("witnesses_not_changed", error=str(error))
         finally:
             self._changing.release()
@@ -165,7 +165,7 @@ class Relisting:
             return None
         raise RuntimeError(f"no such step: {step!r}")
 
-    def _next_number(self, step: NextNumber) -> int:
+    def _next_number(self, step: NextNumber) -> Pending:
         """Take the next number between two appends and two renewals."""
 
         def take() -> int:
@@ -180,5 +180,4 @@ class Relisting:
             self._store.changed(number, witnessed=False)
             return number
 
-        taken: Future[int] = self._appender.between(take)
-        return taken.result()
+        return self._appender.between(take)

@@ -191,7 +191,6 @@ class Replica:
         if group_token is not None and not group_token:
             raise ValueError("an empty group token keeps nobody out")
         self._group_token = group_token
-        self._fault = fault
         self._witnesses = Witnesses(
             self.settings.group,
             self._services,
@@ -339,7 +338,6 @@ class Replica:
                 self._witnesses,
                 self.settings,
                 hooks,
-                self._fault,
                 state,
                 leader,
                 keeper,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from chaos.sim.group.appender import Appender
 from chaos.sim.group.collector import Collector
 from chaos.sim.group.compacting import Compacting
+from chaos.sim.group.driving import SimulatedDriver
 from chaos.sim.group.handing_over import HandingOver
 from chaos.sim.group.recovering import Recovering
 from chaos.sim.group.relisting import Relisting
@@ -23,6 +24,7 @@ from curp._core.leader import Leader, LeaderBounds
 from curp._core.read_lease import ReadLease
 from curp._core.recovery import Recovered, WitnessList, recover
 from curp._core.state import GroupState
+from curp._replica.appender import Appender
 from curp._replica.authority import GroupAuthority
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
@@ -102,9 +104,8 @@ class Leadership:
         self._let_go = False
         self.read_lease = ReadLease(TERM_S, drift=DRIFT)
         self.read_lease.renewed(sent_at)
-        self.appender = Appender(
-            self._process, replica.random, replica.log, replica.store, replica.step_down
-        )
+        self._driver = SimulatedDriver(self._process, replica.random)
+        self.appender: Appender | None = None
         self._process.after(TERM_S / 4, self._renew)
 
     def begin(self) -> None:
@@ -128,7 +129,8 @@ class Leadership:
     def end(self) -> None:
         """Do nothing more."""
         self.over = True
-        self.appender.stop()
+        if self.appender is not None:
+            self.appender.stop()
         self.read_lease.end()
         if self._collector is not None:
             self._collector.stop()
@@ -192,6 +194,22 @@ class Leadership:
         """End: whether another number was taken may not be known."""
         self._replica.step_down(Deposed(f"the witness list may have changed: {error}"))
 
+    def flush(self) -> None:
+        """Append everything that waits, now, if the engine answers."""
+        if self.appender is not None:
+            self.appender.loop.flush()  # type: ignore[attr-defined]  # a course
+
+    def crash(self) -> None:
+        """Let the append under way arrive at the engine, though nobody hears of it."""
+        appending = self._replica.store.appending
+        if self.appender is not None and appending is not None and appending.under_way is not None:
+            with contextlib.suppress(LogError):
+                self.appender.append(appending.under_way)
+
+    def _refused(self, error: Exception) -> None:
+        if not self.over:
+            self._replica.step_down(error)
+
     def _is_over(self) -> bool:
         return self.over
 
@@ -241,14 +259,15 @@ class Leadership:
             witnesses,
             self._relist,
         )
-        replica.store.lead(leader, self.read_lease, found.watch)
-        self.appender.look()
+        appending = replica.store.lead(leader, self.read_lease, found.watch)
+        self.appender = Appender(replica.log, replica.store, appending, self._refused, self._driver)
+        self.appender.start()
         try:
             store_id = read_store_id(replica.log, self.configuration, replica.random.randbytes)
         except LogError as error:
             replica.step_down(error)
             return
-        storage = _Storage(replica.store, replica.state, store_id, self.appender.flush)
+        storage = _Storage(replica.store, replica.state, store_id, self.flush)
         replica.store.leases = storage
         replica.store.on_synced = self._collector.synced
         try:

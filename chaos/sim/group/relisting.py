@@ -12,6 +12,7 @@ from curp._core.upkeep import Upkeep
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
 from curp._replica.metadata import LIST_KEY
 from curp._wire import secrets_to_message, witness_list_to_bytes
+from rifl._stores.pending import Pending
 from rifl.core._shared.errors import NotLeader
 
 __all__ = ["Relisted", "Relisting"]
@@ -129,7 +130,7 @@ class Relisting(Steps):
         def take() -> None:
             drive.take(self._take_number, step)
 
-        if store.appending is None or not store.appending.between(take):
+        if store.appending is None or not store.appending.between((take, Pending())):
             raise NotLeader("the leadership is over")
         store.work.notify_all()
         return LATER

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from chaos.sim.faults import Fault, Point
 from chaos.sim.group.desk import GroupDesk
+from chaos.sim.group.driving import Bell
 from chaos.sim.group.leadership import TERM_S, Leadership
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
@@ -100,7 +100,7 @@ class Replica:
             key_bounds=KeyBounds(retention_s=None),
         )
         self.store.application_version = self.application_version
-        self.store.work = _Work(self._look)  # type: ignore[assignment]  # one thread waits for none
+        self.store.work = Bell()  # type: ignore[assignment]  # one thread waits for none
         self.leadership: Leadership | None = None
         self._desk = GroupDesk(self)
         # Counts changes of role, so that what was planned in an earlier one is told apart.
@@ -150,7 +150,7 @@ class Replica:
     def crash(self, *, flushed: bool) -> None:
         """The log is elsewhere: everything here is gone; of an append, nobody knows."""
         if self.leadership is not None and flushed:
-            self.leadership.appender.crash()
+            self.leadership.crash()
 
     def serve_group(self, server: Server, rpc: Rpc) -> None:
         """Answer a request of ``curp.v1.Group``."""
@@ -161,14 +161,10 @@ class Replica:
         leadership = self.leadership
         if leadership is not None and self.store.leader is not None:
             try:
-                leadership.appender.flush()
+                leadership.flush()
                 self.log.end_leadership(leadership.configuration)
             except LogError:
                 return
-
-    def _look(self) -> None:
-        if self.leadership is not None:
-            self.leadership.appender.look()
 
     # -- faults of the engine --------------------------------------------------------------
 
@@ -295,20 +291,3 @@ class Replica:
         self._term += 1
         self._begun = False
         self.process.after(_LOOK_S, self._follow, self._term)
-
-
-class _Work:
-    """Stands for the store's condition: whoever is notified looks at once."""
-
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-    def notify_all(self) -> None:
-        """Look, since something changed."""
-        self._look()

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from curp._core.appending import AppendBatch, Appending, Job
+from curp._core.appending import AppendBatch, Appending, Job, Settle, append_all
 from curp._core.leader import Leader, LeaderBounds, Wish
 from curp._core.rest import Rest
 from curp.log._engine import NewEntry
@@ -135,6 +135,29 @@ def test_the_shell_is_woken_only_for_what_is_due_before_it_looks() -> None:
     leader.demand(_place(leader, 0.7))
     # It looks when the append is over.
     assert not appending.wakes(0.7)
+
+
+def test_a_batch_is_settled_once_the_engine_has_it_and_a_refusal_ends_all() -> None:
+    """The loop asks again for what may have happened, and raises what is final (invariant 4)."""
+    leader, appending = _begin()
+    leader.demand(_place(leader))
+    now = 0.0
+    rule = append_all(appending, lambda: now)
+    step = rule.send(None)
+    assert isinstance(step, AppendBatch)
+    rest = rule.throw(EngineUnavailable("timed out"))
+    assert isinstance(rest, Rest)
+    assert rest.seconds
+    now += rest.seconds
+    assert rule.send(None) is step
+    assert rule.send(11) == Settle(step.batch, 11)
+    appending.appended(11)
+    assert rule.send(None) == Rest(None)
+    leader.demand(_place(leader))
+    assert isinstance(rule.send(None), AppendBatch)
+    with pytest.raises(Deposed):
+        rule.throw(Deposed("8"))
+    assert appending.over
 
 
 class AppendingMachine(RuleBasedStateMachine):

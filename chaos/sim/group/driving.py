@@ -1,0 +1,223 @@
+"""The simulator's driver of a replica's rules: the product's own loops, as events of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from chaos.sim.loop import Process, Timer
+from chaos.sim.machine import Killed
+from curp._core.appending import AppendBatch, LetBegin, Settle
+from curp._core.notes import NoteDown
+from curp._core.rest import Rest
+from curp._replica.driving import Bounded, Do, Driver, Nested, Rule
+from rifl._stores.pending import Pending
+from rifl.core._serving.later import Later
+
+__all__ = ["Bell", "Course", "SimulatedDriver"]
+
+# Between what a step gave, and the next one.
+_STEP_S = 0.0002
+_AT_ONCE = (AppendBatch, NoteDown, Settle, LetBegin)
+
+
+class Bell:
+    """Stands for a condition, where nobody needs a lock: wakes the courses that rest on it."""
+
+    def __init__(self) -> None:
+        self._resting: list[Course] = []
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+    def rest(self, course: Course) -> None:
+        """Have a course woken by the next one who rings."""
+        if course not in self._resting:
+            self._resting.append(course)
+
+    def notify(self) -> None:
+        """Wake the one that has rested longest."""
+        if self._resting:
+            self._resting.pop(0).wake()
+
+    def notify_all(self) -> None:
+        """Wake everyone."""
+        while self._resting:
+            self.notify()
+
+
+class Course:
+    """One rule on its way to its end; events of its process."""
+
+    def __init__(
+        self,
+        driver: SimulatedDriver,
+        rule: Rule,
+        do: Do,
+        done: Callable[[Any], object],
+        failed: Callable[[Exception], object],
+        bell: Bell | None = None,
+    ) -> None:
+        self._driver = driver
+        self._rule = rule
+        self._do = do
+        self._done = done
+        self._failed = failed
+        self._bell = bell
+        self._resting = False
+        # What happens next, unless something is waited for.
+        self._timer: Timer | None = None
+        self._planned: tuple[Callable[..., None], tuple[Any, ...]] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._plan(0.0, self._go_on, None)
+
+    def go_on_now(self) -> None:
+        """Begin, in the event that happens."""
+        self._go_on(None)
+
+    def join(self) -> None:
+        """Nobody blocks here: it ends when it is woken next."""
+
+    def wake(self) -> None:
+        """Look again, if it rests."""
+        if self._resting:
+            self._resting = False
+            self._plan(0.0, self._go_on, None)
+
+    def flush(self) -> None:
+        """Do now whatever needs no waiting for anything else."""
+        if self._resting:
+            self.wake()
+        while self._planned is not None and not self._resting:
+            action, arguments = self._planned
+            self._cancel()
+            action(*arguments)
+
+    def _plan(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._cancel()
+        self._planned = action, arguments
+        self._timer = self._driver.process.after(delay_s, self._carry_on)
+
+    def _carry_on(self) -> None:
+        if self._planned is not None:
+            action, arguments = self._planned
+            self._cancel()
+            action(*arguments)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._planned = None
+        self._resting = False
+
+    def _go_on(self, answer: Any, error: Exception | None = None) -> None:
+        rule = self._rule
+        try:
+            step = rule.send(answer) if error is None else rule.throw(error)
+        except StopIteration as stop:
+            self._done(stop.value)
+            return
+        except Exception as raised:  # noqa: BLE001 - for whoever began it
+            self._failed(raised)
+            return
+        if isinstance(step, Rest):
+            self._rest(step)
+            return
+        delay_s = self._driver.delay_s(step)
+        if delay_s:
+            self._plan(delay_s, self._take, step)
+        else:
+            self._take(step)
+
+    def _rest(self, step: Rest) -> None:
+        if self._bell is not None:
+            self._bell.rest(self)
+        if step.seconds is not None:
+            self._plan(step.seconds, self._go_on, None)
+        self._resting = True
+
+    def _take(self, step: Any) -> None:
+        try:
+            answer = self._do(step)
+        except Killed:
+            return
+        except Exception as error:  # noqa: BLE001 - the rule's to judge
+            self._next(step, None, error)
+            return
+        process = self._driver.process
+        if isinstance(answer, Nested):
+            Course(
+                self._driver,
+                answer.rule,
+                answer.do,
+                lambda found: self._next(step, found, None),
+                lambda error: self._next(step, None, error),
+            ).go_on_now()
+        elif isinstance(answer, Bounded):
+            self._wait_for(step, answer)
+        elif isinstance(answer, Pending):
+            answer.add_callback(
+                lambda done: process.after(0.0, self._next, step, done.result, done.error)
+            )
+        elif isinstance(answer, Later):
+            raise TypeError(f"{step!r} gave {answer!r}, which no event ends")
+        else:
+            self._next(step, answer, None)
+
+    def _wait_for(self, step: Any, bounded: Bounded) -> None:
+        process = self._driver.process
+        over = False
+
+        def end(answer: bool, error: Exception | None) -> None:
+            nonlocal over
+            if not over:
+                over = True
+                self._next(step, answer, error)
+
+        process.after(bounded.seconds, end, False, bounded.late)
+        bounded.pending.add_callback(
+            lambda done: process.after(0.0, end, done.error is None, done.error)
+        )
+
+    def _next(self, step: Any, answer: Any, error: Exception | None) -> None:
+        if error is None:
+            self._driver.did(step, answer)
+        if isinstance(step, _AT_ONCE):
+            self._go_on(answer, error)
+        else:
+            self._plan(_STEP_S, self._go_on, answer, error)
+
+
+class SimulatedDriver(Driver):
+    """Carries the product's rules out in one process, each step in an event of its own."""
+
+    def __init__(self, process: Process, random: Random) -> None:
+        self.process = process
+        self._random = random
+
+    def clock(self) -> float:
+        """Return the process's monotonic seconds."""
+        return self.process.clock()
+
+    def work(self) -> Bell:
+        """Return what wakes loops."""
+        return Bell()
+
+    def loop(self, name: str, rule: Rule, do: Do, work: Any, ended: Do) -> Course:
+        """Return a loop, which is not begun yet."""
+        return Course(self, rule, do, lambda found: ended(None), ended, work)
+
+    def delay_s(self, step: Any) -> float:
+        """Return how long it takes until a step is done."""
+        if isinstance(step, AppendBatch):
+            return 0.0003 + 0.001 * self._random.random()
+        return 0.0003 if isinstance(step, NoteDown) else 0.0
+
+    def did(self, step: Any, answer: Any) -> None:
+        """Take that a step was done."""
