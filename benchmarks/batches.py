@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc
 
-from rifl._envelope import encode_batch
 from rifl._server import Deduplicator
 from rifl._server.sync import SyncShell, unary_behavior
+from rifl._wire.envelope import encode_batch
 from rifl.core._serving.policy import MethodPolicy
 from rifl.v1 import rifl_pb2
 

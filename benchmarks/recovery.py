@@ -28,7 +28,7 @@ from curp._core.entries import ClientRegistered, Entry, Operation
 from curp._wire import entry_to_bytes
 from curp.log import create_log, open_engine
 from curp.log._engine import NewEntry
-from rifl._wire import fingerprint
+from rifl._wire.header import fingerprint
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2
 

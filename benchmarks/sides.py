@@ -26,7 +26,7 @@ from benchmarks.cases import Side
 from benchmarks.databases import Databases
 from benchmarks.server import METHOD
 from lease_server.v1 import lease_server_pb2 as lease_pb
-from rifl._wire import HEADER_KEY
+from rifl._wire.header import HEADER_KEY
 from rifl.v1 import rifl_pb2
 
 __all__ = ["Run", "cpu_s", "running", "server_process"]

@@ -26,7 +26,8 @@ from curp._core.replays import ReplayNote, Replays, Stretch
 from curp._core.state import ClientKept, KeptCall, StateHead
 from curp.log._errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
-from rifl._wire import parse_call, record_from_message, record_to_bytes, record_to_message
+from rifl._wire.header import parse_call
+from rifl._wire.records import record_from_message, record_to_bytes, record_to_message
 from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.identity import RpcId
 

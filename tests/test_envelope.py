@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rifl import _envelope as envelope
-from rifl._envelope import ItemReply, Unreadable
-from rifl._wire import fingerprint
+from rifl._wire import envelope
+from rifl._wire.envelope import ItemReply, Unreadable
+from rifl._wire.header import fingerprint
 from rifl.core import BadHeader, BatchTooLarge, CompletionRecord, Outcome
 from rifl.core._shared.stream_end import end_marker
 from rifl.v1 import rifl_pb2

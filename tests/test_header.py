@@ -1,4 +1,4 @@
-"""Headers read without protobuf: what parse_call reads, or nothing (rifl._header; DESIGN §3)."""
+"""Headers read without protobuf: what parse_call reads, or nothing (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rifl._client.header import encode_header
-from rifl._header import KnownClients
-from rifl._wire import parse_call
+from rifl._wire.header import parse_call
+from rifl._wire.packed_header import KnownClients, encode_header
 from rifl.core import BadHeader
 from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.client_lease import ClientLease, Grant

@@ -29,10 +29,7 @@ OTHER_ENTRIES = {
 # the parts together, and no part goes through them.
 _CODEC = {
     "rifl.v1",
-    "rifl._labels",
     "rifl._wire",
-    "rifl._header",
-    "rifl._envelope",
     "rifl._grpc",
     "rifl._log",
     "rifl.core",
@@ -49,10 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "rifl.core._shared": set(),
     "rifl.core._calling": {"rifl.core._shared"},
     "rifl.core._serving": {"rifl.core._shared"},
-    "rifl._labels": {"rifl.core", "rifl._grpc.status"},
-    "rifl._wire": {"rifl.core", "rifl._labels", "rifl.v1", "rifl._grpc.status"},
-    "rifl._header": {"rifl.core", "rifl._wire", "lease_server._tokens"},
-    "rifl._envelope": {"rifl.core", "rifl.v1", "rifl._wire"},
+    "rifl._wire": {"rifl.core", "rifl.v1", "rifl._grpc.status", "lease_server._tokens"},
     "rifl.metrics": {"rifl.core"},
     "rifl.tracing": {"rifl.core"},
     "rifl._cli": {"rifl._stores", *_CODEC},

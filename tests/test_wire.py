@@ -8,7 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rifl import _wire as wire
+from rifl._grpc import status
+from rifl._wire import labels, records
+from rifl._wire.header import HEADER_KEY, find_header, fingerprint, parse_call
 from rifl.core import BadHeader, CompletionRecord, Outcome, RpcId
 from rifl.core._serving.result_tracker import check_acknowledgements
 from rifl.core._shared.call import MAX_RANGES, pairs_from_ranges
@@ -24,7 +26,7 @@ def header(**fields: object) -> bytes:
 
 
 def parse(**fields: object) -> object:
-    return wire.parse_call(header(**fields), METHOD, REQUEST)
+    return parse_call(header(**fields), METHOD, REQUEST)
 
 
 _U64 = st.one_of(
@@ -50,7 +52,7 @@ _HEADERS = st.builds(
 
 def only_valid_or_bad_header(value: bytes) -> None:
     try:
-        call = wire.parse_call(value, METHOD, REQUEST)
+        call = parse_call(value, METHOD, REQUEST)
     except BadHeader:
         return
     # What passes keeps every rule of the wire format.
@@ -127,10 +129,10 @@ def test_each_rule_of_the_header_is_checked(fields: dict[str, object]) -> None:
 def test_a_truncated_header_is_bad_at_every_length_or_means_less() -> None:
     """A header cut anywhere never becomes a call with other numbers (DESIGN §4, step 1)."""
     value = header(seq=300, first_incomplete=200, completed=[5, 20, 1, 1], attempt=3)
-    whole = wire.parse_call(value, METHOD, REQUEST)
+    whole = parse_call(value, METHOD, REQUEST)
     for length in range(len(value)):
         try:
-            call = wire.parse_call(value[:length], METHOD, REQUEST)
+            call = parse_call(value[:length], METHOD, REQUEST)
         except BadHeader:
             continue
         assert (call.client_id, call.seq) == (whole.client_id, whole.seq)
@@ -140,9 +142,9 @@ def test_a_truncated_header_is_bad_at_every_length_or_means_less() -> None:
 def test_an_oversized_header_is_refused_unread() -> None:
     """More than 4096 bytes are refused even if they would parse."""
     padding = b"\xfa\x06" + b"\xa0\x1f" + bytes(4000)
-    assert wire.parse_call(header(seq=1) + padding, METHOD, REQUEST).seq == 1
+    assert parse_call(header(seq=1) + padding, METHOD, REQUEST).seq == 1
     with pytest.raises(BadHeader):
-        wire.parse_call(header(seq=1) + padding + bytes(100), METHOD, REQUEST)
+        parse_call(header(seq=1) + padding + bytes(100), METHOD, REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +159,13 @@ def test_an_oversized_header_is_refused_unread() -> None:
 )
 def test_fields_of_a_newer_version_are_ignored(unknown: bytes) -> None:
     """A header with fields we do not know is a valid header (DESIGN §3, one wire format)."""
-    call = wire.parse_call(unknown + header(seq=9, attempt=2) + unknown, METHOD, REQUEST)
+    call = parse_call(unknown + header(seq=9, attempt=2) + unknown, METHOD, REQUEST)
     assert (call.client_id, call.seq, call.attempt) == (7, 9, 2)
 
 
 def test_all_that_a_header_says_arrives() -> None:
     """Every field reaches the call; 0 means 1 where the format says so (rifl.proto)."""
-    call = wire.parse_call(
+    call = parse_call(
         header(
             seq=30,
             first_incomplete=5,
@@ -181,7 +183,7 @@ def test_all_that_a_header_says_arrives() -> None:
     assert list(call.completed) == [(7, 9), (11, 11)]
     assert (call.attempt, *call.stamp) == (4, 2**64 - 1, 17)
     assert (call.max_response_bytes, call.retried_by_grpc) == (1000, False)
-    plain = wire.parse_call(header(key=b"k" * 64), METHOD, REQUEST)
+    plain = parse_call(header(key=b"k" * 64), METHOD, REQUEST)
     assert plain.rpc_id == RpcId(7, key=b"k" * 64)
     assert (plain.attempt, plain.first_incomplete) == (1, 1)
     assert pickle.loads(pickle.dumps(plain.rpc_id)) == plain.rpc_id  # noqa: S301 - our own
@@ -189,7 +191,7 @@ def test_all_that_a_header_says_arrives() -> None:
 
 def test_the_last_seq_is_valid() -> None:
     """2^63 - 1 is the largest seq (rifl.proto)."""
-    assert wire.parse_call(header(seq=2**63 - 1), METHOD, REQUEST).seq == 2**63 - 1
+    assert parse_call(header(seq=2**63 - 1), METHOD, REQUEST).seq == 2**63 - 1
 
 
 _TEXT = st.binary(max_size=20)
@@ -209,7 +211,7 @@ _TEXT = st.binary(max_size=20)
 @example([("/a/b", b"", b""), ("/a/c", b"", b"")])
 def test_fingerprints_tell_payloads_apart(pair: list[tuple[str, bytes, bytes]]) -> None:
     """Another method, request or content hash gives another fingerprint (DESIGN §4, step 2)."""
-    first, second = (wire.fingerprint(*it) for it in pair)
+    first, second = (fingerprint(*it) for it in pair)
     assert first != second
     assert len(first) == len(second) == 16
 
@@ -217,13 +219,13 @@ def test_fingerprints_tell_payloads_apart(pair: list[tuple[str, bytes, bytes]]) 
 def test_the_name_of_a_method_has_no_nul() -> None:
     """It would pass for that of another method's payload (DESIGN §4, step 2)."""
     with pytest.raises(BadHeader, match="no NUL"):
-        wire.fingerprint("/a/b\0", b"h")
+        fingerprint("/a/b\0", b"h")
 
 
 def test_a_content_hash_stands_for_the_request() -> None:
     """With a content hash the serialisation may differ from attempt to attempt (DESIGN §4)."""
-    assert wire.fingerprint(METHOD, b"a", b"hash") == wire.fingerprint(METHOD, b"b", b"hash")
-    calls = [wire.parse_call(header(seq=1, content_hash=b"h"), METHOD, r) for r in (b"a", b"b")]
+    assert fingerprint(METHOD, b"a", b"hash") == fingerprint(METHOD, b"b", b"hash")
+    calls = [parse_call(header(seq=1, content_hash=b"h"), METHOD, r) for r in (b"a", b"b")]
     assert calls[0].fingerprint == calls[1].fingerprint
 
 
@@ -254,14 +256,14 @@ _RECORDS = st.builds(
 def test_records_come_back_whole(record: CompletionRecord) -> None:
     """Status, message, metadata and response bytes survive the store, and an empty response
     is not none (DESIGN §4, an answer is recorded whole)."""
-    assert wire.record_from_bytes(wire.record_to_bytes(record)) == record
-    assert wire.record_from_message(wire.record_to_message(record)) == record
+    assert records.record_from_bytes(records.record_to_bytes(record)) == record
+    assert records.record_from_message(records.record_to_message(record)) == record
 
 
 def test_a_record_of_a_newer_version_is_read() -> None:
     """Unknown fields are skipped and an outcome we do not know is unknown (DESIGN §3)."""
-    data = wire.record_to_bytes(CompletionRecord(5, "gone")) + b"\x30\x63" + b"\xa0\x06\x01"
-    record = wire.record_from_bytes(data)
+    data = records.record_to_bytes(CompletionRecord(5, "gone")) + b"\x30\x63" + b"\xa0\x06\x01"
+    record = records.record_from_bytes(data)
     assert (record.code, record.details, record.outcome) == (5, "gone", Outcome.UNKNOWN)
 
 
@@ -269,7 +271,7 @@ def test_a_record_of_a_newer_version_is_read() -> None:
 def test_damaged_records_are_value_errors(data: bytes) -> None:
     """Stored bytes that are no record are told as such (record_from_bytes' contract)."""
     with pytest.raises(ValueError, match="CompletionRecord"):
-        wire.record_from_bytes(data)
+        records.record_from_bytes(data)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +284,7 @@ def test_damaged_records_are_value_errors(data: bytes) -> None:
 def test_text_no_encoding_takes_is_recorded_all_the_same(record: CompletionRecord) -> None:
     """A handler ran, so its answer is recorded whatever its text holds: file names with
     stray bytes get into messages (DESIGN §4, step 6)."""
-    read = wire.record_from_bytes(wire.record_to_bytes(record))
+    read = records.record_from_bytes(records.record_to_bytes(record))
     assert (read.code, len(read.trailing_metadata)) == (record.code, len(record.trailing_metadata))
     assert read.details == record.details.replace("\udce9", "?")
 
@@ -291,42 +293,42 @@ def test_metadata_grpc_would_not_send_does_not_spoil_the_record() -> None:
     """Bytes under a text key come back as text, and bytes no text entry may hold leave the
     rest readable (DESIGN §4, an answer is recorded whole)."""
     record = CompletionRecord(response=b"r", trailing_metadata=(("y", b"bytes"), ("z", b"\xffz")))
-    read = wire.record_from_bytes(wire.record_to_bytes(record))
+    read = records.record_from_bytes(records.record_to_bytes(record))
     assert read == CompletionRecord(response=b"r", trailing_metadata=(("y", "bytes"), ("z", "?z")))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=6), st.one_of(st.text(), st.binary())), max_size=4))
-@example([(wire.STATUS_DETAILS_KEY, b"\xff\xff")])
-@example([(wire.STATUS_DETAILS_KEY, "text")])
-@example([(wire.OUTCOME_KEY, b"executed")])
-@example([(wire.OUTCOME_KEY, "made-up")])
+@example([(status.DETAILS_KEY, b"\xff\xff")])
+@example([(status.DETAILS_KEY, "text")])
+@example([(labels.OUTCOME_KEY, b"executed")])
+@example([(labels.OUTCOME_KEY, "made-up")])
 def test_what_a_peer_answers_never_raises(metadata: list[tuple[str, str | bytes]]) -> None:
     """Trailing metadata of any kind is read as nothing of ours (wire's contract)."""
-    assert wire.parse_outcome(metadata) is None
-    assert wire.read_refusal(metadata) is None
+    assert labels.parse_outcome(metadata) is None
+    assert labels.read_refusal(metadata) is None
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_outcomes_travel(outcome: Outcome) -> None:
     """Each outcome has a word and a number on the wire, and both come back (DESIGN §3)."""
-    assert wire.parse_outcome([("a", "b"), (wire.OUTCOME_KEY, outcome.value)]) is outcome
-    reply = rifl_pb2.ResolveReply(outcome=wire.outcome_to_wire(outcome))
-    assert wire.parse_resolution(reply) == (outcome, None)
+    assert labels.parse_outcome([("a", "b"), (labels.OUTCOME_KEY, outcome.value)]) is outcome
+    reply = rifl_pb2.ResolveReply(outcome=records.outcome_to_wire(outcome))
+    assert records.parse_resolution(reply) == (outcome, None)
 
 
 def test_a_resolution_brings_its_record() -> None:
     """ResolveReply with a record gives the record; without an outcome it is unknown (DESIGN §3)."""
     record = CompletionRecord(response=b"answer")
-    reply = rifl_pb2.ResolveReply(record=wire.record_to_message(record))
-    assert wire.parse_resolution(reply) == (Outcome.UNKNOWN, record)
+    reply = rifl_pb2.ResolveReply(record=records.record_to_message(record))
+    assert records.parse_resolution(reply) == (Outcome.UNKNOWN, record)
 
 
 def test_the_header_is_found_by_its_name() -> None:
     """Of several entries the one called rifl-bin counts, and none is None (DESIGN §3)."""
-    assert wire.find_header([("a", "b"), (wire.HEADER_KEY, b"1"), (wire.HEADER_KEY, b"2")]) == b"1"
-    assert wire.find_header([("rifl", "b")]) is None
-    assert wire.parse_outcome(None) is None
+    assert find_header([("a", "b"), (HEADER_KEY, b"1"), (HEADER_KEY, b"2")]) == b"1"
+    assert find_header([("rifl", "b")]) is None
+    assert labels.parse_outcome(None) is None
 
 
 @settings(deadline=None)
@@ -347,4 +349,4 @@ def test_the_header_is_found_by_its_name() -> None:
 @example(CompletionRecord(response=b""))
 def test_records_are_stored_as_protobuf_writes_them(record: CompletionRecord) -> None:
     """What is written by hand is, byte for byte, what protobuf writes (DESIGN §4)."""
-    assert wire.record_to_bytes(record) == wire.record_to_message(record).SerializeToString()
+    assert records.record_to_bytes(record) == records.record_to_message(record).SerializeToString()

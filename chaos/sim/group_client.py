@@ -24,7 +24,7 @@ from curp.client._requests import (
     with_number,
 )
 from curp.v1 import curp_pb2 as pb
-from rifl._wire import HEADER_KEY
+from rifl._wire.header import HEADER_KEY
 from rifl.core._shared.outcome import Outcome
 
 __all__ = ["GroupAttempt", "GroupPath"]

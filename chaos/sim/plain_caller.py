@@ -13,7 +13,7 @@ from chaos.sim.schedule import PlannedCall
 from chaos.sim.service import Operation, encode
 from chaos.sim.world import World
 from rifl._client.answers import read_answer
-from rifl._wire import KEY_KEY
+from rifl._wire.header import KEY_KEY
 from rifl.core._shared.outcome import Outcome
 
 __all__ = ["PlainCaller"]

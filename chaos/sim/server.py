@@ -26,7 +26,6 @@ from lease_server._shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._grpc.status import DETAILS_KEY, details_bin
-from rifl._labels import without_labels
 from rifl._leases.requests import RequestDesk, Terms
 from rifl._leases.service import status_of
 from rifl._server.answers import STATUS_CODES, answer_status, refusal_status
@@ -37,7 +36,7 @@ from rifl._stores.base import Store
 from rifl._stores.errors import StoreError
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.sqlite.store import SqliteStore
-from rifl._wire import OUTCOME_KEY
+from rifl._wire.labels import OUTCOME_KEY, without_labels
 from rifl.core._serving.batching import BatchAnswer, serve_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.groups import group_of

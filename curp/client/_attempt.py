@@ -30,7 +30,7 @@ from curp.client._requests import (
     with_number,
 )
 from curp.v1 import curp_pb2
-from rifl._wire import HEADER_KEY
+from rifl._wire.header import HEADER_KEY
 from rifl.core._shared.outcome import Outcome
 
 # Of a request: longer ones would not fit through gRPC with what stands around them.

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from rifl._grpc.status import rich_status
-from rifl._wire import OUTCOME_KEY
+from rifl._wire.labels import OUTCOME_KEY
 from rifl.core._shared.errors import Deposed
 from rifl.core._shared.outcome import Outcome
 

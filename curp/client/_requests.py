@@ -8,7 +8,9 @@ from curp._core.group_call import LeaderAnswer
 from curp._wire import SYNCED_KEY
 from curp.v1 import curp_pb2
 from rifl._client.answers import read_answer
-from rifl._wire import HEADER_KEY, error_class, varint
+from rifl._wire.header import HEADER_KEY
+from rifl._wire.labels import error_class
+from rifl._wire.varint import varint
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.raised import told_outcome
 from rifl.v1 import rifl_pb2

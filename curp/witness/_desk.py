@@ -16,7 +16,7 @@ from lease_server._errors import LeaseError
 from lease_server._tokens import Secret, peer_bound, verify
 from rifl._log import get_logger
 from rifl._stores.forks import belongs_here
-from rifl._wire import parse_call
+from rifl._wire.header import parse_call
 from rifl.core._shared.errors import BadHeader, NotYours, RiflError
 
 _log = get_logger("curp.witness")

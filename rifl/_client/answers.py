@@ -7,7 +7,7 @@ from typing import NamedTuple
 import grpc
 
 from rifl._client.errors import Status, undecodable
-from rifl._wire import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
+from rifl._wire.labels import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
 from rifl.core._calling.attempt import Answer
 from rifl.core._shared.identity import RpcId
 

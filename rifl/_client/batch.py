@@ -14,7 +14,7 @@ from rifl._client.keys import as_key, key_error, take_key
 from rifl._client.routing import Leg as RouteLeg
 from rifl._client.routing import Route
 from rifl._client.state import ClientState
-from rifl._envelope import (
+from rifl._wire.envelope import (
     BATCH_KEY,
     BATCH_VALUE,
     EARLIER_MARK,
@@ -25,7 +25,7 @@ from rifl._envelope import (
     item_bytes,
     parse_reply,
 )
-from rifl._wire import RPC_INFO
+from rifl._wire.labels import RPC_INFO
 from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.batch_flow import BatchFlow
 from rifl.core._calling.batch_steps import BatchAction, Ended, Leg

@@ -11,7 +11,7 @@ from typing import Any, Self
 import grpc
 
 from rifl._client.errors import CallError, call_error
-from rifl._wire import KEY_KEY
+from rifl._wire.header import KEY_KEY
 from rifl.core._calling.call_flow import OWN_HEADER
 from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._shared.errors import BadHeader

@@ -12,7 +12,7 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import NOT_HOSTED, CallError, Status, call_error
 from rifl._client.state import ClientState
-from rifl._wire import parse_resolution
+from rifl._wire.records import parse_resolution
 from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared.errors import NotDeduplicated, StaleRpc

@@ -8,7 +8,7 @@ from typing import Any
 
 from lease_server import SessionPolicy
 from rifl._client.session_secret import find_session_secret
-from rifl._wire import MAX_RESPONSE_BYTES
+from rifl._wire.header import MAX_RESPONSE_BYTES
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.observer import Observer
 

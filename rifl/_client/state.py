@@ -15,13 +15,13 @@ import grpc
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, CallError, ForkedProcessError, Status
-from rifl._client.header import encode_batch_header, encode_header
 from rifl._client.paths import open_path
 from rifl._client.routing import Router
 from rifl._client.settings import Settings
 from rifl._grpc.status import rich_status
 from rifl._log import get_logger
-from rifl._wire import HEADER_KEY
+from rifl._wire.header import HEADER_KEY
+from rifl._wire.packed_header import encode_batch_header, encode_header
 from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.batch_limits import BatchLimits
 from rifl.core._calling.batch_steps import Leg

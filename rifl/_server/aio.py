@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from rifl._envelope import MARKS, is_batch
 from rifl._server.aio_batches import batched_behavior
 from rifl._server.answers import (
     STATUS_CODES,
@@ -19,6 +18,7 @@ from rifl._server.context import CURRENT, AioHandlerContext, Serving
 from rifl._server.eager import start_task
 from rifl._server.engine import Engine
 from rifl._stores.pending import wake_on_loop
+from rifl._wire.envelope import MARKS, is_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Answer, Fetch, Handled, Wait, claim, end, start

@@ -10,7 +10,7 @@ import grpc
 
 from rifl._grpc.status import DETAILS_KEY, details_bin, rich_status
 from rifl._server.context import Noted
-from rifl._wire import OUTCOME_KEY, RPC_INFO
+from rifl._wire.labels import OUTCOME_KEY, RPC_INFO
 from rifl.core._serving.sendable import cut, fits, sendable
 from rifl.core._serving.serving import Answer, Handled, HandlerResult
 from rifl.core._shared.call import Call

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rifl._envelope import BatchedCall, encode_executed, encode_reply, is_bare, parse_batch
-from rifl._envelope import ItemReply as Reply
 from rifl._server.answers import refusal_info, refusal_outcome
 from rifl._server.engine import Engine
-from rifl._wire import ATTEMPTS_BY_GRPC_KEY, find_header
+from rifl._wire.envelope import BatchedCall, encode_executed, encode_reply, is_bare, parse_batch
+from rifl._wire.envelope import ItemReply as Reply
+from rifl._wire.header import ATTEMPTS_BY_GRPC_KEY, find_header
 from rifl.core._serving.batching import BatchAnswer
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import CODE_NUMBERS

@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from rifl._labels import without_labels
 from rifl._stores.base import Store
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.transactions import Transactions
+from rifl._wire.labels import without_labels
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import Metadata
 

@@ -10,15 +10,13 @@ from typing import Any
 from lease_server import Authority, LeaseError
 from lease_server._tokens import peer_bound
 from rifl._grpc.source import source_of
-from rifl._header import KnownClients
 from rifl._leases.peer import peer_of
 from rifl._server.tail import Tail
 from rifl._stores.base import Store
-from rifl._wire import (
+from rifl._wire.header import (
     ATTEMPTS_BY_GRPC_KEY,
     HEADER_KEY,
     KEY_KEY,
-    error_class,
     find_header,
     find_key,
     fingerprint,
@@ -26,6 +24,8 @@ from rifl._wire import (
     parse_key,
     stream_fields,
 )
+from rifl._wire.labels import error_class
+from rifl._wire.packed_header import KnownClients
 from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy

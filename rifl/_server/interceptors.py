@@ -17,7 +17,7 @@ from rifl._server.declarations import untaken_options
 from rifl._server.engine import Engine
 from rifl._server.tail import Tail
 from rifl._stores.forks import forked_error
-from rifl._wire import HEADER_KEY, is_repeated
+from rifl._wire.header import HEADER_KEY, is_repeated
 from rifl.core._serving.policy import MethodPolicy, PolicyError
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, RiflError
 

@@ -10,7 +10,7 @@ import grpc.aio
 from rifl._server import aio, sync
 from rifl._server.answers import refusal_status
 from rifl._server.engine import Engine
-from rifl._wire import outcome_to_wire, record_to_message
+from rifl._wire.records import outcome_to_wire, record_to_message
 from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.result_tracker import check_acknowledgements

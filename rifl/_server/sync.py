@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 
-from rifl._envelope import MARKS, is_batch
 from rifl._grpc.raw import RawAnswer
 from rifl._server.answers import (
     STATUS_CODES,
@@ -22,6 +21,7 @@ from rifl._server.engine import Engine
 from rifl._server.running_on import RunningOn
 from rifl._server.sync_batches import batched_behavior
 from rifl._stores.pending import Pending
+from rifl._wire.envelope import MARKS, is_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Answer, Fetch, Handled, Steps, Wait, begin, end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rifl._log import get_logger
-from rifl._wire import record_and_seed, record_to_bytes, seed_field
+from rifl._wire.records import record_and_seed, record_to_bytes, seed_field
 from rifl.core._serving.client_table import match_seed
 from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.call import Call

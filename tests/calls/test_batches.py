@@ -14,7 +14,7 @@ import pytest
 import rifl
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl import BatchItem, Outcome
-from rifl._envelope import encode_batch
+from rifl._wire.envelope import encode_batch
 from rifl.core import BadHeader
 from rifl.testing import Fault
 from tests.calls.services import Kinds, serving

@@ -9,7 +9,7 @@ import pytest
 
 import rifl
 from rifl._grpc.status import rich_status
-from rifl._wire import OUTCOME_KEY, error_class
+from rifl._wire.labels import OUTCOME_KEY, error_class
 from rifl.core import Outcome
 from rifl.core._calling.retry import RetryPolicy
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer

@@ -20,7 +20,7 @@ import rifl.aio
 from rifl import BatchItem, Outcome
 from rifl._client.errors import CallError
 from rifl._grpc.status import read_error_info
-from rifl._header import first_attempt, header_prefix
+from rifl._wire.packed_header import first_attempt, header_prefix
 from rifl.core._shared.observer import ServedCall
 from rifl.v1 import rifl_pb2
 from tests.calls.services import Kinds

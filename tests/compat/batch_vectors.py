@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rifl._envelope import ItemReply, encode_batch, encode_reply
-from rifl._wire import fingerprint
+from rifl._wire.envelope import ItemReply, encode_batch, encode_reply
+from rifl._wire.header import fingerprint
 from rifl.core import CompletionRecord, Outcome
 from rifl.v1 import rifl_pb2
 

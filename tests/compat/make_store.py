@@ -22,7 +22,7 @@ from rifl._stores import open_store
 from rifl._stores.postgres import schema as postgres_schema
 from rifl._stores.redis import opening as redis_opening
 from rifl._stores.sqlite.schema import SCHEMA_VERSION
-from rifl._wire import fingerprint
+from rifl._wire.header import fingerprint
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy

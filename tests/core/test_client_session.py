@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rifl._client.header import encode_header
-from rifl._wire import parse_call
+from rifl._wire.header import parse_call
+from rifl._wire.packed_header import encode_header
 from rifl.core import Outcome, RpcId, WindowExceeded
 from rifl.core._calling.attempt import Answer, IssuedCall, Step
 from rifl.core._calling.client_lease import Grant, MethodPatterns

@@ -7,7 +7,7 @@ import pickle
 import grpc
 import pytest
 
-from rifl._wire import error_class
+from rifl._wire.labels import error_class
 from rifl.core import Outcome, RiflError
 from rifl.core._shared import errors
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rifl._envelope import encode_batch
+from rifl._wire.envelope import encode_batch
 from tests.faults.server import METHODS
 from tests.faults.test_kill_points import effects_in
 from tests.helpers.processes import started

@@ -19,7 +19,7 @@ import grpc
 import rifl
 from lease_server._errors import ForkedProcess as ForkedLeases
 from rifl._stores import StoreLocked
-from rifl._wire import read_refusal
+from rifl._wire.labels import read_refusal
 from rifl.core._shared.errors import ForkedProcess
 from tests.helpers.servers import generic, serve
 

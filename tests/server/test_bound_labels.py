@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 import rifl
-from rifl._envelope import REPLY_MARK, encode_batch, parse_reply
 from rifl._grpc.status import read_error_info
+from rifl._wire.envelope import REPLY_MARK, encode_batch, parse_reply
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.stream_end import end_marker
 from tests.helpers.raw import RawClient, read

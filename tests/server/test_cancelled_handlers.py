@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 import rifl
-from rifl._envelope import encode_batch, parse_reply
+from rifl._wire.envelope import encode_batch, parse_reply
 from tests.helpers.ports import free_port
 from tests.helpers.processes import started
 from tests.helpers.raw import RawClient, read

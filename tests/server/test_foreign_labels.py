@@ -11,9 +11,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 import rifl
-from rifl._envelope import REPLY_MARK, encode_batch, parse_reply
 from rifl._grpc.status import DETAILS_KEY, details_bin
-from rifl._wire import record_from_bytes, record_to_bytes
+from rifl._wire.envelope import REPLY_MARK, encode_batch, parse_reply
+from rifl._wire.records import record_from_bytes, record_to_bytes
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from tests.calls.services import whole

@@ -16,7 +16,7 @@ from grpc_interceptor.exception_to_status import (
 )
 
 import rifl
-from rifl._envelope import encode_batch, parse_reply
+from rifl._wire.envelope import encode_batch, parse_reply
 from rifl.core._shared.observer import Observer, ServedCall
 from tests.calls.services import whole
 from tests.helpers.raw import RawClient, Reply, read

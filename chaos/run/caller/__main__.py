@@ -21,7 +21,7 @@ import grpc
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from rifl._wire import read_refusal
+from rifl._wire.labels import read_refusal
 
 _RESOLVE_S = 5.0
 _AUDIT_S = 60.0

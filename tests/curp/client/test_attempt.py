@@ -15,7 +15,8 @@ from curp.client._group import GroupKnowledge, Statistics
 from curp.client._keys import CallerKeys
 from curp.v1 import curp_pb2
 from rifl._client.answers import FinalStatus
-from rifl._wire import HEADER_KEY, OUTCOME_KEY
+from rifl._wire.header import HEADER_KEY
+from rifl._wire.labels import OUTCOME_KEY
 from rifl.v1 import rifl_pb2
 
 METHOD = "/nobody.v1.Nobody/Deposit"

@@ -11,7 +11,7 @@ import pytest
 import rifl
 import rifl.aio
 from curp._core.way_choice import Begun, Way, WayChoice
-from rifl._wire import HEADER_KEY
+from rifl._wire.header import HEADER_KEY
 from rifl.v1 import rifl_pb2
 from tests.curp.client.scripted import CLIENTS, ScriptedGroup, calling, field
 

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from rifl._wire import (
-    MAX_HEADER_BYTES,
-    MAX_RESPONSE_BYTES,
-    fingerprint,
+from rifl._wire.header import MAX_HEADER_BYTES, MAX_RESPONSE_BYTES, fingerprint
+from rifl._wire.records import (
     outcome_from_wire,
     outcome_to_wire,
     record_from_message,

@@ -1,0 +1,67 @@
+"""Labels: the metadata of an answer that are ours, and a handler's without them (DESIGN §3).
+
+A label speaks of one call of one server. A handler that forwards the error of a server
+which it called itself forwards that server's labels with it, and its own caller would take
+them for ours: that nothing ran, say, and then run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rifl._grpc.status import DETAILS_KEY, read_error_info, without_error_info
+from rifl.core._shared import errors
+from rifl.core._shared.errors import RiflError
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import Metadata
+
+PREFIX = "rifl-"
+OUTCOME_KEY = "rifl-outcome"
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+# Of an ErrorInfo's metadata: the identity that the refusal speaks of, as ``RpcId`` shows it.
+RPC_INFO = "rpc"
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_REASONS: dict[str, type[RiflError]] = {
+    cls.reason: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, RiflError)
+}
+
+
+def parse_outcome(metadata: Iterable[tuple[str, str | bytes]] | None) -> Outcome | None:
+    """Return the outcome an answer's trailing metadata names, None if none."""
+    for key, value in metadata or ():
+        if key == OUTCOME_KEY:
+            return _OUTCOMES.get(value if isinstance(value, str) else "")
+    return None
+
+
+def read_refusal(
+    metadata: Iterable[tuple[str, str | bytes]] | None,
+) -> tuple[str, dict[str, str], float | None] | None:
+    """Return reason, ErrorInfo metadata and seconds to wait of a refusal of ours.
+
+    None for any other error; never raises on what a peer sent.
+    """
+    return read_error_info(tuple(metadata or ()))
+
+
+def error_class(reason: str) -> type[RiflError] | None:
+    """Return the class of an ErrorInfo reason, None for one we do not know."""
+    return _REASONS.get(reason)
+
+
+def without_labels(metadata: Metadata) -> Metadata:
+    """Return what is the handler's own: no entry of ours, no ErrorInfo of our domain."""
+    if not any(key == DETAILS_KEY or key.startswith(PREFIX) for key, _ in metadata):
+        return metadata
+    found: list[tuple[str, str | bytes]] = []
+    for key, value in metadata:
+        if key.startswith(PREFIX):
+            continue
+        if key == DETAILS_KEY and isinstance(value, bytes):
+            value = without_error_info(value)
+            if not value:
+                continue
+        found.append((key, value))
+    return tuple(found)
