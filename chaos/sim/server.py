@@ -25,10 +25,11 @@ from lease_server._errors import LeaseError
 from lease_server._shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
+from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._leases.requests import RequestDesk, Terms
 from rifl._leases.service import status_of
-from rifl._server.answers import STATUS_CODES, answer_status, refusal_status
+from rifl._server.answers import answer_status, refusal_status
 from rifl._server.batches import Batch
 from rifl._server.engine import Engine, KeysFrom
 from rifl._server.outcomes import RESOLUTION, resolution_call, resolution_reply

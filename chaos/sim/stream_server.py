@@ -17,7 +17,8 @@ from chaos.sim.service import REQUEST_STREAMS, Operation, decode
 from chaos.sim.shell import Eventual, Handlers, Shell, Task
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.world import World
-from rifl._server.answers import STATUS_CODES, answer_status
+from rifl._grpc.codes import STATUS_CODES
+from rifl._server.answers import answer_status
 from rifl._server.engine import Engine
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind, MethodPolicy

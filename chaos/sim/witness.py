@@ -17,7 +17,8 @@ from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, 
 from curp.v1 import curp_pb2 as pb
 from curp.witness._desk import WitnessDesk
 from rifl._client.answers import FinalStatus
-from rifl._server.answers import STATUS_CODES, refusal_status
+from rifl._grpc.codes import STATUS_CODES
+from rifl._server.answers import refusal_status
 from rifl.core._shared.errors import RiflError
 
 __all__ = ["FIRST_WITNESS", "GROUP", "Witness"]

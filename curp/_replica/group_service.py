@@ -19,9 +19,9 @@ from rifl._leases.peer import peer_of
 from rifl._log import get_logger
 from rifl._server import aio, sync
 from rifl._server.answers import refusal_status
-from rifl._wire.labels import error_class
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, NotLeader, NotYours, RiflError
+from rifl.core._shared.reasons import error_class
 
 _log = get_logger("curp.replica")
 

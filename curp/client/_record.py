@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 
 from curp._core.record_line import MOST_TOGETHER
+from rifl._grpc.codes import NO_STREAM
 
 # A stream whose witness was silent for so long is given up.
 SILENT_S = 5.0
-# How a stream ends at a witness that has none, or has too many.
-NO_STREAM = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
-# And how an aio one may, whatever its witness said, when a message was just being sent. A
-# record may be sent twice: the same one is accepted again.
+# How a stream ends at a witness that has none, or has too many. And how an aio one may,
+# whatever its witness said, when a message was just being sent. A record may be sent twice:
+# the same one is accepted again.
 SENT_SINGLY = (*NO_STREAM, grpc.StatusCode.INTERNAL)
 # Of one message, far below what gRPC takes; at least one record.
 _MESSAGE_BYTES = 1 << 20

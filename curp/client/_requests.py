@@ -9,10 +9,9 @@ from curp._wire import SYNCED_KEY
 from curp.v1 import curp_pb2
 from rifl._client.answers import read_answer
 from rifl._wire.header import HEADER_KEY
-from rifl._wire.labels import error_class
 from rifl._wire.varint import varint
 from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.raised import told_outcome
+from rifl.core._shared.reasons import error_class, told_outcome
 from rifl.v1 import rifl_pb2
 
 # A witness that has not answered by then is as good as gone.

@@ -13,10 +13,11 @@ from typing import Any
 import grpc
 
 from curp._core.record_line import OutOfLine, RecordLine, Smoothed
-from curp.client._record import NO_STREAM, SENT_SINGLY, SILENT_S, Record, take_together
+from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
 from curp.client._requests import RECORD_TIMEOUT_S
 from curp.client._stubs import record_stub, records_stub, watch_stub
 from curp.v1 import curp_pb2
+from rifl._grpc.codes import NO_STREAM
 from rifl._log import get_logger
 
 _log = get_logger("curp.client")

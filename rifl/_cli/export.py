@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
-
+from rifl._grpc.codes import code_name
 from rifl._stores.errors import MissingExtra, UnsupportedStore
 from rifl._stores.inspection import CallRow, Inspection
 
@@ -32,7 +31,6 @@ COLUMNS = (
     ("response_bytes", "int64"),
 )
 _RESPONSE = ("response", "binary")
-_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 _BATCH = 1000
 _Row = dict[str, Any]
 
@@ -87,7 +85,7 @@ def _row(store: Inspection, call: CallRow, *, with_responses: bool) -> _Row:
     record = store.record(rpc_id) if recorded else None
     if record is not None:
         row |= {
-            "code": _CODES.get(record.code, str(record.code)),
+            "code": code_name(record.code),
             "details": record.details,
             "outcome": record.outcome.value,
             "reason": record.reason,

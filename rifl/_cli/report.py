@@ -8,13 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
-
 from rifl._cli.tables import print_table
+from rifl._grpc.codes import code_name
 from rifl._stores.inspection import CallRow, ClientRow, Summary
 from rifl.core._shared.record import CompletionRecord
 
-_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _CALL_COLUMNS = ("call", "method", "state", "bytes#", "age#")
 
@@ -120,7 +118,7 @@ def print_call(
     entry = _call_object(report, call)
     if record is not None:
         entry["record"] = {
-            "code": _CODES.get(record.code, str(record.code)),
+            "code": code_name(record.code),
             "details": record.details,
             "outcome": record.outcome.value,
             "reason": record.reason,

@@ -14,6 +14,7 @@ from rifl._client.keys import as_key, key_error, take_key
 from rifl._client.routing import Leg as RouteLeg
 from rifl._client.routing import Route
 from rifl._client.state import ClientState
+from rifl._grpc.codes import status_code
 from rifl._wire.envelope import (
     BATCH_KEY,
     BATCH_VALUE,
@@ -29,13 +30,12 @@ from rifl._wire.labels import RPC_INFO
 from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.batch_flow import BatchFlow
 from rifl.core._calling.batch_steps import BatchAction, Ended, Leg
+from rifl.core._shared.codes import raised_code
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall
 from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.raised import raised_code
 from rifl.core._shared.record import Metadata
 
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OK = grpc.StatusCode.OK
 # The answer to an item of which there is nothing more to say, by its outcome.
 _PLAIN = {outcome: Answer("OK", outcome) for outcome in Outcome}
@@ -319,7 +319,7 @@ class BatchRun:
                 BatchResult(
                     rpc_id,
                     record.response,
-                    _CODES.get(record.code, grpc.StatusCode.UNKNOWN),
+                    status_code(record.code),
                     record.details,
                     ended.outcome,
                     ended.reason or record.reason,
@@ -363,7 +363,7 @@ def _answer(reply: ItemReply, rpc_id: RpcId) -> Answer:
     record = reply.record
     if not record.code:
         return Answer("OK", reply.outcome)
-    code = _CODES.get(record.code, grpc.StatusCode.UNKNOWN)
+    code = status_code(record.code)
     if reply.info.get(RPC_INFO, text := str(rpc_id)) != text:
         # See ``read_answer``.
         return Answer(code.name)

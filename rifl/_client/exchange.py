@@ -16,11 +16,11 @@ from rifl._client.routing import Route
 from rifl._client.state import ClientState
 from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.call_flow import Action, CallFlow
+from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall, Observer
 from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.raised import raised_code
 
 CLOSED_TEXT = "Channel closed!"
 NO_SESSION = (

@@ -14,7 +14,8 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import Status
 from rifl._client.routing import LEASE_SERVICE, Router
-from rifl._client.state import LEASE_TIMEOUT_S, NO_STREAM, ClientState
+from rifl._client.state import LEASE_TIMEOUT_S, ClientState
+from rifl._grpc.codes import NO_STREAM
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import LeaseStep
 

@@ -11,8 +11,8 @@ import grpc
 
 from rifl._client.errors import CallError, call_error
 from rifl.core._calling.stream_attempts import KeptRequests
+from rifl.core._shared.codes import MAY_HAVE_RUN_CODE
 from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.raised import MAY_HAVE_RUN_CODE
 from rifl.core._shared.stream_end import end_marker, is_end_marker
 from rifl.v1 import rifl_pb2
 

@@ -12,13 +12,14 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import NOT_HOSTED, CallError, Status, call_error
 from rifl._client.state import ClientState
+from rifl._grpc.codes import status_code
 from rifl._wire.records import parse_resolution
 from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.retry import pause_s
+from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import NotDeduplicated, StaleRpc
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.raised import raised_code
 from rifl.v1 import rifl_pb2
 
 RESOLVE_METHOD = "/rifl.v1.Outcomes/Resolve"
@@ -126,7 +127,7 @@ class Resolver(Asking):
         message: Any = None
         error: CallError | None = None
         if record is not None and record.code:
-            code = _CODES.get(record.code, grpc.StatusCode.UNKNOWN)
+            code = status_code(record.code)
             error = call_error(
                 # Who raises it does so in place of the call.
                 grpc.StatusCode[raised_code(code.name, outcome, record.reason, attempts=1)],
@@ -181,6 +182,3 @@ def lease_timeout(state: ClientState) -> Exception:
         rpc_id=None,
         outcome=Outcome.NOT_EXECUTED,
     )
-
-
-_CODES = {code.value[0]: code for code in grpc.StatusCode}

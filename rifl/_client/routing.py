@@ -14,17 +14,11 @@ import grpc
 from rifl._client.answers import read_answer
 from rifl._log import get_logger
 from rifl.core._calling.targets import Targets
+from rifl.core._shared.codes import UNREACHED_HEARTBEAT_CODES
 
 _log = get_logger("rifl.client")
 
 LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
-_LOOKED_AT = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-    }
-)
 _MOVES = 8
 # The attempt that is being sent in this context, where its call keeps account.
 _LEG: contextvars.ContextVar[Leg | None] = contextvars.ContextVar("rifl_leg", default=None)
@@ -60,7 +54,7 @@ class Router:
 
     def ended(self, index: int, status: Any, *, heartbeat: bool = False) -> None:
         """Take the end of an attempt at a target: a call, an error, or a status of ours."""
-        if status.code() not in _LOOKED_AT:
+        if status.code().name not in UNREACHED_HEARTBEAT_CODES:
             return
         answer = read_answer(status)
         with self._lock:

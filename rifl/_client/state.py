@@ -26,10 +26,11 @@ from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.batch_limits import BatchLimits
 from rifl.core._calling.batch_steps import Leg
 from rifl.core._calling.client_lease import ClientLease, Grant
-from rifl.core._calling.client_session import LOST_REASONS, ClientSession, LeaseStep
+from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._shared.errors import StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.reasons import LOST_REASONS
 
 _log = get_logger("rifl.client")
 
@@ -38,8 +39,6 @@ _getrandbits = random.getrandbits
 
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
-# Says that there is no heartbeat stream for us: unary calls renew as well.
-NO_STREAM = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 class Waiter(Protocol):

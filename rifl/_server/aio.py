@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
+from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
 from rifl._server.answers import (
-    STATUS_CODES,
     Status,
     is_bare,
     raised_result,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin, rich_status
 from rifl._server.context import Noted
 from rifl._wire.labels import OUTCOME_KEY, RPC_INFO
@@ -16,24 +17,15 @@ from rifl.core._serving.serving import Answer, Handled, HandlerResult
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import LeaseExpired, NotLeader, RiflError
 from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.raised import told_outcome
+from rifl.core._shared.reasons import REASONS, told_outcome
 from rifl.core._shared.record import CompletionRecord, Metadata
 
-STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 # Of a refusal, whose text travels twice.
 _TEXT_BYTES = 1000
 _OK, _UNKNOWN, _INTERNAL = 0, 2, 13
 # Past the generated __new__, for what is made on every call.
 _tuple: Any = tuple.__new__
 _EXECUTED = Outcome.EXECUTED
-# Seconds after which asking again can make a difference.
-_RETRY_AFTER_S = {
-    "IN_PROGRESS": 0.05,
-    "RECORD_PENDING": 0.1,
-    "STORE_UNAVAILABLE": 0.1,
-    "DRAINING": 0.1,
-    "DEPOSED": 0.1,
-}
 
 
 class Status(NamedTuple):
@@ -173,7 +165,7 @@ def refusal_info(error: RiflError, call: Call | None) -> tuple[dict[str, str], f
         info["leader"] = error.leader
     if store := error.store or (0 if call is None else call.store):
         info["store"] = f"{store:016x}"
-    return info, _RETRY_AFTER_S.get(error.reason)
+    return info, REASONS[error.reason].retry_after_s
 
 
 def _speaks_of(call: Call) -> dict[str, str]:

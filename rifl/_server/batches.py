@@ -12,9 +12,9 @@ from rifl._wire.envelope import ItemReply as Reply
 from rifl._wire.header import ATTEMPTS_BY_GRPC_KEY, find_header
 from rifl.core._serving.batching import BatchAnswer
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.policy import CODE_NUMBERS
 from rifl.core._serving.serving import Answer
 from rifl.core._shared.call import Call
+from rifl.core._shared.codes import CODE_NUMBERS
 from rifl.core._shared.errors import (
     BatchTooLarge,
     Draining,

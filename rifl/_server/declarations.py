@@ -13,7 +13,8 @@ from typing import Any
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, ServiceDescriptor
 
-from rifl.core._serving.policy import CODE_NUMBERS, Kind, MethodPolicies, MethodPolicy, PolicyError
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy, PolicyError
+from rifl.core._shared.codes import CODE_NUMBERS
 from rifl.v1 import options_pb2
 
 _KINDS = {

@@ -24,7 +24,6 @@ from rifl._wire.header import (
     parse_key,
     stream_fields,
 )
-from rifl._wire.labels import error_class
 from rifl._wire.packed_header import KnownClients
 from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._serving.namespace import namespace_id
@@ -32,6 +31,7 @@ from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
 from rifl.core._shared.observer import Observers
+from rifl.core._shared.reasons import error_class
 
 _WAIT_SHARE = 0.9
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 
+from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.raw import RawAnswer
 from rifl._server.answers import (
-    STATUS_CODES,
     Status,
     is_bare,
     raised_result,

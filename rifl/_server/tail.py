@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from rifl._log import get_logger
 from rifl._server.answers import Status, answer_status, refusal_outcome, refusal_status
 from rifl._server.events import RefusalLog
-from rifl._wire.labels import error_class
-from rifl.core._serving.policy import CODE_NUMBERS
 from rifl.core._serving.serving import Answer
 from rifl.core._shared.call import Call
+from rifl.core._shared.codes import CODE_NUMBERS
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.observer import Observers, ServedCall
 from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.reasons import error_class
 
 _log = get_logger("rifl.server")
 

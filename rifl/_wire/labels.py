@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rifl._grpc.status import DETAILS_KEY, read_error_info, without_error_info
-from rifl.core._shared import errors
-from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import Metadata
 
@@ -21,11 +19,6 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 # Of an ErrorInfo's metadata: the identity that the refusal speaks of, as ``RpcId`` shows it.
 RPC_INFO = "rpc"
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-_REASONS: dict[str, type[RiflError]] = {
-    cls.reason: cls
-    for cls in vars(errors).values()
-    if isinstance(cls, type) and issubclass(cls, RiflError)
-}
 
 
 def parse_outcome(metadata: Iterable[tuple[str, str | bytes]] | None) -> Outcome | None:
@@ -44,11 +37,6 @@ def read_refusal(
     None for any other error; never raises on what a peer sent.
     """
     return read_error_info(tuple(metadata or ()))
-
-
-def error_class(reason: str) -> type[RiflError] | None:
-    """Return the class of an ErrorInfo reason, None for one we do not know."""
-    return _REASONS.get(reason)
 
 
 def without_labels(metadata: Metadata) -> Metadata:

@@ -12,19 +12,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from rifl._grpc.codes import code_name
 from rifl._stores.errors import StoreError
 from rifl._stores.inspection import CallRow, ClientRow, Inspection, open_inspection
 from rifl.spark._errors import PlanError
 
 _ROWS = 1000
 _MICROS = 1_000_000
-_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 _TIME = pyarrow.timestamp("us", "UTC")
 _CALLS = pyarrow.schema(
     [
@@ -164,7 +163,7 @@ def _call(store: Inspection, call: CallRow) -> dict[str, Any]:
     }
     if record is not None:
         row |= {
-            "code": _CODES.get(record.code, str(record.code)),
+            "code": code_name(record.code),
             "details": record.details,
             "outcome": record.outcome.value,
             "reason": record.reason,

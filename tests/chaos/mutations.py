@@ -423,7 +423,7 @@ def _one_runs_word_for_all() -> AbstractContextManager[Any]:
 
 
 def _refused_means_will_not() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(attempt, "_MOMENTARY_REASONS", frozenset())
+    return unittest.mock.patch.object(attempt, "MOMENTARY_REASONS", frozenset())
 
 
 def _expired_always_sent_anew() -> AbstractContextManager[Any]:

@@ -138,7 +138,7 @@ def _another_arrival_unseen() -> AbstractContextManager[Any]:
 
 
 def _refused_for_good() -> AbstractContextManager[Any]:
-    return patch.object(attempt, "_MOMENTARY_REASONS", frozenset())
+    return patch.object(attempt, "MOMENTARY_REASONS", frozenset())
 
 
 def _second_take_over_forgets() -> AbstractContextManager[Any]:

@@ -16,9 +16,10 @@ import grpc
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._grpc.status import rich_status
 from rifl._wire.header import find_header, parse_call
-from rifl._wire.labels import OUTCOME_KEY, error_class
+from rifl._wire.labels import OUTCOME_KEY
 from rifl.core import BadHeader
 from rifl.core._shared.call import Call
+from rifl.core._shared.reasons import error_class
 from rifl.v1 import rifl_pb2
 
 ECHO = "/test.Service/Echo"

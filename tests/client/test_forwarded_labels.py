@@ -9,9 +9,10 @@ import pytest
 
 import rifl
 from rifl._grpc.status import rich_status
-from rifl._wire.labels import OUTCOME_KEY, error_class
+from rifl._wire.labels import OUTCOME_KEY
 from rifl.core import Outcome
 from rifl.core._calling.retry import RetryPolicy
+from rifl.core._shared.reasons import error_class
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve

@@ -5,7 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from rifl.core._serving.policy import CODE_NUMBERS, Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._shared.codes import CODE_NUMBERS
 
 
 @pytest.mark.parametrize("kind", list(Kind))

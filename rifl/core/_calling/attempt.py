@@ -10,68 +10,19 @@ from typing import Any, NamedTuple
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared import errors
+from rifl.core._shared.codes import TRANSPORT_CODES
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.reasons import (
+    FINAL_REASONS,
+    FORGOTTEN_REASONS,
+    MOMENTARY_REASONS,
+    NOT_OF_THE_KEY,
+    REASONS,
+    RETRIED_REASONS,
+)
 
 _NO_INFO: Mapping[str, str] = MappingProxyType({})
-
-# The same identity is worth another attempt: the table of DESIGN §3.
-_RETRIED_REASONS = frozenset(
-    error.reason
-    for error in (
-        errors.InProgress,
-        errors.RecordPending,
-        errors.Deposed,
-        errors.Draining,
-        errors.StoreUnavailable,
-        errors.NotLeader,
-        # By the time of the retry its header acknowledges more.
-        errors.WindowExceeded,
-    )
-)
-# Said about the identity for all time, whatever earlier attempts met.
-_FINAL_REASONS = frozenset({errors.NotExecuted.reason, errors.OutcomeUnknown.reason})
-# The server keeps nothing under these identities: there is nothing to resolve.
-_FORGOTTEN_REASONS = frozenset(
-    {errors.LeaseExpired.reason, errors.StaleRpc.reason, errors.SessionClosed.reason}
-)
-# What transports, proxies and gRPC's own runtime answer. None of them says
-# whether the handler ran; UNAVAILABLE does not either unless it is labelled.
-_TRANSPORT_CODES = frozenset(
-    {
-        "UNAVAILABLE",
-        "INTERNAL",
-        "UNKNOWN",
-        "CANCELLED",
-        "DEADLINE_EXCEEDED",
-        "RESOURCE_EXHAUSTED",
-        "ABORTED",
-        "DATA_LOSS",
-    }
-)
-_ERRORS = {
-    error.reason: error
-    for error in vars(errors).values()
-    if isinstance(error, type) and issubclass(error, errors.RiflError)
-}
-_DEFAULT_OUTCOMES = {reason: error.outcome for reason, error in _ERRORS.items()}
-# Refused for what the server was like at that moment. A copy of the attempt, such as a proxy
-# makes, may meet another moment, and run, until the identity is acknowledged.
-_MOMENTARY_REASONS = frozenset(
-    error.reason
-    for error in (
-        errors.Draining,
-        errors.StoreUnavailable,
-        errors.NotLeader,
-        errors.WindowExceeded,
-    )
-)
-# Of a key, which other callers share, these say nothing: nobody looked it up.
-_NOT_OF_THE_KEY = frozenset(
-    reason
-    for reason, error in _ERRORS.items()
-    if error.outcome is Outcome.NOT_EXECUTED and not error.of_the_key
-)
 
 
 class Answer(NamedTuple):
@@ -106,7 +57,7 @@ class Answer(NamedTuple):
     @property
     def transient(self) -> bool:
         """Whether asking again may help where asking twice does no harm."""
-        return self.code in _TRANSPORT_CODES and not self.permanent
+        return self.code in TRANSPORT_CODES and not self.permanent
 
 
 class Step(enum.Enum):
@@ -199,7 +150,7 @@ def judge(
     """
     reason, label = answer.reason, answer.outcome
     if label is None and reason:
-        label = _DEFAULT_OUTCOMES.get(reason, Outcome.UNKNOWN)
+        label = REASONS[reason].error.outcome if reason in REASONS else Outcome.UNKNOWN
     # Attempt 1 of a call that was sent once, and by nobody else.
     sent_once = call.attempt == 1 and not grpc_retries and "previous_attempts" not in answer.info
     if answer.code == "OK":
@@ -217,7 +168,7 @@ def judge(
         call.may_have_run = True
         if answer.permanent:
             return Decision(Step.RAISE, final=True, resolvable=True)
-        if answer.code in _TRANSPORT_CODES:
+        if answer.code in TRANSPORT_CODES:
             return _retry(answer, backoff_s, Outcome.UNKNOWN)
         late = errors.NotWrapped.reason if attempt > 1 else ""
         return Decision(Step.RAISE, reason=late, resolvable=True)
@@ -231,13 +182,13 @@ def judge(
         call.may_have_run = True
         return Decision(Step.RAISE, reason=reason)
     # What did not run, but for all we know may be run by another copy, or caller.
-    open_ = reason in (_MOMENTARY_REASONS if call.key is None else _NOT_OF_THE_KEY)
+    open_ = reason in (MOMENTARY_REASONS if call.key is None else NOT_OF_THE_KEY)
     if label is Outcome.UNKNOWN and (call.key is None or not open_):
         # Of a key, that says nothing of the call. Else it may be on a group's witnesses, which
         # give it to the next leader, whatever the next attempt is told (DESIGN §7.13).
         call.may_have_run = True
     outcome = Outcome.UNKNOWN if call.may_have_run or open_ else Outcome.NOT_EXECUTED
-    if reason in _FINAL_REASONS:
+    if reason in FINAL_REASONS:
         return Decision(
             Step.RAISE,
             outcome=label,
@@ -247,13 +198,13 @@ def judge(
         )
     # What is kept of keys is not acknowledged: there is no more room the next time.
     full = reason == errors.WindowExceeded.reason and call.key is not None
-    if reason in _RETRIED_REASONS and not full:
+    if reason in RETRIED_REASONS and not full:
         return _retry(answer, backoff_s, outcome)
     return Decision(
         Step.RAISE,
         outcome=outcome,
         reason=reason,
-        resolvable=outcome is Outcome.UNKNOWN and reason not in _FORGOTTEN_REASONS,
+        resolvable=outcome is Outcome.UNKNOWN and reason not in FORGOTTEN_REASONS,
     )
 
 

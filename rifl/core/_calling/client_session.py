@@ -12,21 +12,10 @@ from rifl.core._calling.attempt import Answer, Decision, IssuedCall, Step, judge
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.retry import RetryPolicy, shortened_s
 from rifl.core._shared.call import MAX_RANGES
-from rifl.core._shared.errors import (
-    LeaseExpired,
-    NotYours,
-    SessionClosed,
-    StoreMismatch,
-    WindowExceeded,
-)
+from rifl.core._shared.errors import WindowExceeded
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
-
-# Said of a client id, these mean that it is of no more use.
-LOST_REASONS = frozenset(
-    {LeaseExpired.reason, NotYours.reason, SessionClosed.reason, StoreMismatch.reason}
-)
-
+from rifl.core._shared.reasons import LOST_REASONS
 
 _SHORT_SPAN = 32
 # How long, and for how many calls at most, an acknowledgement waits for late attempts.

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 
 from rifl.core._calling.attempt import Answer
 from rifl.core._shared import errors
+from rifl.core._shared.codes import UNREACHED_CODES, UNREACHED_HEARTBEAT_CODES
+from rifl.core._shared.reasons import ELSEWHERE_REASONS
 
 _MAX_TARGETS = 64
 # Leaders that were not among the targets given; more are not followed.
@@ -14,9 +16,6 @@ _MAX_FOLLOWED = 16
 # For so long a target that failed is not gone back to because another one says
 # that it leads: whoever says so may be behind the times.
 _HINT_HOLD_S = 1.0
-_ELSEWHERE_REASONS = frozenset(
-    {errors.NotLeader.reason, errors.Draining.reason, errors.StoreUnavailable.reason}
-)
 # gRPC's own lists of addresses, which contain commas.
 _GRPC_LISTS = ("ipv4:", "ipv6:", "vsock:", "unix:", "unix-abstract:")
 # What a server may name: a host and a port, and no scheme that would resolve to
@@ -145,12 +144,10 @@ def best_connectivity(states: Collection[str]) -> str:
 
 def _elsewhere(answer: Answer, heartbeat: bool) -> bool:
     if answer.reason:
-        return answer.reason in _ELSEWHERE_REASONS
+        return answer.reason in ELSEWHERE_REASONS
     if answer.outcome is not None or answer.permanent:
         return False
-    # A heartbeat is cancelled by its shell only, when no answer came in time.
-    lost = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED") if heartbeat else ("UNAVAILABLE",)
-    return answer.code in lost
+    return answer.code in (UNREACHED_HEARTBEAT_CODES if heartbeat else UNREACHED_CODES)
 
 
 def _plain(address: str) -> str:

@@ -8,16 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from rifl.core._serving.sendable import MAX_METADATA_BYTES
+from rifl.core._shared.codes import CODE_NUMBERS
 
 _DEFAULT_MAX_RESPONSE_BYTES = 4 << 20
 _DEFAULT_BUFFER_BYTES = 1 << 20
-# google.rpc.Code, by its numbers.
-_CODE_NAMES = (
-    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS "
-    "PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED "
-    "INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED"
-)
-CODE_NUMBERS = {name: number for number, name in enumerate(_CODE_NAMES.split())}
 
 
 class PolicyError(ValueError):

@@ -29,6 +29,7 @@ from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.sendable import cut
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
+from rifl.core._shared.codes import CODE_NUMBERS
 from rifl.core._shared.errors import (
     AnswerLost,
     InProgress,
@@ -52,13 +53,6 @@ DEFAULT_RECEIVE_LIMIT = 4 << 20
 # Of an error of ours; it travels twice, as the status and in its details.
 _MAX_TEXT_BYTES = 1000
 _ATOMIC, _NEW = Kind.ATOMIC, Verdict.NEW
-_CODES = {
-    "INVALID_ARGUMENT": 3,
-    "RESOURCE_EXHAUSTED": 8,
-    "FAILED_PRECONDITION": 9,
-    "ABORTED": 10,
-    "INTERNAL": 13,
-}
 
 
 class Wait(NamedTuple):
@@ -524,7 +518,7 @@ def bounded(
 def refusal_record(error: RiflError) -> CompletionRecord:
     """Return the record of a call that ends with an error of ours."""
     return CompletionRecord(
-        _CODES[error.code],
+        CODE_NUMBERS[error.code],
         cut(str(error), _MAX_TEXT_BYTES),
         outcome=error.outcome,
         reason=error.reason,

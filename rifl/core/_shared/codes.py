@@ -1,14 +1,25 @@
-"""The status code that a failed call is raised with (DESIGN §3)."""
+"""gRPC's status codes, by name: their numbers, and what each says of a call (DESIGN §3).
+
+``rifl._grpc.codes`` has them as gRPC's own enum.
+"""
 
 from __future__ import annotations
 
-from rifl.core._shared.errors import ResponseTooLarge, RiflError
+from rifl.core._shared.errors import ResponseTooLarge
 from rifl.core._shared.outcome import Outcome
 
-MAY_HAVE_RUN_CODE = "FAILED_PRECONDITION"
+# google.rpc.Code, by its numbers, which records keep.
+_NAMES = (
+    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS "
+    "PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED "
+    "INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED"
+)
+CODE_NUMBERS = {name: number for number, name in enumerate(_NAMES.split())}
 _DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
-# What retry loops around a channel repeat: those of libraries, and those anyone would write.
-_REPEATED_CODES = frozenset(
+# What transports, proxies and gRPC's own runtime answer. None of them says whether the
+# handler ran; UNAVAILABLE does not either unless it is labelled. And since they may pass,
+# retry loops around a channel repeat them: those of libraries, and those anyone would write.
+TRANSPORT_CODES = frozenset(
     {
         "ABORTED",
         "CANCELLED",
@@ -20,17 +31,12 @@ _REPEATED_CODES = frozenset(
         "UNKNOWN",
     }
 )
-
-
-def told_outcome(refusal: RiflError | type[RiflError], *, keyed: bool) -> Outcome:
-    """Return the outcome that a refused call is told: ``keyed`` tells that it has a key.
-
-    Of one refusal, which may say less than its class (DESIGN §7, invariant 13), or of all
-    of a class.
-    """
-    if keyed and refusal.outcome is Outcome.NOT_EXECUTED and not refusal.of_the_key:
-        return Outcome.UNKNOWN
-    return refusal.outcome
+# Nobody answered. Of a heartbeat all of them say so: its shell alone cancels it, when no
+# answer came in time.
+UNREACHED_CODES = frozenset({"UNAVAILABLE"})
+UNREACHED_HEARTBEAT_CODES = frozenset({"UNAVAILABLE", _DEADLINE_EXCEEDED, "CANCELLED"})
+# Of a call that may have run: no retry policy repeats it.
+MAY_HAVE_RUN_CODE = "FAILED_PRECONDITION"
 
 
 def raised_code(
@@ -57,4 +63,4 @@ def raised_code(
         return code
     # Somebody on the way answered the one attempt there was, such as an interceptor that
     # authorises: by a code that is not repeated, and that applications look for.
-    return MAY_HAVE_RUN_CODE if attempts > 1 or code in _REPEATED_CODES else code
+    return MAY_HAVE_RUN_CODE if attempts > 1 or code in TRANSPORT_CODES else code

@@ -1,0 +1,20 @@
+"""gRPC's status codes by number, as records and messages keep them."""
+
+from __future__ import annotations
+
+import grpc
+
+STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+# How a server ends a stream for heartbeats, or records, that it does not have or has too many
+# of: what the stream would carry is sent singly.
+NO_STREAM = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+def status_code(number: int) -> grpc.StatusCode:
+    """Return the code of a number, UNKNOWN for one that is none."""
+    return STATUS_CODES.get(number, grpc.StatusCode.UNKNOWN)
+
+
+def code_name(number: int) -> str:
+    """Return the name of a number for people to read, its digits if it has none."""
+    return STATUS_CODES[number].name if number in STATUS_CODES else str(number)
