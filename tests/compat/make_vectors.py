@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from lease_server.v1 import lease_server_pb2 as lease_pb
-from rifl._server.answers import refusal_status
 from rifl._grpc.status import DETAILS_KEY as STATUS_DETAILS_KEY
+from rifl._server.answers import refusal_status
 from rifl._wire.header import fingerprint
 from rifl._wire.labels import OUTCOME_KEY
 from rifl._wire.records import record_to_bytes

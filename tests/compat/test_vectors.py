@@ -9,9 +9,10 @@ import pytest
 
 from rifl._wire.envelope import EARLIER_MARK, parse_batch, parse_reply
 from rifl._wire.header import parse_call
-from rifl._wire.labels import error_class, parse_outcome, read_refusal
+from rifl._wire.labels import parse_outcome, read_refusal
 from rifl._wire.records import record_from_bytes
 from rifl.core._shared.errors import BadHeader
+from rifl.core._shared.reasons import error_class
 from rifl.v1 import rifl_pb2
 from tests.compat.batch_vectors import METHOD as BATCHED
 from tests.compat.batch_vectors import REPLIES
