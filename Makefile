@@ -26,10 +26,10 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model spin clean
+.PHONY: help package demo demo-curp demo-spark bench-scale bench-spark bench-spark-keys bench-curp postgresql java toxiproxy proxies test test-libraries test-long test-pyspark lint types generate check-generated bench chaos chaos-long chaos-coverage chaos-faults chaos-faults-all model house spin clean
 
 help:
-	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | clean"
+	@echo "make demo | demo-curp | demo-spark | toxiproxy | package | test | test-libraries | test-long | test-pyspark | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | house | clean"
 
 # python3 may be too old, and a version manager's shim may exist without its
 # Python: each candidate is asked, not looked up.
@@ -261,6 +261,11 @@ check-generated: $(GEN_INSTALLED)
 	  diff -u "$$file" "$$fresh/$$file" || stale=1; \
 	done; \
 	if [ $$stale -ne 0 ]; then echo "Generated code is stale: run 'make generate'." >&2; exit 1; fi
+
+# The picture of the packages, drawn from their imports, and figures of the tree.
+house: $(INSTALLED)
+	$(PYTHON) -m benchmarks.house --picture docs/house.svg
+	$(PYTHON) -m benchmarks.house
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

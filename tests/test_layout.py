@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.house.imports import ROOT, files, imports, module_of
+
 PACKAGES = ("rifl", "lease_server", "curp", "chaos", "examples", "benchmarks")
 OTHER_ENTRIES = {
     "proto",
@@ -63,21 +64,6 @@ ARROWS: dict[str, set[str]] = {
 DOORS = {"rifl", "rifl.aio"}
 
 
-def _files(*packages: str) -> list[Path]:
-    found = [file for package in packages for file in (ROOT / package).rglob("*.py")]
-    return sorted(file for file in found if not file.stem.endswith(("_pb2", "_pb2_grpc")))
-
-
-def _module(file: Path) -> str:
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _exists(module: str) -> bool:
-    path = ROOT.joinpath(*module.split("."))
-    return path.is_dir() or path.with_suffix(".py").is_file()
-
-
 def _within(module: str, part: str) -> bool:
     return module == part or module.startswith(part + ".")
 
@@ -87,29 +73,10 @@ def _part(module: str) -> str:
     return max((part for part in ARROWS if _within(module, part)), key=len)
 
 
-def _imports(file: Path) -> Iterator[str]:
-    """Every module the file imports, wherever in the file, relative names resolved."""
-    package = _module(file) if file.name == "__init__.py" else _module(file.parent / file.stem)
-    if file.name != "__init__.py":
-        package = package.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, base] if base else above)
-            for alias in node.names:
-                deeper = f"{base}.{alias.name}"
-                ours = base.split(".")[0] in PACKAGES
-                yield deeper if ours and _exists(deeper) else base
-
-
 def _forbidden(file: Path) -> Iterator[str]:
-    module = _module(file)
+    module = module_of(file)
     part = _part(module)
-    for imported in _imports(file):
+    for imported in imports(file):
         if imported.split(".")[0] not in (*PACKAGES, "tests"):
             continue
         if part == "rifl" and module in DOORS and _within(imported, "rifl"):
@@ -122,8 +89,8 @@ def _forbidden(file: Path) -> Iterator[str]:
 
 def test_import_arrows_point_one_way() -> None:
     """No module imports against the arrows of DESIGN §2; entry points are exempt."""
-    files = [file for file in _files(*PACKAGES) if file.name != "__main__.py"]
-    assert [error for file in files for error in _forbidden(file)] == []
+    checked = [file for file in files(*PACKAGES) if file.name != "__main__.py"]
+    assert [error for file in checked for error in _forbidden(file)] == []
 
 
 # What users may import: everything else has an underscore in its path. Generated code too, by
@@ -151,17 +118,17 @@ PUBLIC = {
 
 def test_what_is_public_is_a_short_list() -> None:
     """A module that users may not import has an underscore in its path (DESIGN §2)."""
-    files = _files("rifl", "lease_server", "curp")
-    modules = {_module(file) for file in files if file.name != "__main__.py"}
+    product = files("rifl", "lease_server", "curp")
+    modules = {module_of(file) for file in product if file.name != "__main__.py"}
     assert {each for each in modules if "._" not in each} == PUBLIC
 
 
 def test_examples_import_what_users_may() -> None:
     """The examples are users: they need nothing private (DESIGN §2)."""
     private = {
-        f"{_module(file)} imports {imported}"
-        for file in _files("examples")
-        for imported in _imports(file)
+        f"{module_of(file)} imports {imported}"
+        for file in files("examples")
+        for imported in imports(file)
         if imported.split(".")[0] in ("rifl", "lease_server", "curp") and "._" in imported
     }
     assert private == set()
@@ -169,8 +136,8 @@ def test_examples_import_what_users_may() -> None:
 
 def test_every_part_of_rifl_has_an_arrow() -> None:
     """A new package under rifl/ is put into the rules on purpose (DESIGN §2)."""
-    parts = {_module(file.parent) for file in (ROOT / "rifl").glob("*/__init__.py")}
-    parts |= {_module(file) for file in (ROOT / "rifl").glob("*.py")} - {"rifl.__main__"}
+    parts = {module_of(file.parent) for file in (ROOT / "rifl").glob("*/__init__.py")}
+    parts |= {module_of(file) for file in (ROOT / "rifl").glob("*.py")} - {"rifl.__main__"}
     assert parts - set(ARROWS) - DOORS == set()
 
 
@@ -178,9 +145,9 @@ def test_core_needs_only_the_standard_library_and_bitarray() -> None:
     """The protocol rules do no I/O of any library (DESIGN §2, functional core)."""
     known = sys.stdlib_module_names | {"bitarray", "rifl"}
     outside = {
-        f"{_module(file)} imports {imported}"
-        for file in _files("rifl/core")
-        for imported in _imports(file)
+        f"{module_of(file)} imports {imported}"
+        for file in files("rifl/core")
+        for imported in imports(file)
         if imported.split(".")[0] not in known
     }
     assert outside == set()
@@ -189,8 +156,8 @@ def test_core_needs_only_the_standard_library_and_bitarray() -> None:
 def _public_modules() -> list[str]:
     """Modules with something in them; entry points and generated code are not public."""
     modules = []
-    for file in _files(*PACKAGES):
-        names = _module(file).split(".")
+    for file in files(*PACKAGES):
+        names = module_of(file).split(".")
         private = any(name.startswith("_") for name in names) or "v1" in names
         content = ast.parse(file.read_text()).body
         docstring_only = all(isinstance(node, ast.Expr) for node in content)
@@ -198,7 +165,7 @@ def _public_modules() -> list[str]:
             isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in content
         )
         if not (private or docstring_only or script):
-            modules.append(_module(file))
+            modules.append(module_of(file))
     return modules
 
 
@@ -233,7 +200,7 @@ def test_protos_have_a_directory_of_their_own() -> None:
 
 
 def _tests() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for file in _files("tests"):
+    for file in files("tests"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
                 "test_"
@@ -244,7 +211,7 @@ def _tests() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
 def test_every_test_states_its_property() -> None:
     """Each test function has a docstring (DESIGN §9)."""
     silent = [
-        f"{_module(file)}.{node.name}" for file, node in _tests() if not ast.get_docstring(node)
+        f"{module_of(file)}.{node.name}" for file, node in _tests() if not ast.get_docstring(node)
     ]
     assert silent == []
 
@@ -252,8 +219,8 @@ def test_every_test_states_its_property() -> None:
 def test_no_test_sleeps() -> None:
     """Tests wait for conditions or use a fake clock, never `time.sleep` (DESIGN §9)."""
     sleeping = [
-        f"{_module(file)}:{node.lineno}"
-        for file in _files("tests")
+        f"{module_of(file)}:{node.lineno}"
+        for file in files("tests")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
     ]
@@ -293,12 +260,12 @@ CLOSED_GENERATORS = {
 def test_no_finalizer_is_new() -> None:
     """Finalizers and callbacks of weak references are few, known, and take no lock (DESIGN §9)."""
     found = set()
-    for file in _files("rifl", "lease_server", "curp"):
+    for file in files("rifl", "lease_server", "curp"):
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found |= {
-                    f"{_module(file)}: {node.name}.__del__"
+                    f"{module_of(file)}: {node.name}.__del__"
                     for item in node.body
                     if isinstance(item, ast.FunctionDef) and item.name == "__del__"
                 }
@@ -308,21 +275,21 @@ def test_no_finalizer_is_new() -> None:
                     called in ("weakref.ref", "weakref.proxy", "weakref.WeakMethod")
                     and len(node.args) > 1
                 ):
-                    found.add(f"{_module(file)}: {ast.unparse(node)}")
+                    found.add(f"{module_of(file)}: {ast.unparse(node)}")
     assert found == FINALIZERS
 
 
 def test_no_generator_that_acts_when_it_is_closed_is_new() -> None:
     """A generator's ``finally`` is a finalizer, too (DESIGN §9)."""
     found = set()
-    for file in _files("rifl", "lease_server", "curp"):
+    for file in files("rifl", "lease_server", "curp"):
         for node in ast.walk(ast.parse(file.read_text())):
             if (
                 isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 and not any("contextmanager" in ast.unparse(by) for by in node.decorator_list)
                 and _acts_when_closed(node, inside=False)
             ):
-                found.add(f"{_module(file)}: {node.name}")
+                found.add(f"{module_of(file)}: {node.name}")
     assert found == CLOSED_GENERATORS
 
 

@@ -1,0 +1,8 @@
+"""The house: how the product's modules import each other, measured and drawn from its files.
+
+- ``imports``: every module and what it imports, read from the source; nothing is run.
+- ``figures``: what issue and closing notes compare: modules, lines, public names, circles.
+- ``picture``: the packages on their floors, as SVG (``docs/house.svg``).
+
+``python -m benchmarks.house`` prints the figures; ``make picture`` draws the picture anew.
+"""
