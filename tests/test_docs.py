@@ -22,7 +22,7 @@ from rifl._stores.redis import address as redis_address
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared import errors
 from rifl.metrics import PrometheusObserver
-from rifl.spark._enrichment import call
+from rifl.spark._call import call
 from rifl.testing import Fault
 from rifl.v1 import options_pb2
 

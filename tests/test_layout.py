@@ -253,7 +253,7 @@ CLOSED_GENERATORS = {
     # Leaves what takes locks to another thread.
     "rifl._server.sync_streams: deduplicated",
     # Closes what it alone has opened.
-    "rifl.spark._records: read",
+    "rifl.spark._source: read",
 }
 
 

@@ -11,6 +11,34 @@
 returns the rows that failed, ``dead_letters`` reads them back, ``call`` gives replies as
 a column, ``session`` handles a named session, and ``spark.read.format("rifl-records")``
 reads a store. See docs/spark.md.
+
+What Spark and users call:
+
+- ``_sink``: the data source ``rifl``: its writers, their tasks, commit and abort
+- ``_source``: the data source ``rifl-records``
+- ``_write``, ``_call``: ``write`` and ``call`` of a DataFrame
+- ``_dead_letters``: rows that failed for good: their columns, files, frames and settlement
+- ``_sessions``: a named session as users open and close it
+- ``_errors``: the exceptions
+
+What a write is, decided on the driver:
+
+- ``_options``: the options, checked
+- ``_driver``: what the driver asks the server: the method, sessions, their end
+- ``_descriptors``: the method's messages
+- ``_write_plan``: all of it, for the tasks; how a task joins its session
+- ``_session_names``: which session a row's key belongs to, and when sessions close (the rules)
+- ``_report``: what became of the rows, counted and told
+
+What a task does:
+
+- ``_tasks``: which micro-batch and attempt it is
+- ``_arrow``: Spark's schemas and rows as Arrow's
+- ``_keys``, ``_key_format``: a row's key, of the columns that name it; the key's bytes
+- ``_requests``, ``_request_fields``: a row's request message, and the fields of it
+- ``_connections``: channels of workers and of the driver
+- ``_delivery``, ``_pacing``: rows sent in batched calls, and how many a call carries
+- ``_replies``: response messages as columns, for ``call``
 """
 
 from __future__ import annotations
@@ -55,41 +83,41 @@ def register(spark: Any) -> None:
     extra.
     """
     with _extra():
-        from rifl.spark._records import RecordsDataSource
         from rifl.spark._sink import RiflDataSource
+        from rifl.spark._source import RecordsDataSource
 
     spark.dataSource.register(RiflDataSource)
     spark.dataSource.register(RecordsDataSource)
 
 
 def call(df: Any, **arguments: Any) -> Any:
-    """Return the frame with a service's replies; see ``rifl.spark._enrichment.call``."""
+    """Return the frame with a service's replies; see ``rifl.spark._call.call``."""
     with _extra():
-        from rifl.spark._enrichment import call as enriched
+        from rifl.spark._call import call as enriched
 
     return enriched(df, **arguments)
 
 
 def write(df: Any, **arguments: Any) -> Any:
-    """Send rows now, and return those that failed; see ``rifl.spark._frame_write.write``."""
+    """Send rows now, and return those that failed; see ``rifl.spark._write.write``."""
     with _extra():
-        from rifl.spark._frame_write import write as written
+        from rifl.spark._write import write as written
 
     return written(df, **arguments)
 
 
 def dead_letters(source: Any, path: str | None = None, *, session: str | None = None) -> Any:
-    """Return dead rows, each once; see ``rifl.spark._frame_write.dead_letters``."""
+    """Return dead rows, each once; see ``rifl.spark._dead_letters.dead_letters``."""
     with _extra():
-        from rifl.spark._frame_write import dead_letters as found
+        from rifl.spark._dead_letters import dead_letters as found
 
     return found(source, path, session=session)
 
 
 def settle(dead: Any, store: str, **arguments: Any) -> Any:
-    """Say which dead rows ran, by the user's own tables; see ``rifl.spark._settling.settle``."""
+    """Say which dead rows ran, by the user's own tables; see ``_dead_letters.settle``."""
     with _extra():
-        from rifl.spark._settling import settle as settled
+        from rifl.spark._dead_letters import settle as settled
 
     return settled(dead, store, **arguments)
 

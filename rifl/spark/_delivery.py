@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -16,13 +16,12 @@ from rifl._client import BatchItem, BatchResult
 from rifl.core._shared.errors import InProgress
 from rifl.core._shared.outcome import Outcome
 from rifl.spark._connections import WorkerChannel
-from rifl.spark._counts import Counts
 from rifl.spark._errors import DeliveryError, RowError
 from rifl.spark._keys import KeyPlan
-from rifl.spark._mapping import MessagePlan
 from rifl.spark._options import WriteOptions
-from rifl.spark._pacing import Pace
-from rifl.spark._reporting import tell_progress
+from rifl.spark._pacing import Pace, portion_end
+from rifl.spark._report import Counts, tell_progress
+from rifl.spark._requests import MessagePlan
 
 # Rows are mapped so many at a time: enough for bulk work, little to hold.
 _MAPPED_ROWS = 2000
@@ -43,16 +42,6 @@ _LOST = {"SESSION_CLOSED", "LEASE_EXPIRED"}
 
 # What became of one row: its serialised answer, or why there is none.
 Delivered = bytes | RowError
-
-
-def portion_end(sizes: Sequence[int], start: int, max_rows: int, max_bytes: int) -> int:
-    """Return where a stretch of rows within both bounds ends; one row larger goes alone."""
-    held = sizes[start]
-    end = start + 1
-    while end < len(sizes) and end - start < max_rows and held + sizes[end] <= max_bytes:
-        held += sizes[end]
-        end += 1
-    return end
 
 
 def _unnamed(result: BatchResult) -> str:

@@ -14,7 +14,10 @@ Spark shows a Python exception by its text, so each says column, key and reason.
 
 from __future__ import annotations
 
-from rifl.spark._shown import show_key
+from collections.abc import Iterable
+from typing import Any
+
+from rifl.spark._key_format import show_key
 
 __all__ = [
     "AlreadyDone",
@@ -108,3 +111,29 @@ class DeliveryError(RowError):
 
     def __str__(self) -> str:
         return f"{self.code} {super().__str__()}, outcome {self.outcome}"
+
+
+_EVERYBODYS = {
+    "SESSION_CLOSED",
+    "LEASE_EXPIRED",
+    "NOT_YOURS",
+    "NOT_WRAPPED",
+    "NOT_DEDUPLICATED",
+    "WINDOW_EXCEEDED",
+    "STORE_UNAVAILABLE",
+    "DRAINING",
+    "NOT_LEADER",
+}
+_EVERYBODYS_CODES = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "UNIMPLEMENTED"}
+
+
+def raise_unless_rows(ends: Iterable[Any]) -> None:
+    """Raise what is not one row's trouble: all others would follow it."""
+    for end in ends:
+        # What the service itself answered is that row's, whatever the code.
+        if (
+            isinstance(end, DeliveryError)
+            and not end.answered
+            and (end.reason in _EVERYBODYS or end.code in _EVERYBODYS_CODES)
+        ):
+            raise end

@@ -8,7 +8,6 @@ which ``rifl`` shows; a longer one is their SHA-256.
 
 from __future__ import annotations
 
-import decimal
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,12 +15,23 @@ from typing import Any
 import numpy
 import pyarrow
 
-from rifl.core._shared.identity import MAX_KEY_BYTES
 from rifl.spark._errors import PlanError, RowError
+from rifl.spark._key_format import (
+    encode_boolean,
+    encode_bytes,
+    encode_date,
+    encode_decimal,
+    encode_instant,
+    encode_local_time,
+    encode_packed_integers,
+    encode_text,
+    key_of,
+    whole_row_key,
+    with_size,
+)
 
 WHOLE_ROW = "*"
 _SHOWN_COLUMNS, _SHOWN_CHARS = 5, 40
-_Encode = Callable[[Any], bytes]
 
 
 class KeyPlan:
@@ -63,7 +73,7 @@ class KeyPlan:
                 where = _shown_row(batch, len(made))
                 made.append(RowError("NULL_KEY", f"the key column {missing!r} is null in {where}"))
             else:
-                made.append(_bounded(parts[0] if len(parts) == 1 else b"".join(parts)))
+                made.append(key_of(parts[0] if len(parts) == 1 else b"".join(parts)))
         return made
 
     def of_requests(
@@ -83,10 +93,10 @@ class KeyPlan:
             for column in beside:
                 value = column[at]
                 # Behind a length, so that no request ends as these do.
-                hashed.update(b"\x00" if value is None else b"\x01" + _sized(b"", value))
+                hashed.update(b"\x00" if value is None else b"\x01" + with_size(b"", value))
             if beside:
                 hashed.update(len(request).to_bytes(8, "big"))
-            made.append(b"*" + hashed.digest())
+            made.append(whole_row_key(hashed.digest()))
         return made
 
 
@@ -115,17 +125,11 @@ def _check(name: str, schema: pyarrow.Schema) -> None:
         what = "is not a column" if not indices else "is the name of several columns"
         raise PlanError(f"the key column {name!r} {what}; there are: {known}")
     kind = schema.field(indices[0]).type
-    if _encoder(kind) is None:
+    if not pyarrow.types.is_integer(kind) and _encoder(kind) is None:
         raise PlanError(
             f"the key column {name!r} has the type {kind}, which cannot identify a row; "
             "use an integer, string, binary, boolean, decimal, date or timestamp"
         )
-
-
-def _bounded(encoded: bytes) -> bytes:
-    if len(encoded) <= MAX_KEY_BYTES:
-        return encoded
-    return b"h" + hashlib.sha256(encoded).digest()
 
 
 def _encoded(column: Any) -> list[bytes | None]:
@@ -157,7 +161,7 @@ def _encoded_integers(column: Any) -> list[bytes | None]:
     # In one stretch of memory: most keys are integers, and there are many.
     filled = column.cast(pyarrow.int64()).fill_null(0)
     data = numpy.ascontiguousarray(filled.to_numpy(zero_copy_only=False), dtype=">i8").tobytes()
-    made: list[bytes | None] = [b"i" + data[at : at + 8] for at in range(0, len(data), 8)]
+    made: list[bytes | None] = [*encode_packed_integers(data)]
     if column.null_count:
         for at, valid in enumerate(column.is_valid().to_pylist()):
             if not valid:
@@ -165,43 +169,19 @@ def _encoded_integers(column: Any) -> list[bytes | None]:
     return made
 
 
-def _encoder(kind: Any) -> _Encode | None:
+def _encoder(kind: Any) -> Callable[[Any], bytes] | None:
+    """Return what encodes a value of a type but integers; None: it cannot identify a row."""
     types = pyarrow.types
-    if types.is_integer(kind):
-        return lambda value: b"i" + int(value).to_bytes(8, "big", signed=True)
     if types.is_string(kind) or types.is_large_string(kind):
-        return lambda value: _sized(b"s", value)
+        return encode_text
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return lambda value: _sized(b"b", bytes(value))
+        return encode_bytes
     if types.is_boolean(kind):
-        return lambda value: b"t" if value else b"f"
+        return encode_boolean
     if types.is_decimal(kind):
-        return _decimal
+        return encode_decimal
     if types.is_date32(kind):
-        return lambda value: b"d" + value.to_bytes(4, "big", signed=True)
+        return encode_date
     if types.is_timestamp(kind):
-        # With a zone it is an instant, without one a reading of some clock.
-        tag = b"n" if kind.tz is None else b"z"
-        return lambda value: tag + int(value).to_bytes(8, "big", signed=True)
+        return encode_local_time if kind.tz is None else encode_instant
     return None
-
-
-def _decimal(value: decimal.Decimal) -> bytes:
-    # 1.50 and 1.5 are one number, whatever scale a column has.
-    sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits)))
-    place = int(exponent)
-    if number == 0:
-        return _sized(b"m", b"0")
-    while number % 10 == 0:
-        number //= 10
-        place += 1
-    return _sized(b"m", f"{'-' if sign else ''}{number}e{place}".encode())
-
-
-def _sized(tag: bytes, data: bytes) -> bytes:
-    # The length in front: what follows may hold any byte.
-    size = len(data)
-    if size < 255:
-        return tag + bytes((size,)) + data
-    return tag + b"\xff" + size.to_bytes(4, "big") + data

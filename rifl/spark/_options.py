@@ -7,14 +7,16 @@ a file or an environment variable that each process reads for itself.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rifl.spark._errors import PlanError
-from rifl.spark._naming import batch_session
-from rifl.spark._parsing import flag, names, optional_seconds, pairs, rate, size, text_of
+from rifl.spark._session_names import batch_session
 
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 # Spark's own, which reach every sink.
 _SPARKS = {"checkpointlocation", "queryname"}
 _PREFIXES = ("metadataenv.", "metadatafile.")
@@ -115,7 +117,7 @@ class WriteOptions:
         Lists and flags may be Python's. Raises ``PlanError``.
         """
         given = {
-            name if "." in name else name.replace("_", ""): text_of(value)
+            name if "." in name else name.replace("_", ""): _text_of(value)
             for name, value in options.items()
             if value is not None
         }
@@ -135,23 +137,23 @@ class WriteOptions:
         return cls(
             connection=_connection(target, options),
             method=method,
-            key=names("key", options),
+            key=_names("key", options),
             session=options.get("session") or None,
             name=options.get("name") or None,
-            retention_s=optional_seconds("retention", options),
-            close_session=flag("closesession", options),
-            adopt=flag("adopt", options),
+            retention_s=_optional_seconds("retention", options),
+            close_session=_flag("closesession", options),
+            adopt=_flag("adopt", options),
             descriptor_file=options.get("descriptorfile"),
             module=options.get("module"),
-            ignored=names("ignorecolumns", options),
-            fields=pairs("fields", options),
-            batch_rows=size("batchrows", options, 500),
-            batch_bytes=size("batchbytes", options, 1 << 20),
-            batch_time_s=optional_seconds("batchtime", options) or 1.0,
-            in_flight=size("inflight", options, 4),
-            rows_per_second=rate("rowspersecond", options),
-            timeout_s=optional_seconds("timeout", options) or 60.0,
-            progress_s=optional_seconds("progress", options) or 10.0,
+            ignored=_names("ignorecolumns", options),
+            fields=_pairs("fields", options),
+            batch_rows=_size("batchrows", options, 500),
+            batch_bytes=_size("batchbytes", options, 1 << 20),
+            batch_time_s=_optional_seconds("batchtime", options) or 1.0,
+            in_flight=_size("inflight", options, 4),
+            rows_per_second=_rate("rowspersecond", options),
+            timeout_s=_optional_seconds("timeout", options) or 60.0,
+            progress_s=_optional_seconds("progress", options) or 10.0,
             dead_letter=options.get("deadletter"),
             report=options.get("report"),
             metrics=options.get("metrics"),
@@ -167,7 +169,7 @@ def _connection(target: str, options: Mapping[str, str]) -> ConnectionOptions:
     files = [options.get(f"tls{part}file") for part in ("roots", "cert", "key")]
     if (files[1] is None) != (files[2] is None):
         raise PlanError("tlsCertFile and tlsKeyFile go together")
-    asked = flag("tls", options)
+    asked = _flag("tls", options)
     if any(files) and "tls" in options and not asked:
         raise PlanError("tls is false and TLS files are named")
     return ConnectionOptions(
@@ -194,3 +196,95 @@ def _check_names(options: Iterable[str]) -> None:
                 "environment variable, metadataEnv.HEADER, or a file, metadataFile.HEADER"
             )
         raise PlanError(f"unknown option {name!r}; there are: {', '.join(_NAMES)}")
+
+
+def _text_of(value: Any) -> str:
+    """Return a Python argument as the text of an option."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def seconds(text: str) -> float:
+    """Read a time such as ``90``, ``250ms``, ``12h`` or ``7d``; raises ``ValueError``."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if found is None or found[2] not in _UNITS or float(found[1]) == 0:
+        raise ValueError(f"{text!r} is not a time such as 90s, 12h or 7d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _names(option: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    """Read a list of names, with commas or as JSON."""
+    text = options.get(option, "").strip()
+    if text.startswith("["):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise PlanError(f"{option}: {text!r} is no list of names") from error
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise PlanError(f"{option}: {text!r} is no list of names")
+        return tuple(found)
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pairs(option: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Read names and what each stands for: ``a=b,c=d``, or a JSON object."""
+    text = options.get(option, "").strip()
+    wanted = f'{option}: {text!r} is no list such as txn=reference, or {{"txn": "reference"}}'
+    if text.startswith("{"):
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise PlanError(wanted) from error
+    else:
+        parts = [part.split("=") for part in text.split(",") if part.strip()]
+        if not all(len(part) == 2 for part in parts):
+            raise PlanError(wanted)
+        given = {column.strip(): field.strip() for column, field in parts}
+        if len(given) < len(parts):
+            raise PlanError(f"{option}: a column is named twice")
+    if not all(isinstance(name, str) and name for pair in given.items() for name in pair):
+        raise PlanError(wanted)
+    return tuple(given.items())
+
+
+def _flag(option: str, options: Mapping[str, str]) -> bool:
+    """Read ``true`` or ``false``; false where it is not given."""
+    text = options.get(option, "false").lower()
+    if text not in ("true", "false"):
+        raise PlanError(f"{option} is true or false, not {text!r}")
+    return text == "true"
+
+
+def _optional_seconds(option: str, options: Mapping[str, str]) -> float | None:
+    """Read a time, None where it is not given."""
+    text = options.get(option)
+    try:
+        return None if text is None else seconds(text)
+    except ValueError as error:
+        raise PlanError(f"{option}: {error}") from error
+
+
+def _rate(option: str, options: Mapping[str, str]) -> float | None:
+    """Read a positive number, None where it is not given."""
+    text = options.get(option)
+    if text is None:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise PlanError(f"{option}: {text!r} is no number of rows a second")
+    return found
+
+
+def _size(option: str, options: Mapping[str, str], default: int) -> int:
+    """Read a number, with k or m behind it."""
+    text = options.get(option)
+    if text is None:
+        return default
+    found = re.fullmatch(r"\s*(\d+)\s*([km]?)b?\s*", text.lower())
+    if found is None:
+        raise PlanError(f"{option}: {text!r} is no number")
+    return int(found[1]) * _SIZES[found[2]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _FIRST_ROWS = 32
 _GROWTH = 2
 # A call that timed out is sent again in so many parts.
@@ -55,3 +57,13 @@ class Pace:
         at = max(now, self._next_at)
         self._next_at = at + rows / self._rows_per_s
         return at - now
+
+
+def portion_end(sizes: Sequence[int], start: int, max_rows: int, max_bytes: int) -> int:
+    """Return where a stretch of rows within both bounds ends; one row larger goes alone."""
+    held = sizes[start]
+    end = start + 1
+    while end < len(sizes) and end - start < max_rows and held + sizes[end] <= max_bytes:
+        held += sizes[end]
+        end += 1
+    return end

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from rifl.spark._driver import Driver, SessionGone
 from rifl.spark._errors import AlreadyDone, PlanError
-from rifl.spark._naming import batch_session
 from rifl.spark._options import ConnectionOptions, WriteOptions
-from rifl.spark._planning import Driver, SessionGone
+from rifl.spark._session_names import batch_session
 
 _TIMEOUT_S = 60.0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow
@@ -11,23 +11,34 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from rifl.spark._errors import IdentityError, PlanError
+from rifl.spark._arrow import arrow_schema, record_batches
+from rifl.spark._dead_letters import DeadLetters, drop_files, publish_files
+from rifl.spark._driver import process_driver
+from rifl.spark._errors import IdentityError, PlanError, RowError, raise_unless_rows
 from rifl.spark._options import WriteOptions
-from rifl.spark._plans import WritePlan
-from rifl.spark._rows import arrow_schema, record_batches
+from rifl.spark._report import Counts, report, tell_aborted
+from rifl.spark._session_names import MicroBatch
 from rifl.spark._tasks import named_micro_batch, this_attempt, this_micro_batch
-from rifl.spark._writing import (
-    TaskResult,
-    check_messages,
-    commit_batch,
-    commit_stream,
-    discard,
-    write_task,
-)
+from rifl.spark._write_plan import WritePlan
 
 # From PySpark 4.1 on; before, rows come one by one.
 _STREAM_ARROW: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
 _STREAM_WRITER: Any = _STREAM_ARROW or datasource.DataSourceStreamWriter
+_NO_MESSAGE = (
+    "a task's commit message is missing: in continuous mode Spark never calls the sink's "
+    "write and would silently lose all rows; use micro-batches"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskResult:
+    """What a task tells the driver."""
+
+    session: str
+    batch: MicroBatch | None
+    client_id: int
+    counts: Counts
+    dead_files: tuple[str, ...] = field(default_factory=tuple)
 
 
 @dataclass(slots=True)
@@ -128,3 +139,110 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
     def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing is undone: what was sent stays sent, and known."""
         discard(self._options, messages)
+
+
+def write_task(
+    plan: WritePlan, batches: Iterable[Any], batch: MicroBatch | None, attempt: str
+) -> TaskResult:
+    """Send one task's rows; ``batch`` is None outside streams, ``attempt`` unique.
+
+    Raises the first ``RowError`` where there is no dead-letter path: what was sent
+    stays sent, and is replayed when Spark runs the task again.
+    """
+    options = plan.options
+    name = plan.session_of(batch)
+    dead = None
+    if options.dead_letter is not None:
+        dead = DeadLetters(
+            options.dead_letter, plan.dead_token or "", plan.schema, name, plan.run, attempt
+        )
+    worker, client_id = plan.open_worker(batch)
+    delivery = plan.delivery(worker, client_id)
+    put_aside = 0
+    for rows, ends in delivery.run(plan.read(batches), attempt):
+        if dead is not None:
+            raise_unless_rows(ends)
+            put_aside += dead.put(rows, ends)
+            continue
+        for end in ends:
+            if isinstance(end, RowError):
+                raise end
+    delivery.counts.dead_lettered = put_aside
+    files = () if dead is None else dead.close()
+    return TaskResult(
+        session=name,
+        batch=batch,
+        client_id=client_id,
+        counts=delivery.counts,
+        dead_files=files,
+    )
+
+
+def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
+    """Return what the tasks told; raises ``IdentityError`` if one told nothing."""
+    if any(message is None for message in messages):
+        raise IdentityError(_NO_MESSAGE)
+    results = [message.result for message in messages]
+    if len({(result.session, result.batch) for result in results}) > 1:
+        raise IdentityError("tasks of one write belong to different sessions")
+    return results
+
+
+def commit_batch(plan: WritePlan, results: Sequence[TaskResult]) -> None:
+    """End a batch write: publish, tell, and close a session that is this run's own."""
+    options, name = plan.options, plan.session or ""
+    _publish(options, results)
+    driver = process_driver(options.connection, options.timeout_s)
+    if options.close_session:
+        driver.finish_session(name)
+    elif options.session is None:
+        driver.close_session(name)
+    batch = results[0].batch if results else None
+    if batch is None:
+        _tell(options, name, None, results)
+    else:
+        # Within foreachBatch: its session is open until later micro-batches close it.
+        _tell(options, results[0].session, batch.batch, results)
+
+
+def commit_stream(options: WriteOptions, results: Sequence[TaskResult], batch_id: int) -> None:
+    """End a micro-batch; Spark may do so again after a crash (session names, rule 2)."""
+    if not results:
+        return
+    batch = results[0].batch
+    if batch is None or batch.batch != batch_id:
+        raise IdentityError(f"tasks say {batch}, and the commit is of batch {batch_id}")
+    _publish(options, results)
+    driver = process_driver(options.connection, options.timeout_s)
+    driver.end_session(batch.closed_by_commit, results[0].client_id)
+    _tell(options, results[0].session, batch_id, results)
+
+
+def discard(options: WriteOptions, messages: Sequence[Any], session: str | None = None) -> None:
+    """Abort: what was executed stays so; only unread dead letters go (session names, rule 3).
+
+    ``session`` is a batch write's, by whose name it can be finished.
+    """
+    if session is not None:
+        tell_aborted(options.method, session)
+    if options.dead_letter is not None:
+        names = [name for each in messages if each is not None for name in each.result.dead_files]
+        drop_files(options.dead_letter, names)
+
+
+def _publish(options: WriteOptions, results: Sequence[TaskResult]) -> None:
+    if options.dead_letter is not None:
+        publish_files(options.dead_letter, [name for each in results for name in each.dead_files])
+
+
+def _tell(
+    options: WriteOptions, session: str, batch: int | None, results: Sequence[TaskResult]
+) -> None:
+    report(
+        Counts.total(result.counts for result in results),
+        method=options.method,
+        session=session,
+        batch=batch,
+        lines=options.report,
+        metrics=options.metrics,
+    )

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark import TaskContext
 
 from rifl.spark._errors import IdentityError
-from rifl.spark._naming import MicroBatch, named_series
 from rifl.spark._options import WriteOptions
+from rifl.spark._session_names import MicroBatch, named_series
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rifl.core._shared.identity import MAX_KEY_BYTES
 from rifl.spark._errors import PlanError, RowError
+from rifl.spark._key_format import show_key
 from rifl.spark._keys import KeyPlan
-from rifl.spark._shown import show_key
 
 
 def _keys(*columns: tuple[Any, list[Any]]) -> list[Any]:

@@ -7,8 +7,7 @@ import pickle
 import pytest
 
 from rifl.spark._errors import PlanError
-from rifl.spark._options import WriteOptions
-from rifl.spark._parsing import seconds
+from rifl.spark._options import WriteOptions, seconds
 
 _LEAST = {"target": "host:1", "method": "/a.B/C", "key": "id"}
 

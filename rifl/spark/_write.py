@@ -8,21 +8,19 @@ from typing import Any
 
 import pyarrow
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
-from rifl.spark._counts import Counts
-from rifl.spark._deadletters import OURS, dead_letter_schema, dead_rows, without_ours
-from rifl.spark._errors import PlanError
+from rifl.spark._arrow import arrow_schema
+from rifl.spark._dead_letters import OURS, dead_letter_schema, dead_rows, without_ours
+from rifl.spark._driver import Driver
+from rifl.spark._errors import PlanError, raise_unless_rows
 from rifl.spark._options import WriteOptions
-from rifl.spark._planning import Driver
-from rifl.spark._plans import WritePlan
-from rifl.spark._reporting import report, tell_aborted
-from rifl.spark._rows import arrow_schema
+from rifl.spark._report import Counts, report, tell_aborted
 from rifl.spark._tasks import named_micro_batch, this_attempt
-from rifl.spark._writing import raise_unless_rows
+from rifl.spark._write_plan import WritePlan
 
 # One row of each task has what it counted; no row of the user's has.
 _COUNTS = "rifl_counts"
@@ -93,43 +91,6 @@ def write(
         dead = df.sparkSession.createDataFrame([], schema)
     sent.unpersist()
     return dead
-
-
-def dead_letters(
-    source: SparkSession | DataFrame, path: str | None = None, *, session: str | None = None
-) -> DataFrame:
-    """Return dead rows that were put aside, each key of a session once, the latest.
-
-    ``source`` is a Spark session and ``path`` a directory of the sinks' option
-    ``deadLetter`` (or any Parquet that ``write``'s rows went into), or it is such a frame
-    itself. ``session`` keeps one session's. Runs of a named session put the same row aside
-    again, so files have it several times; a row without a key is there as often as it was
-    put aside, with ``rifl_run`` and ``rifl_at``.
-
-    The frame can be written again as it is, its columns of ours are left out: under
-    the same session what the service answered is answered again, and what was not
-    executed is tried. Raises ``PlanError`` where the columns are not those of dead letters.
-    """
-    if isinstance(source, DataFrame):
-        if path is not None:
-            raise PlanError("dead_letters takes a frame, or a Spark session and a path")
-        frame = source
-    elif path is None:
-        raise PlanError("dead_letters takes a Spark session and a path, or a frame")
-    else:
-        frame = source.read.parquet(path)
-    missing = [name for name in OURS.names if name not in frame.columns]
-    if missing:
-        raise PlanError(f"these are no dead letters: there is no column {missing[0]!r}")
-    if session is not None:
-        frame = frame.where(sql.col("rifl_session") == session)
-    keyed = frame.where(sql.col("rifl_key").isNotNull())
-    latest = Window.partitionBy("rifl_session", "rifl_key").orderBy(
-        sql.col("rifl_at").desc(), sql.col("rifl_run").desc()
-    )
-    once = keyed.withColumn("rifl_place", sql.row_number().over(latest))
-    once = once.where(sql.col("rifl_place") == 1).drop("rifl_place")
-    return once.unionAll(frame.where(sql.col("rifl_key").isNull()))
 
 
 class _Task:

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from rifl.spark._errors import PlanError, RowError
-from rifl.spark._values import BadValue, Convert, Unfit, bulk, scalar, well_known
+from rifl.spark._request_fields import BadValue, Convert, Unfit, bulk, scalar, well_known
 
 
 class _Column(NamedTuple):

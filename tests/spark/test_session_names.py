@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from rifl.spark._errors import IdentityError
-from rifl.spark._naming import (
+from rifl.spark._session_names import (
     MicroBatch,
     batch_session,
     lost_memory,

@@ -22,8 +22,8 @@ from rifl.core._calling.client_lease import MethodPatterns
 from rifl.spark._connections import open_plain
 from rifl.spark._descriptors import MethodShape, from_file, from_module, from_pool
 from rifl.spark._errors import IdentityError, PlanError, SparkError
-from rifl.spark._naming import done_mark, lost_memory
 from rifl.spark._options import ConnectionOptions, WriteOptions
+from rifl.spark._session_names import done_mark, lost_memory
 
 _ATTEMPT_S = 10.0
 _LONGEST_PAUSE_S = 1.0

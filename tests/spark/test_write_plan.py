@@ -28,12 +28,11 @@ from rifl.spark._errors import (
     SparkError,
     already_done,
 )
-from rifl.spark._naming import MicroBatch
 from rifl.spark._options import WriteOptions
-from rifl.spark._plans import WritePlan
+from rifl.spark._session_names import MicroBatch
 from rifl.spark._sessions import session
-from rifl.spark._sink import Message
-from rifl.spark._writing import (
+from rifl.spark._sink import (
+    Message,
     TaskResult,
     check_messages,
     commit_batch,
@@ -41,6 +40,7 @@ from rifl.spark._writing import (
     discard,
     write_task,
 )
+from rifl.spark._write_plan import WritePlan
 from tests.helpers.servers import serve
 from tests.helpers.waiting import until
 

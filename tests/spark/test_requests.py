@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from rifl.spark._errors import PlanError, RowError
-from rifl.spark._mapping import plan_message
+from rifl.spark._requests import plan_message
 from tests.spark.shapes import shape
 
 UTC = datetime.UTC

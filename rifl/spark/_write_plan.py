@@ -12,16 +12,16 @@ import pyarrow
 
 from rifl._client import CallError
 from rifl.spark._connections import WorkerChannel, drop_channel, worker_channel
-from rifl.spark._deadletters import prepare_directory, without_ours
+from rifl.spark._dead_letters import prepare_directory, without_ours
 from rifl.spark._delivery import Delivery
 from rifl.spark._descriptors import MethodShape
+from rifl.spark._driver import Driver, SessionGone, process_driver
 from rifl.spark._errors import AlreadyDone, IdentityError, PlanError
 from rifl.spark._keys import KeyPlan
-from rifl.spark._mapping import MessagePlan, plan_message
-from rifl.spark._naming import MicroBatch, lost_memory, run_session
 from rifl.spark._options import ConnectionOptions, WriteOptions
-from rifl.spark._planning import Driver, SessionGone, process_driver
-from rifl.spark._reporting import check_metrics
+from rifl.spark._report import check_metrics
+from rifl.spark._requests import MessagePlan, plan_message
+from rifl.spark._session_names import MicroBatch, lost_memory, run_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class WritePlan:
         )
 
     def _require_known(self, batch: MicroBatch) -> None:
-        """Have the server confirm that it remembers this query (naming, rule 1)."""
+        """Have the server confirm that it remembers this query (session names, rule 1)."""
         options = self.options
         confirmed = (os.getpid(), options.connection, batch)
         if confirmed in _confirmed or (options.adopt and not batch.gaps):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rifl.spark._counts import Counts, Latencies
+from rifl.spark._report import Counts, Latencies
 
 
 @given(st.lists(st.floats(1e-4, 100), min_size=1, max_size=200), st.integers(1, 4))

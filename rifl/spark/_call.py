@@ -10,16 +10,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from rifl.spark._deadletters import without_ours
+from rifl.spark._arrow import arrow_schema
+from rifl.spark._dead_letters import without_ours
 from rifl.spark._delivery import Delivered
+from rifl.spark._driver import Driver
 from rifl.spark._errors import PlanError, RowError
-from rifl.spark._naming import call_session
 from rifl.spark._options import WriteOptions
-from rifl.spark._planning import Driver
-from rifl.spark._plans import WritePlan
 from rifl.spark._replies import ReplyPlan
-from rifl.spark._rows import arrow_schema
+from rifl.spark._session_names import call_session
 from rifl.spark._tasks import named_micro_batch, this_attempt
+from rifl.spark._write_plan import WritePlan
 
 _ERROR = pyarrow.struct(
     [(name, pyarrow.string()) for name in ("code", "reason", "details", "outcome")]

@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rifl.spark._arrow import arrow_schema, record_batches
 from rifl.spark._errors import RowError
-from rifl.spark._rows import arrow_schema, record_batches
 
 _SCHEMA = (
     StructType()
