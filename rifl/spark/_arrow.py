@@ -1,4 +1,4 @@
-"""Spark's schemas and rows as Arrow's."""
+"""Arrow schemas and record batches, made of Spark's schemas and rows."""
 
 from __future__ import annotations
 

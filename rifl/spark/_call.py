@@ -1,4 +1,4 @@
-"""``call``: a service's replies as a column, the same however often Spark evaluates."""
+"""``call``: a service's replies as a column, the same ones however often Spark evaluates it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from rifl.spark._arrow import arrow_schema
-from rifl.spark._dead_letters import without_ours
+from rifl.spark._dead_letters import without_dead_letter_columns
 from rifl.spark._delivery import Delivered
 from rifl.spark._driver import Driver
 from rifl.spark._errors import PlanError, RowError
@@ -65,7 +65,7 @@ def call(
     if taken or reply == errors:
         raise PlanError(f"the column {(taken or [reply])[0]!r} is there already")
     whole = arrow_schema(df.schema)
-    given = request or without_ours(whole.names)
+    given = request or without_dead_letter_columns(whole.names)
     names = list(dict.fromkeys([*given, *(name for name in wanted.key if name != "*")]))
     unknown = [name for name in names if name not in whole.names]
     if unknown:
@@ -86,11 +86,11 @@ def call(
         [*df.schema.fields]
         + [StructField(name, from_arrow_type(kind), True) for name, kind in added]
     )
-    task = _Task(plan, names, added)
+    task = _CallTask(plan, names, added)
     return df.mapInArrow(task, schema)
 
 
-class _Task:
+class _CallTask:
     """What runs in a worker; pickled into the plan."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Connections of the driver and of workers, with TLS and metadata of their own files."""
+"""Channels of the driver and of workers; each process reads TLS files and metadata itself."""
 
 from __future__ import annotations
 

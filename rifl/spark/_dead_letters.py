@@ -29,7 +29,7 @@ from rifl.core._shared.identity import RpcId
 from rifl.spark._delivery import Delivered
 from rifl.spark._errors import PlanError, RowError, SparkError
 
-OURS = pyarrow.schema(
+DEAD_LETTER_COLUMNS = pyarrow.schema(
     [
         ("rifl_session", pyarrow.string()),
         ("rifl_key", pyarrow.binary()),
@@ -51,14 +51,14 @@ _INSTEAD = (
 )
 
 
-def without_ours(names: Iterable[str]) -> list[str]:
+def without_dead_letter_columns(names: Iterable[str]) -> list[str]:
     """Leave out the columns that dead letters add: a dead row can be sent as it is."""
-    return [name for name in names if name not in OURS.names]
+    return [name for name in names if name not in DEAD_LETTER_COLUMNS.names]
 
 
 def dead_letter_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
     """Return the columns of the rows and ours."""
-    return pyarrow.schema([*schema, *OURS])
+    return pyarrow.schema([*schema, *DEAD_LETTER_COLUMNS])
 
 
 def dead_rows(
@@ -81,7 +81,10 @@ def dead_rows(
         [run] * count,
         [int(time.time() * 1e6)] * count,
     ]
-    columns = [pyarrow.array(values, field.type) for values, field in zip(ours, OURS, strict=True)]
+    columns = [
+        pyarrow.array(values, field.type)
+        for values, field in zip(ours, DEAD_LETTER_COLUMNS, strict=True)
+    ]
     return pyarrow.RecordBatch.from_arrays(
         [*rows.columns, *columns], schema=dead_letter_schema(rows.schema)
     )
@@ -126,7 +129,7 @@ def _directory(path: str) -> Path:
     return Path(path)
 
 
-class DeadLetters:
+class DeadLetterFile:
     """One task attempt's file: written beside the directory, named in its message.
 
     The file appears where readers look only when the driver publishes it, so what
@@ -228,7 +231,7 @@ def dead_letters(
         raise PlanError("dead_letters takes a Spark session and a path, or a frame")
     else:
         frame = source.read.parquet(path)
-    missing = [name for name in OURS.names if name not in frame.columns]
+    missing = [name for name in DEAD_LETTER_COLUMNS.names if name not in frame.columns]
     if missing:
         raise PlanError(f"these are no dead letters: there is no column {missing[0]!r}")
     if session is not None:

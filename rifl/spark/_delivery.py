@@ -1,4 +1,4 @@
-"""A task's rows on their way: pipelined batched calls, each row judged by itself."""
+"""The delivery of a task's rows: batched calls, several under way, an end for each row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rifl.spark._keys import KeyPlan
 from rifl.spark._options import WriteOptions
 from rifl.spark._pacing import Pace, portion_end
 from rifl.spark._report import Counts, tell_progress
-from rifl.spark._requests import MessagePlan
+from rifl.spark._requests import RequestPlan
 
 # Rows are mapped so many at a time: enough for bulk work, little to hold.
 _MAPPED_ROWS = 2000
@@ -119,7 +119,7 @@ class Delivery:
         worker: WorkerChannel,
         options: WriteOptions,
         keys: KeyPlan,
-        messages: MessagePlan,
+        messages: RequestPlan,
         client_id: int,
         *,
         replies: bool = True,

@@ -1,4 +1,4 @@
-"""What a method takes and gives, as descriptors that travel to executors as bytes.
+"""A method's request and response messages, as descriptors that travel to executors.
 
 From one of three places: the server's reflection, a descriptor-set file
 (``protoc --include_imports --descriptor_set_out``), or an importable module.

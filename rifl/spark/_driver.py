@@ -1,4 +1,4 @@
-"""What the driver asks the server before any row is sent, and after the last."""
+"""The driver's questions to the server, before any row is sent and after the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Spark part refuses: plain exceptions that pickle and name what is wrong.
+"""The exceptions of ``rifl.spark``: they pickle, and say in their text what is wrong.
 
 ::
 
@@ -31,6 +31,18 @@ __all__ = [
 
 # Spark shows the errors of its own processes by their text alone.
 _DONE = "RIFL_ALREADY_DONE"
+_REASONS_OF_ALL_ROWS = {
+    "SESSION_CLOSED",
+    "LEASE_EXPIRED",
+    "NOT_YOURS",
+    "NOT_WRAPPED",
+    "NOT_DEDUPLICATED",
+    "WINDOW_EXCEEDED",
+    "STORE_UNAVAILABLE",
+    "DRAINING",
+    "NOT_LEADER",
+}
+_CODES_OF_ALL_ROWS = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "UNIMPLEMENTED"}
 
 
 class SparkError(Exception):
@@ -109,31 +121,20 @@ class DeliveryError(RowError):
         """Whether the service answered this row, now or before."""
         return self.outcome in ("executed", "replayed")
 
+    @property
+    def concerns_all_rows(self) -> bool:
+        """Whether other rows would end so, too: the session, or the server, is in trouble."""
+        # What the service itself answered is that row's, whatever the code.
+        return not self.answered and (
+            self.reason in _REASONS_OF_ALL_ROWS or self.code in _CODES_OF_ALL_ROWS
+        )
+
     def __str__(self) -> str:
         return f"{self.code} {super().__str__()}, outcome {self.outcome}"
 
 
-_EVERYBODYS = {
-    "SESSION_CLOSED",
-    "LEASE_EXPIRED",
-    "NOT_YOURS",
-    "NOT_WRAPPED",
-    "NOT_DEDUPLICATED",
-    "WINDOW_EXCEEDED",
-    "STORE_UNAVAILABLE",
-    "DRAINING",
-    "NOT_LEADER",
-}
-_EVERYBODYS_CODES = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "UNIMPLEMENTED"}
-
-
-def raise_unless_rows(ends: Iterable[Any]) -> None:
-    """Raise what is not one row's trouble: all others would follow it."""
+def raise_error_of_all_rows(ends: Iterable[Any]) -> None:
+    """Raise the first error that is not one row's own."""
     for end in ends:
-        # What the service itself answered is that row's, whatever the code.
-        if (
-            isinstance(end, DeliveryError)
-            and not end.answered
-            and (end.reason in _EVERYBODYS or end.code in _EVERYBODYS_CODES)
-        ):
+        if isinstance(end, DeliveryError) and end.concerns_all_rows:
             raise end

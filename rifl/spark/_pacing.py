@@ -1,4 +1,4 @@
-"""How many rows the next batched call carries, and when it may go. Pure: told the time."""
+"""The size of the next batched call, and when it may be sent. Pure: it is told the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Response messages become columns: the rows' mapping the other way round. Pure.
+"""Columns made of response messages: what ``_requests`` does, the other way round. Pure.
 
 Unset message fields and unset fields with presence are null; enums are their names,
 unknown numbers as text; unsigned 64-bit numbers are decimals, since Spark has none. The

@@ -1,4 +1,4 @@
-"""What a write did, told by the driver: its log, a file of JSON lines, Prometheus.
+"""The report of a write: rows counted by tasks, and told by the driver (log, JSON, Prometheus).
 
 Spark lets a Python sink put nothing into a query's progress. Its hooks run in
 processes of their own that come and go, so metrics go to a file that Prometheus's

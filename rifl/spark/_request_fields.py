@@ -1,4 +1,4 @@
-"""Which column types fill which scalar fields, and how. Pure.
+"""Scalar fields of requests: which column types fill them, and how. Pure.
 
 A type fits if every value of it does: integers widen and never narrow, nothing is
 rounded. Null leaves a field unset, as in protobuf's JSON mapping: a field without

@@ -1,4 +1,4 @@
-"""Rows become request messages by column name (DESIGN §8). Pure.
+"""Request messages made of rows, by the names of columns (DESIGN §8). Pure.
 
 Decided when the write is planned, for every column: the type must fit the field
 for all its values (docs/spark.md has the table), else ``PlanError`` names both.
@@ -28,7 +28,7 @@ class _Column(NamedTuple):
     convert: Convert | None  # None: the values go in as they are
 
 
-class MessagePlan:
+class RequestPlan:
     """Makes request bytes of record batches. For one process: it is not picklable."""
 
     def __init__(
@@ -87,14 +87,14 @@ class MessagePlan:
         return RowError("BAD_VALUE", str(error))
 
 
-def plan_message(
+def plan_request(
     schema: pyarrow.Schema,
     message_class: type[Message],
     *,
     key_only: Collection[str] = (),
     ignored: Collection[str] = (),
     renamed: Mapping[str, str] = MappingProxyType({}),
-) -> MessagePlan:
+) -> RequestPlan:
     """Match columns and fields; raises ``PlanError``.
 
     A column goes into the field of its name, or of the one that ``renamed`` says. A
@@ -127,7 +127,7 @@ def plan_message(
         convert = _for_field(column.type, field, repr(column.name))
         columns.append(_Column(column.name, field.name, convert))
     _check_required(descriptor, [each.field for each in columns])
-    return MessagePlan(
+    return RequestPlan(
         message_class, columns, _oneofs(descriptor, [each.field for each in columns])
     )
 

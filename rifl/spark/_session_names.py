@@ -1,4 +1,4 @@
-"""Which session a row's key belongs to, and when sessions close (DESIGN §8). Pure.
+"""Names of sessions: which one a row's key belongs to, and when it closes (DESIGN §8). Pure.
 
 A stream's micro-batch ``b`` of query ``q`` is the session ``spark/q#b+1``; number 0
 is the query's own, opened with batch 0. The numbers are a series to the lease

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from rifl.spark._arrow import arrow_schema, record_batches
-from rifl.spark._dead_letters import DeadLetters, drop_files, publish_files
+from rifl.spark._dead_letters import DeadLetterFile, drop_files, publish_files
 from rifl.spark._driver import process_driver
-from rifl.spark._errors import IdentityError, PlanError, RowError, raise_unless_rows
+from rifl.spark._errors import IdentityError, PlanError, RowError, raise_error_of_all_rows
 from rifl.spark._options import WriteOptions
 from rifl.spark._report import Counts, report, tell_aborted
 from rifl.spark._session_names import MicroBatch
@@ -42,7 +42,7 @@ class TaskResult:
 
 
 @dataclass(slots=True)
-class Message(WriterCommitMessage):
+class CommitMessage(WriterCommitMessage):
     """What a task tells the driver."""
 
     result: TaskResult
@@ -93,10 +93,10 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> CommitMessage:
         """Send a task's rows; within ``foreachBatch`` in the session of its micro-batch."""
         batch = named_micro_batch("each", self._plan.options)
-        return Message(write_task(self._plan, iterator, batch, this_attempt()))
+        return CommitMessage(write_task(self._plan, iterator, batch, this_attempt()))
 
     def commit(self, messages: Any) -> None:
         """Every task has sent its rows."""
@@ -121,7 +121,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
             self._plan = WritePlan.make(self._options, arrow_schema(self._schema), stream=True)
         return self.__dict__
 
-    def write(self, iterator: Iterator[Any]) -> Message:
+    def write(self, iterator: Iterator[Any]) -> CommitMessage:
         """Send a task's rows, in the session of its micro-batch."""
         batch = this_micro_batch()
         plan = self._plan
@@ -130,7 +130,7 @@ class StreamWriter(_STREAM_WRITER):  # type: ignore[misc]
         rows = iterator
         if not _STREAM_ARROW:
             rows = record_batches(iterator, arrow_schema(self._schema))
-        return Message(write_task(plan, rows, batch, this_attempt()))
+        return CommitMessage(write_task(plan, rows, batch, this_attempt()))
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Every task has sent its rows; Spark has not noted it yet."""
@@ -153,7 +153,7 @@ def write_task(
     name = plan.session_of(batch)
     dead = None
     if options.dead_letter is not None:
-        dead = DeadLetters(
+        dead = DeadLetterFile(
             options.dead_letter, plan.dead_token or "", plan.schema, name, plan.run, attempt
         )
     worker, client_id = plan.open_worker(batch)
@@ -161,7 +161,7 @@ def write_task(
     put_aside = 0
     for rows, ends in delivery.run(plan.read(batches), attempt):
         if dead is not None:
-            raise_unless_rows(ends)
+            raise_error_of_all_rows(ends)
             put_aside += dead.put(rows, ends)
             continue
         for end in ends:

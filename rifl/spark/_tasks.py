@@ -1,4 +1,4 @@
-"""What a task of Spark's knows of itself: its micro-batch, and its attempt."""
+"""A Spark task's micro-batch and attempt, as Spark's task context tells them."""
 
 from __future__ import annotations
 

@@ -14,9 +14,14 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from rifl.spark._arrow import arrow_schema
-from rifl.spark._dead_letters import OURS, dead_letter_schema, dead_rows, without_ours
+from rifl.spark._dead_letters import (
+    DEAD_LETTER_COLUMNS,
+    dead_letter_schema,
+    dead_rows,
+    without_dead_letter_columns,
+)
 from rifl.spark._driver import Driver
-from rifl.spark._errors import PlanError, raise_unless_rows
+from rifl.spark._errors import PlanError, raise_error_of_all_rows
 from rifl.spark._options import WriteOptions
 from rifl.spark._report import Counts, report, tell_aborted
 from rifl.spark._tasks import named_micro_batch, this_attempt
@@ -60,7 +65,7 @@ def write(
         plan = WritePlan.make(wanted, whole, stream=False, driver=driver)
         schema = _spark_schema(df.schema, plan.schema)
         counted = StructType([*schema.fields, StructField(_COUNTS, StringType())])
-        sent = df.mapInArrow(_Task(plan), counted).persist(StorageLevel.MEMORY_AND_DISK)
+        sent = df.mapInArrow(_WriteTask(plan), counted).persist(StorageLevel.MEMORY_AND_DISK)
         session = plan.session or ""
         try:
             told = [
@@ -93,7 +98,7 @@ def write(
     return dead
 
 
-class _Task:
+class _WriteTask:
     """What runs in a worker; pickled into the plan."""
 
     def __init__(self, plan: WritePlan) -> None:
@@ -111,7 +116,7 @@ class _Task:
         counts = delivery.counts
         schema = dead_letter_schema(plan.schema).append(pyarrow.field(_COUNTS, pyarrow.string()))
         for rows, ends in delivery.run(plan.read(batches), this_attempt()):
-            raise_unless_rows(ends)
+            raise_error_of_all_rows(ends)
             dead = dead_rows(rows, ends, session, plan.run)
             if dead is not None:
                 counts.dead_lettered += dead.num_rows
@@ -139,7 +144,13 @@ def _of_schema(schema: pyarrow.Schema, columns: Sequence[Any], count: int) -> py
 
 
 def _spark_schema(given: StructType, planned: pyarrow.Schema) -> StructType:
-    rows = [StructField(name, given[name].dataType) for name in without_ours(planned.names)]
+    rows = [
+        StructField(name, given[name].dataType)
+        for name in without_dead_letter_columns(planned.names)
+    ]
     return StructType(
-        [*rows, *(StructField(each.name, from_arrow_type(each.type)) for each in OURS)]
+        [
+            *rows,
+            *(StructField(each.name, from_arrow_type(each.type)) for each in DEAD_LETTER_COLUMNS),
+        ]
     )

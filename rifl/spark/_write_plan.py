@@ -1,4 +1,4 @@
-"""A write as planned on the driver: what each of its tasks needs, and joins."""
+"""The plan of a write: made on the driver, pickled to its tasks, which join the session by it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow
 
 from rifl._client import CallError
 from rifl.spark._connections import WorkerChannel, drop_channel, worker_channel
-from rifl.spark._dead_letters import prepare_directory, without_ours
+from rifl.spark._dead_letters import prepare_directory, without_dead_letter_columns
 from rifl.spark._delivery import Delivery
 from rifl.spark._descriptors import MethodShape
 from rifl.spark._driver import Driver, SessionGone, process_driver
@@ -20,7 +20,7 @@ from rifl.spark._errors import AlreadyDone, IdentityError, PlanError
 from rifl.spark._keys import KeyPlan
 from rifl.spark._options import ConnectionOptions, WriteOptions
 from rifl.spark._report import check_metrics
-from rifl.spark._requests import MessagePlan, plan_message
+from rifl.spark._requests import RequestPlan, plan_request
 from rifl.spark._session_names import MicroBatch, lost_memory, run_session
 
 
@@ -57,7 +57,9 @@ class WritePlan:
 
         ``driver`` is for a process that is not Spark's: it keeps no connection.
         """
-        schema = pyarrow.schema([schema.field(name) for name in without_ours(schema.names)])
+        schema = pyarrow.schema(
+            [schema.field(name) for name in without_dead_letter_columns(schema.names)]
+        )
         KeyPlan(options.key, schema, options.ignored)
         check_metrics(options.metrics)
         token = None if options.dead_letter is None else prepare_directory(options.dead_letter)
@@ -186,8 +188,8 @@ def _closed_text(name: str, batch: MicroBatch | None) -> str:
     )
 
 
-def _messages(options: WriteOptions, schema: pyarrow.Schema, shape: MethodShape) -> MessagePlan:
-    return plan_message(
+def _messages(options: WriteOptions, schema: pyarrow.Schema, shape: MethodShape) -> RequestPlan:
+    return plan_request(
         schema,
         shape.request_class(),
         key_only=set(options.key),

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from rifl.spark._errors import PlanError, RowError
-from rifl.spark._requests import plan_message
+from rifl.spark._requests import plan_request
 from tests.spark.shapes import shape
 
 UTC = datetime.UTC
@@ -26,7 +26,7 @@ def _sent(column: str, kind: Any, *values: Any) -> list[Any]:
 
 def _rows(columns: dict[str, tuple[Any, list[Any]]], **options: Any) -> list[Any]:
     schema = pyarrow.schema([(name, kind) for name, (kind, _) in columns.items()])
-    plan = plan_message(schema, THING, **options)
+    plan = plan_request(schema, THING, **options)
     arrays = [pyarrow.array(values, kind) for kind, values in columns.values()]
     # A slice, since Spark's batches may be ones.
     padded = [pyarrow.concat_arrays([array, array]) for array in arrays]
@@ -100,7 +100,7 @@ def test_a_map_is_serialised_in_one_order() -> None:
     """The same row gives the same bytes, however its map was filled (DESIGN §4)."""
     kind = pyarrow.map_(pyarrow.string(), pyarrow.int64())
     schema = pyarrow.schema([("prices", kind)])
-    plan = plan_message(schema, THING)
+    plan = plan_request(schema, THING)
     pairs = [(f"k{n}", n) for n in range(50)]
     column = pyarrow.array([pairs, pairs[::-1]], kind)
     first, second = plan.requests(pyarrow.RecordBatch.from_arrays([column], schema=schema))
@@ -173,7 +173,7 @@ def test_a_value_that_python_or_protobuf_does_not_know_is_its_rows_error(
 ) -> None:
     """What Spark can hold and a message cannot never fails the rows beside it (DESIGN §8)."""
     schema = pyarrow.schema([(field, column.type)])
-    bad, good = plan_message(schema, THING).requests(
+    bad, good = plan_request(schema, THING).requests(
         pyarrow.RecordBatch.from_arrays([column], schema=schema)
     )
     assert isinstance(bad, RowError)
@@ -213,7 +213,7 @@ def test_a_value_that_python_or_protobuf_does_not_know_is_its_rows_error(
 def test_a_type_that_may_not_fit_is_found_when_planning(field: str, kind: Any) -> None:
     """A column that could lose something is refused before any row, by name (DESIGN §8)."""
     with pytest.raises(PlanError) as caught:
-        plan_message(pyarrow.schema([(field, kind)]), THING)
+        plan_request(pyarrow.schema([(field, kind)]), THING)
     assert repr(field) in str(caught.value)
     assert f"Thing.{field}" in str(caught.value) or "value" in str(caught.value)
 
@@ -237,13 +237,13 @@ def test_columns_without_a_field_are_found_when_planning() -> None:
     """A column is sent, or a key, or ignored by name: never dropped silently (DESIGN §8)."""
     schema = pyarrow.schema([("String", pyarrow.string()), ("shard", pyarrow.int32())])
     with pytest.raises(PlanError, match="did you mean 'string'"):
-        plan_message(schema, THING)
+        plan_request(schema, THING)
     with pytest.raises(PlanError, match="'shard'"):
-        plan_message(schema, THING, ignored=["String"])
-    plan = plan_message(schema, THING, ignored=["String"], key_only=["shard"])
+        plan_request(schema, THING, ignored=["String"])
+    plan = plan_request(schema, THING, ignored=["String"], key_only=["shard"])
     assert plan.columns == ()
     with pytest.raises(PlanError, match="'nope'"):
-        plan_message(schema, THING, ignored=["nope"])
+        plan_request(schema, THING, ignored=["nope"])
     nested = pyarrow.schema([("inner", pyarrow.struct([("y", pyarrow.int32())]))])
     with pytest.raises(PlanError, match=r"'inner\.y'"):
-        plan_message(nested, THING)
+        plan_request(nested, THING)

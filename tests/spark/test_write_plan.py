@@ -32,7 +32,7 @@ from rifl.spark._options import WriteOptions
 from rifl.spark._session_names import MicroBatch
 from rifl.spark._sessions import session
 from rifl.spark._sink import (
-    Message,
+    CommitMessage,
     TaskResult,
     check_messages,
     commit_batch,
@@ -310,7 +310,7 @@ def test_a_commit_without_what_a_task_told_is_refused() -> None:
     with _bank() as (_, target):
         rows = _rows(range(1))
         first, second = (
-            Message(_send(_planned(_options(target, session=name), rows), rows))
+            CommitMessage(_send(_planned(_options(target, session=name), rows), rows))
             for name in ("monday", "tuesday")
         )
         assert check_messages([first, first]) == [first.result] * 2
