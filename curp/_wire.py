@@ -20,7 +20,7 @@ from curp._core.entries import (
     SessionPut,
     SetAside,
 )
-from curp._core.poison import Case, Ledger
+from curp._core.poison import Case, Death, Ledger
 from curp._core.recovery import AcceptedLoss, WitnessedCall, WitnessList
 from curp._core.replays import ReplayNote, Replays, Stretch
 from curp._core.state import ClientKept, KeptCall, StateHead
@@ -147,16 +147,34 @@ def accepted_loss_from_bytes(data: bytes) -> AcceptedLoss:
 
 def ledger_to_bytes(ledger: Ledger) -> bytes:
     """Serialise what is known of calls that kill, for the engine's metadata."""
-    return pb.PoisonLedger(cases=[poison_case(case) for case in ledger.cases]).SerializeToString()
+    cases = [poison_case(case) for case in ledger.cases]
+    return pb.PoisonLedger(cases=cases, outlived=ledger.outlived).SerializeToString()
 
 
 def ledger_from_bytes(data: bytes | None) -> Ledger:
     """Read it, an empty one from nothing; ``CorruptLog`` for bytes that are none."""
+    message = _poison_ledger(data)
+    cases = tuple(case_from_message(case) for case in message.cases)
+    return Ledger(cases, tuple(message.outlived))
+
+
+def notes_to_bytes(notes: Sequence[Case], configuration: int) -> bytes:
+    """Serialise what runs under a number, for the engine's metadata."""
+    cases = [poison_case(case) for case in notes]
+    return pb.PoisonLedger(cases=cases, configuration=configuration).SerializeToString()
+
+
+def notes_from_bytes(data: bytes | None) -> tuple[tuple[Case, ...], int]:
+    """Read it, and the number (0: unknown); ``CorruptLog`` for other bytes."""
+    message = _poison_ledger(data)
+    return tuple(case_from_message(case) for case in message.cases), message.configuration
+
+
+def _poison_ledger(data: bytes | None) -> pb.PoisonLedger:
     try:
-        message = pb.PoisonLedger.FromString(data or b"")
+        return pb.PoisonLedger.FromString(data or b"")
     except DecodeError:
         raise CorruptLog("the ledger of calls that kill cannot be read") from None
-    return Ledger(tuple(case_from_message(case) for case in message.cases))
 
 
 def poison_case(case: Case) -> pb.PoisonCase:
@@ -172,6 +190,7 @@ def poison_case(case: Case) -> pb.PoisonCase:
         why=case.why,
         closed=case.closed,
         lsn=case.lsn,
+        died=[pb.PoisonCase.Death(**death._asdict()) for death in case.died],
     )
     if case.rpc_id.key is None:
         message.seq = case.rpc_id.seq or 0
@@ -226,6 +245,7 @@ def case_from_message(message: pb.PoisonCase) -> Case:
         message.why,
         message.closed,
         message.lsn,
+        tuple(Death(death.configuration, death.time_us) for death in message.died),
     )
 
 

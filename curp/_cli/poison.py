@@ -62,6 +62,10 @@ def _show(arguments: argparse.Namespace) -> int:
         left = read_left(engine)
         case = _find(left.ledger, arguments.call)
         lines = [_line(case), f"  first seen {_time(case.since_us)}"]
+        lines += [
+            f"  a death under configuration {death.configuration}: {_time(death.time_us)}"
+            for death in case.died
+        ]
         if case.who:
             lines.append(f"  to be set aside: {case.who}: {case.why}")
         if any(note.rpc_id == case.rpc_id for note in left.notes):

@@ -20,6 +20,16 @@ LOGGED = "logged"
 # Cases with deaths, and mere suspects, that are kept; a metadata value is bounded.
 _MOST_CASES = 64
 _MOST_SUSPECTS = 512
+# Deaths of a case whose numbers are kept, and numbers that were outlived: of these only the
+# newest that has notes matters.
+_MOST_NUMBERS = 16
+
+
+class Death(NamedTuple):
+    """A process is taken for dead: the number under which it noted the call, and when."""
+
+    configuration: int
+    time_us: int
 
 
 class Case(NamedTuple):
@@ -29,7 +39,7 @@ class Case(NamedTuple):
     suspect, which ran among others. ``how``: ``HELD``, ``RETRIED`` or ``LOGGED``, at
     ``lsn``. ``since_us``, ``last_us``: the first death and the last, microseconds since the
     Unix epoch. ``who``, ``why``: the operator's who had it set aside, if one did.
-    ``closed``: it was set aside.
+    ``closed``: it was set aside. ``died``: those of the deaths whose number is known.
     """
 
     rpc_id: RpcId
@@ -42,6 +52,32 @@ class Case(NamedTuple):
     why: str = ""
     closed: bool = False
     lsn: int = 0
+    died: tuple[Death, ...] = ()
+
+    def killed(self, death: Death, at_least: int) -> Case:
+        """Count a death, once."""
+        if any(each.configuration == death.configuration for each in self.died):
+            # The step that counted it was asked for again, after a lost reply.
+            return self
+        return self._replace(
+            deaths=max(self.deaths + 1, at_least),
+            since_us=self.since_us or death.time_us,
+            last_us=death.time_us,
+            died=(*self.died, death)[-_MOST_NUMBERS:] if death.configuration else self.died,
+        )
+
+    def spared(self, numbers: Collection[int]) -> Case:
+        """Take the deaths back that were noted under these numbers."""
+        left = tuple(death for death in self.died if death.configuration not in numbers)
+        deaths = self.deaths - (len(self.died) - len(left))
+        if deaths == self.deaths or self.closed:
+            return self
+        times = [death.time_us for death in left]
+        if deaths > len(left):
+            # Of others the number is not known: counted long ago, or in replay.
+            times.insert(0, self.since_us)
+        since_us, last_us = (times[0], times[-1]) if times else (0, 0)
+        return self._replace(deaths=deaths, since_us=since_us, last_us=last_us, died=left)
 
     def condemned(self, bound: int) -> bool:
         """Whether it is not to be run again."""
@@ -54,35 +90,46 @@ def case_of(call: Call, how: str) -> Case:
 
 
 class Ledger(NamedTuple):
-    """What the engine keeps of such calls, for all leaders to come; never changed in place."""
+    """What the engine keeps of such calls, for all leaders to come; never changed in place.
+
+    ``outlived``: numbers whose leader stepped down and lived on, so that what it left noted
+    killed nobody. It may say so before the death is counted, or after that.
+    """
 
     cases: tuple[Case, ...] = ()
+    outlived: tuple[int, ...] = ()
 
     def find(self, rpc_id: RpcId) -> Case | None:
         """Return the case of a call, None if there is none."""
         return next((case for case in self.cases if case.rpc_id == rpc_id), None)
 
-    def died(self, notes: Sequence[Case], now_us: int, *, at_least: int = 1) -> Ledger:
-        """Take that a process died with these noted.
+    def died(
+        self, notes: Sequence[Case], now_us: int, *, at_least: int = 1, configuration: int = 0
+    ) -> Ledger:
+        """Take that a process died with these noted under a number, 0 if none is known.
 
         One alone died of it. Of several nobody knows which: each is a suspect, and is run
         with nobody else noted the next time. ``at_least``: so many are known to have died of
         the one.
         """
+        if configuration in self.outlived:
+            return self
         found = self
         for note in notes:
             before = self.find(note.rpc_id) or note
             if len(notes) == 1:
-                since_us = before.since_us or now_us
-                before = before._replace(
-                    how=note.how,
-                    lsn=note.lsn,
-                    deaths=max(before.deaths + 1, at_least),
-                    since_us=since_us,
-                    last_us=now_us,
-                )
+                before = before._replace(how=note.how, lsn=note.lsn)
+                before = before.killed(Death(configuration, now_us), at_least)
             found = found._with(before)
         return found._bounded()
+
+    def lived(self, numbers: Collection[int]) -> Ledger:
+        """Take that who led under these numbers lives.
+
+        A call stays a suspect, as it may have been before.
+        """
+        outlived = sorted({*self.outlived, *numbers})[-_MOST_NUMBERS:]
+        return Ledger(tuple(case.spared(numbers) for case in self.cases), tuple(outlived))
 
     def decided(self, case: Case, who: str, why: str) -> Ledger:
         """Take an operator's word that a call is to be set aside."""
@@ -94,23 +141,24 @@ class Ledger(NamedTuple):
 
     def forget(self, rpc_ids: Collection[RpcId]) -> Ledger:
         """Take that calls have an answer like any other."""
-        return Ledger(tuple(case for case in self.cases if case.rpc_id not in rpc_ids))
+        left = tuple(case for case in self.cases if case.rpc_id not in rpc_ids)
+        return self._replace(cases=left)
 
     def _each(self, change: Callable[[Case], Case], rpc_ids: Collection[RpcId]) -> Ledger:
-        return Ledger(
-            tuple(change(case) if case.rpc_id in rpc_ids else case for case in self.cases)
+        return self._replace(
+            cases=tuple(change(case) if case.rpc_id in rpc_ids else case for case in self.cases)
         )
 
     def _with(self, case: Case) -> Ledger:
         others = (each for each in self.cases if each.rpc_id != case.rpc_id)
-        return Ledger((*others, case))
+        return self._replace(cases=(*others, case))
 
     def _bounded(self) -> Ledger:
         # What came last is what is going on; an operator's word is not forgotten.
         cases = [case for case in self.cases if case.deaths or case.who]
         suspects = [case for case in self.cases if not (case.deaths or case.who)]
         cases.sort(key=lambda case: (bool(case.who), case.last_us))
-        return Ledger((*suspects[-_MOST_SUSPECTS:], *cases[-_MOST_CASES:]))
+        return self._replace(cases=(*suspects[-_MOST_SUSPECTS:], *cases[-_MOST_CASES:]))
 
 
 class Watch(NamedTuple):

@@ -33,16 +33,24 @@ class ReadPoison(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What was known of such calls, and which ran, or were about to, when a leader died."""
+    """What was known of such calls, and which ran, or were about to, when a leader died.
+
+    ``configuration``: the number under which these were noted, 0 if none is known.
+    """
 
     ledger: Ledger
     notes: tuple[Case, ...]
+    configuration: int = 0
 
 
 class CountDeaths(NamedTuple):
-    """Count a death, or a suspicion, of each, and take all notes away; the ledger then."""
+    """Count a death, or a suspicion, of each, and take all notes away; the ledger then.
+
+    ``configuration``: the number under which they were noted.
+    """
 
     fatal: tuple[Case, ...]
+    configuration: int = 0
 
 
 class Conclude(NamedTuple):
@@ -62,7 +70,7 @@ class SettingAside:
        nobody can have its answer: it is not in the log, and some witness of the list,
        which is frozen, does not hold it, so that it was never accepted by all
        (invariant 1 of DESIGN §7). Otherwise only an operator's word sets it aside, and the
-       recovery waits for that.
+       recovery waits for that, or until whoever was taken for dead says that it lives.
     """
 
     def __init__(
@@ -91,13 +99,13 @@ class SettingAside:
         """Count who died of what; the log was read to its end."""
         left: Left = yield ReadPoison()
         self._ledger = left.ledger
-        # What is in the log did not kill; nor did what ran when a leader ended its number.
-        fatal = tuple(
-            note for note in left.notes if self._died and not self._state.logged(note.rpc_id)
-        )
+        # What is in the log did not kill; nor did what ran when a leader ended its number, or
+        # stepped down and lived on.
+        died = self._died and left.configuration not in left.ledger.outlived
+        fatal = tuple(note for note in left.notes if died and not self._state.logged(note.rpc_id))
         self._careful = bool(fatal)
         if left.notes:
-            self._ledger = yield CountDeaths(fatal)
+            self._ledger = yield CountDeaths(fatal, left.configuration)
 
     def given_up(self) -> list[Operation]:
         """Return the entries that say which operations in the log are not replayed any more."""

@@ -52,7 +52,7 @@ class Follower:
         Raises ``ReplicaStopped`` where the services cannot, ``CannotApply``, ``LogError``.
         """
         if self._begun:
-            self._wait_for_handlers()
+            self.wait_for_handlers()
             if self._hooks.reset is None:
                 raise ReplicaStopped(
                     "the services' state may hold what never reached the log, and there is no "
@@ -128,7 +128,7 @@ class Follower:
                 f"it is of version {own}"
             )
 
-    def _wait_for_handlers(self) -> None:
+    def wait_for_handlers(self) -> None:
         """Let handlers of an earlier leadership end: they change the services' state."""
         while self._store.executing() and not self._waiting.closing:
             self._waiting.wait("handlers of an earlier leadership to end", _HANDLERS_S)

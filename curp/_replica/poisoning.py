@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from curp._core.notes import NoteDown
 from curp._core.poison import Ledger
 from curp._core.setting_aside import Conclude, CountDeaths, Left
-from curp._wire import ledger_from_bytes, ledger_to_bytes
+from curp._wire import ledger_from_bytes, ledger_to_bytes, notes_from_bytes, notes_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition
 from curp.log._errors import ConditionFailed
 
@@ -24,12 +24,14 @@ def read_ledger(engine: LogEngine) -> Ledger:
 
 def read_left(engine: LogEngine) -> Left:
     """Return the cases, and what the last leader noted. Raises ``LogError``."""
-    return Left(read_ledger(engine), ledger_from_bytes(engine.metadata(NOTES_KEY)).cases)
+    # In this order: a death goes from the notes to the ledger, and never back.
+    notes, configuration = notes_from_bytes(engine.metadata(NOTES_KEY))
+    return Left(read_ledger(engine), notes, configuration)
 
 
 def note_down(engine: LogEngine, step: NoteDown) -> Ledger | None:
     """Put down what runs now; the cases, if these changed, too. Raises ``LogError``."""
-    notes = ledger_to_bytes(Ledger(step.notes)) if step.notes else None
+    notes = notes_to_bytes(step.notes, step.configuration) if step.notes else None
     engine.put_metadata({NOTES_KEY: notes}, configuration=step.configuration)
     if not step.closed:
         return None
@@ -39,7 +41,10 @@ def note_down(engine: LogEngine, step: NoteDown) -> Ledger | None:
 def count_deaths(engine: LogEngine, configuration: int, step: CountDeaths, now_us: int) -> Ledger:
     """Count in one step with taking the notes away. Raises ``LogError``."""
     return update_ledger(
-        engine, configuration, lambda ledger: ledger.died(step.fatal, now_us), {NOTES_KEY: None}
+        engine,
+        configuration,
+        lambda ledger: ledger.died(step.fatal, now_us, configuration=step.configuration),
+        {NOTES_KEY: None},
     )
 
 
@@ -67,7 +72,7 @@ def update_ledger(
         ledger = change(ledger_from_bytes(before))
         try:
             engine.put_metadata(
-                {**(more or {}), LEDGER_KEY: ledger_to_bytes(ledger) if ledger.cases else None},
+                {**(more or {}), LEDGER_KEY: ledger_to_bytes(ledger) or None},
                 configuration=configuration,
                 condition=MetadataCondition(LEDGER_KEY, before),
             )

@@ -40,6 +40,7 @@ from curp._replica.metadata import (
 from curp._replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
 from curp._replica.services import Services
 from curp._replica.settings import ReplicaSettings
+from curp._replica.survival import Survival
 from curp._replica.waiting import Waiting
 from curp._replica.witnesses import Witnesses
 from curp._wire import entry_to_bytes, secrets_to_message, witness_list_to_bytes
@@ -66,6 +67,7 @@ class Recovering:
         settings: ReplicaSettings,
         waiting: Waiting,
         store: GroupStore,
+        survival: Survival,
     ) -> None:
         self._engine = engine
         self._follower = follower
@@ -74,6 +76,7 @@ class Recovering:
         self._settings = settings
         self._waiting = waiting
         self._store = store
+        self._survival = survival
         self._number = 0
 
     def run(
@@ -126,6 +129,8 @@ class Recovering:
         if isinstance(step, Run):
             return self._services.run(step.witnessed.call, step.witnessed.request)
         if isinstance(step, ReadPoison):
+            # What this process noted itself, before it stepped down, did not kill it.
+            self._survival.tell()
             left = read_left(self._engine)
             self._saw(left.ledger)
             self._follower.require(left.ledger)

@@ -29,6 +29,7 @@ from curp._replica.replay_guard import ReplayGuard
 from curp._replica.role import Role
 from curp._replica.services import Services
 from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.survival import Survival
 from curp._replica.waiting import Waiting
 from curp._replica.witnesses import Witnesses
 from curp.log._engine import LogEngine
@@ -95,8 +96,16 @@ class Runner:
         self._follower = Follower(
             settings.name, engine, store, services, hooks, self._waiting, guard
         )
+        self._survival = Survival(engine, store.executing)
         self._recovering = Recovering(
-            engine, self._follower, services, witnesses, settings, self._waiting, store
+            engine,
+            self._follower,
+            services,
+            witnesses,
+            settings,
+            self._waiting,
+            store,
+            self._survival,
         )
         self._thread = threading.Thread(target=self._run, name="curp-replica", daemon=True)
         self._role = Role.STANDBY
@@ -141,6 +150,9 @@ class Runner:
             try:
                 self.role = Role.STANDBY
                 self._picture.begin()
+                self._follower.wait_for_handlers()
+                # Though it may not be able to begin over.
+                self._survival.tell()
                 self._follower.rebuild()
                 while not self._closing.is_set():
                     self._follow()
@@ -151,6 +163,7 @@ class Runner:
                     self._stop(error)
                     return
         self._follower.close()
+        self._tell_survival()
         self.role = Role.STOPPED
         self.stopped.set()
 
@@ -192,6 +205,7 @@ class Runner:
                     behind = self._wait_for_more()
                 # Late is safe: counted from when the entry was read here.
                 self._store.expire_keys()
+                self._survival.tell()
                 if self._may_take_over(behind=behind):
                     return
             except EngineUnavailable as error:
@@ -278,12 +292,19 @@ class Runner:
             if leading is not None:
                 leading.stop()
             keeper.stop()
+            self._survival.stepped_down(number, keeper.configuration)
             if self._error is None:
+                # Before anybody counts what it left noted.
+                self._tell_survival()
                 # Asked to end, or it failed here: nobody need wait for the lease.
                 with contextlib.suppress(LogError):
                     self._engine.end_leadership(keeper.configuration)
         if not gave_up or self._error is not None:
             raise self._error or Deposed("the leadership was given up")
+
+    def _tell_survival(self) -> None:
+        with contextlib.suppress(LogError):
+            self._survival.tell()
 
     def _give_up(self, number: int) -> None:
         """Cut off from the witnesses: whoever reaches one may lead."""

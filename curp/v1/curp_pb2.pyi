@@ -170,7 +170,14 @@ class AcceptedLoss(_message.Message):
     def __init__(self, configuration: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time_us: _Optional[int] = ...) -> None: ...
 
 class PoisonCase(_message.Message):
-    __slots__ = ("client_id", "seq", "key", "method", "how", "deaths", "since_us", "last_us", "who", "why", "closed", "lsn")
+    __slots__ = ("client_id", "seq", "key", "method", "how", "deaths", "since_us", "last_us", "who", "why", "closed", "lsn", "died")
+    class Death(_message.Message):
+        __slots__ = ("configuration", "time_us")
+        CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+        TIME_US_FIELD_NUMBER: _ClassVar[int]
+        configuration: int
+        time_us: int
+        def __init__(self, configuration: _Optional[int] = ..., time_us: _Optional[int] = ...) -> None: ...
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +190,7 @@ class PoisonCase(_message.Message):
     WHY_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
+    DIED_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     seq: int
     key: bytes
@@ -195,7 +203,8 @@ class PoisonCase(_message.Message):
     why: str
     closed: bool
     lsn: int
-    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., method: _Optional[str] = ..., how: _Optional[str] = ..., deaths: _Optional[int] = ..., since_us: _Optional[int] = ..., last_us: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., closed: bool = ..., lsn: _Optional[int] = ...) -> None: ...
+    died: _containers.RepeatedCompositeFieldContainer[PoisonCase.Death]
+    def __init__(self, client_id: _Optional[int] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., method: _Optional[str] = ..., how: _Optional[str] = ..., deaths: _Optional[int] = ..., since_us: _Optional[int] = ..., last_us: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., closed: bool = ..., lsn: _Optional[int] = ..., died: _Optional[_Iterable[_Union[PoisonCase.Death, _Mapping]]] = ...) -> None: ...
 
 class ReplayLedger(_message.Message):
     __slots__ = ("notes", "suspect")
@@ -226,10 +235,14 @@ class ReplayLedger(_message.Message):
     def __init__(self, notes: _Optional[_Iterable[_Union[ReplayLedger.Note, _Mapping]]] = ..., suspect: _Optional[_Union[ReplayLedger.Stretch, _Mapping]] = ...) -> None: ...
 
 class PoisonLedger(_message.Message):
-    __slots__ = ("cases",)
+    __slots__ = ("cases", "configuration", "outlived")
     CASES_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    OUTLIVED_FIELD_NUMBER: _ClassVar[int]
     cases: _containers.RepeatedCompositeFieldContainer[PoisonCase]
-    def __init__(self, cases: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ...) -> None: ...
+    configuration: int
+    outlived: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cases: _Optional[_Iterable[_Union[PoisonCase, _Mapping]]] = ..., configuration: _Optional[int] = ..., outlived: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WitnessList(_message.Message):
     __slots__ = ("configuration", "witnesses", "serving", "wanted")

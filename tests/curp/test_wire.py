@@ -20,7 +20,7 @@ from curp._core.entries import (
     SessionPut,
     SetAside,
 )
-from curp._core.poison import HELD, LOGGED, Case, Ledger
+from curp._core.poison import HELD, LOGGED, Case, Death, Ledger
 from curp._core.recovery import WitnessList
 from curp._core.replays import ReplayNote, Replays, Stretch
 from curp._core.state import GroupState
@@ -29,6 +29,8 @@ from curp._wire import (
     entry_to_bytes,
     ledger_from_bytes,
     ledger_to_bytes,
+    notes_from_bytes,
+    notes_to_bytes,
     replays_from_bytes,
     replays_to_bytes,
     snapshot_from_chunks,
@@ -172,16 +174,34 @@ def test_what_is_known_of_calls_that_kill_comes_back() -> None:
     """The engine's metadata says as much as it was told (DESIGN §7, invariant 12)."""
     ledger = Ledger(
         (
-            Case(RpcId(1, 2), "/m", HELD, 3, 4, 5, "alice", "why", closed=True),
+            Case(
+                RpcId(1, 2),
+                "/m",
+                HELD,
+                3,
+                4,
+                5,
+                "alice",
+                "why",
+                closed=True,
+                died=(Death(6, 4), Death(8, 5)),
+            ),
             Case(RpcId(-(2**63), None, b"key"), "/n", LOGGED, lsn=9),
-        )
+        ),
+        (6, 7),
     )
     assert ledger_from_bytes(ledger_to_bytes(ledger)) == ledger
     assert ledger_from_bytes(None) == Ledger()
+    assert notes_from_bytes(notes_to_bytes(ledger.cases, 5)) == (ledger.cases, 5)
+    # As an earlier program wrote them: under a number that nobody knows.
+    earlier = pb.PoisonLedger(cases=[pb.PoisonCase(client_id=1, seq=2, deaths=1)])
+    assert ledger_from_bytes(earlier.SerializeToString()).cases[0].died == ()
+    assert notes_from_bytes(earlier.SerializeToString())[1] == 0
+    assert notes_from_bytes(None) == ((), 0)
     for suspect in (None, Stretch(1, 2, 3)):
         replays = Replays((ReplayNote("r1", "r1/a", 5, 6),), suspect)
         assert replays_from_bytes(replays_to_bytes(replays)) == replays
     assert replays_from_bytes(None) == Replays()
-    for read in (ledger_from_bytes, replays_from_bytes):
+    for read in (ledger_from_bytes, notes_from_bytes, replays_from_bytes):
         with pytest.raises(CorruptLog):
             read(b"\xff")

@@ -30,6 +30,7 @@ from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
 from curp._replica.lease_storage import LogLeaseStorage
 from curp._replica.metadata import LIST_KEY, read_store_id
+from curp._replica.survival import Survival
 from curp._wire import witness_list_to_bytes
 from curp.log._engine import LogEngine
 from curp.log._errors import EngineUnavailable, LogError
@@ -58,6 +59,7 @@ class Led(Protocol):
     store: GroupStore
     follower: Follower
     machine: Machine
+    survival: Survival
     authority: GroupAuthority
     witness_names: tuple[str, ...]
 
@@ -93,6 +95,7 @@ class Leadership:
     def __init__(self, replica: Led, number: int, sent_at: float) -> None:
         self._replica = replica
         self._process = replica.process
+        self.taken = number
         # The number in force.
         self.configuration = number
         self.over = False

@@ -20,7 +20,7 @@ from curp._core.recovery import (
     Run,
     TakeNumber,
 )
-from curp._core.setting_aside import Conclude, CountDeaths, ReadPoison
+from curp._core.setting_aside import Conclude, CountDeaths, Left, ReadPoison
 from curp._replica.metadata import LIST_KEY, TRANSFER_KEY, read_store_id, read_witness_list
 from curp._replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
 from curp._replica.witnesses import read_held
@@ -46,7 +46,7 @@ class Recovering(Steps):
             ReadAcceptedLoss: lambda step, drive: None,
             ReadToEnd: self._read_to_end,
             Freeze: self._freeze,
-            ReadPoison: lambda step, drive: read_left(self.replica.log),
+            ReadPoison: self._read_poison,
             CountDeaths: self._count_deaths,
             NoteDown: self._note_down,
             Conclude: lambda step, drive: conclude(self.replica.log, self._number, step),
@@ -87,6 +87,10 @@ class Recovering(Steps):
                 replica.process, replica.group_id, step.configuration, partial(frozen, address)
             )
         return LATER
+
+    def _read_poison(self, step: ReadPoison, drive: Drive) -> Left:
+        self.replica.survival.tell()
+        return read_left(self.replica.log)
 
     def _count_deaths(self, step: CountDeaths, drive: Drive) -> Ledger:
         now_us = int(self.replica.process.clock() * 1e6)

@@ -29,6 +29,7 @@ from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
 from curp._replica.metadata import TRANSFER_KEY, read_asked_for
 from curp._replica.settings import StateHooks
+from curp._replica.survival import Survival
 from curp._replica.waiting import Waiting
 from curp.log._creation import LOG_ID_KEY
 from curp.log._engine import LogEngine
@@ -120,6 +121,7 @@ class Replica:
             # Nobody waits: it is asked for nothing while handlers run.
             Waiting(name, threading.Event()),
         )
+        self.survival = Survival(self.log, self.store.executing)
         process.after(0.01 + 0.05 * self.random.random(), self._follow, self._term)
 
     @property
@@ -191,6 +193,7 @@ class Replica:
                 # Handlers of an earlier leadership change the services' state.
                 self.process.after(0.01, self._follow, term)
                 return
+            self.survival.tell()
             if not self._begun:
                 self._rebuild()
             behind = self.follower.apply_more()
@@ -285,7 +288,10 @@ class Replica:
             self.world.broken(self.process.name, error)
         self.leadership = None
         leadership.end()
+        self.survival.stepped_down(leadership.taken, leadership.configuration)
         if end_lease:
+            with contextlib.suppress(LogError):
+                self.survival.tell()
             with contextlib.suppress(LogError):
                 leadership.end_lease()
         self._term += 1

@@ -17,6 +17,7 @@ from curp._core.steps import Sync
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
 from curp._replica.metadata import LIST_KEY
+from curp._replica.survival import Survival
 from curp._wire import secrets_to_message, witness_list_to_bytes
 from curp.log._engine import LogEngine
 from curp.log._errors import LogError
@@ -40,6 +41,7 @@ class Shell(Protocol):
     store: GroupStore
     follower: Follower
     machine: Machine
+    survival: Survival
 
     @property
     def state(self) -> GroupState:

@@ -7,7 +7,7 @@ from typing import Any
 from curp._core.appending import AppendBatch, Appending
 from curp._core.leader import Leader, Wish
 from curp._core.notes import NoteDown, Notes
-from curp._core.poison import RETRIED, Case, Ledger, Watch, case_of, watch_for
+from curp._core.poison import RETRIED, Case, Death, Ledger, Watch, case_of, watch_for
 from curp._core.rest import Rest
 from curp.log._errors import Deposed, EngineUnavailable
 from rifl.core._serving.namespace import namespace_id
@@ -133,3 +133,44 @@ def test_the_ledger_is_bounded_and_keeps_what_counts() -> None:
     assert set(watch.condemned) == {RpcId(1, 1)}
     assert RpcId(1, 199) in watch.suspects
     assert watch.condemned[RpcId(1, 1)].method == METHOD
+
+
+def test_who_lives_on_takes_its_death_back_in_whatever_order() -> None:
+    """Said before the death is counted or after that, it is none; others' deaths stay (12)."""
+    counted = Ledger().died([_case(1)], 5, configuration=3).died([_case(1)], 7, configuration=4)
+    counted = counted.died([_case(1)], 9, configuration=6)
+    case = counted.cases[0]
+    assert (case.deaths, case.since_us, case.last_us) == (3, 5, 9)
+    after = counted.lived({3, 6})
+    before = Ledger().lived({3}).lived({6})
+    for at_us, number in ((5, 3), (7, 4), (9, 6)):
+        before = before.died([_case(1)], at_us, configuration=number)
+    assert before == after
+    case = after.cases[0]
+    assert (case.deaths, case.since_us, case.last_us) == (1, 7, 7)
+    assert case.died == (Death(4, 7),)
+    (case,) = after.lived({4}).cases
+    assert (case.deaths, case.since_us, case.last_us, case.died) == (0, 0, 0, ())
+
+
+def test_a_death_of_no_known_number_stays() -> None:
+    """Who replays notes no number, nor did an earlier program (invariant 12)."""
+    ledger = Ledger().died([_case(1)], 5).died([_case(1)], 7, configuration=4)
+    assert ledger.cases[0].deaths == 2
+    (case,) = ledger.lived({0, 3, 4}).cases
+    assert (case.deaths, case.since_us, case.last_us) == (1, 5, 5)
+    # Nor does an answer change that was logged for it.
+    closed = ledger.close({RpcId(1, 1)})
+    assert closed.lived({4}).cases == closed.cases
+
+
+def test_a_death_is_counted_once_and_what_was_outlived_is_bounded() -> None:
+    """The step that counts may be asked for twice, after a lost reply (DESIGN §9)."""
+    once = Ledger().died([_case(1)], 5, configuration=3)
+    assert once.died([_case(1)], 6, configuration=3) == once
+    ledger = Ledger()
+    for number in range(1, 200):
+        ledger = ledger.lived({number})
+    assert len(ledger.outlived) < 100
+    assert ledger.outlived[-1] == 199
+    assert not ledger.died([_case(1)], 5, configuration=199).cases

@@ -50,6 +50,10 @@ class _Shell:
         self.response = b"run again"
         self.ledger = Ledger()
         self.notes: tuple[Case, ...] = ()
+        # The number under which these were noted.
+        self.noted = 3
+        # Of whom it turns out, while the recovery waits, that they live.
+        self.lives: tuple[int, ...] = ()
         # What an operator says while the recovery waits.
         self.word: tuple[RpcId, str, str] | None = None
         self.patience_s = math.inf
@@ -92,15 +96,18 @@ class _Shell:
         if isinstance(step, ReadAcceptedLoss):
             return self.accepted
         if isinstance(step, ReadPoison):
-            return Left(self.ledger, self.notes)
+            return Left(self.ledger, self.notes, self.noted)
         if isinstance(step, CountDeaths):
-            self.ledger, self.notes = self.ledger.died(step.fatal, 7), ()
+            self.ledger = self.ledger.died(step.fatal, 7, configuration=step.configuration)
+            self.notes = ()
             return self.ledger
         if isinstance(step, NoteDown):
             self.notes = step.notes
         if isinstance(step, Conclude):
             self.ledger = self.ledger.close(step.closed).forget(step.answered)
             return self.ledger
+        if isinstance(step, Wait) and self.lives:
+            self.ledger = self.ledger.lived(self.lives)
         if isinstance(step, Wait) and self.word is not None:
             case = self.ledger.find(self.word[0])
             assert case is not None
@@ -411,6 +418,34 @@ def test_what_was_noted_alone_when_a_leader_died_is_counted() -> None:
     found = shell.run()
     assert found is not None
     assert (shell.ledger, found.watch.careful, found.watch.wary) == (Ledger(), False, False)
+
+
+def test_what_a_leader_left_noted_that_lives_killed_nobody() -> None:
+    """It stepped down, and said so before anybody counted: nobody need be careful (12)."""
+    shell = _Shell(committed(operation(1, 1)))
+    shell.notes = (Case(RpcId(1, 2), METHOD, HELD),)
+    shell.ledger = Ledger().lived({3})
+    found = shell.run()
+    assert found is not None
+    assert (shell.ledger.cases, shell.notes) == ((), ())
+    assert (found.watch.careful, found.watch.suspects) == (False, frozenset())
+
+
+def test_a_recovery_goes_on_when_those_it_took_for_dead_live() -> None:
+    """It waits for an operator only as long as that many deaths stand (invariant 12)."""
+    shell = _poisoned(0)
+    case = Case(RpcId(1, 3), METHOD, HELD)
+    shell.ledger = Ledger()
+    for number in (1, 2):
+        shell.ledger = shell.ledger.died([case], number, configuration=number)
+    shell.notes, shell.lives = (case,), (2,)
+    found = shell.run()
+    assert found is not None
+    assert [step.reason.split(":")[0] for step in shell.steps if isinstance(step, Wait)] == [
+        "an operator"
+    ]
+    assert found.replayed == 2
+    assert all(not each.refusal for each in _entries(shell))
 
 
 def test_a_call_that_another_witness_does_not_hold_is_set_aside() -> None:
