@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from curp._cli.command import main
+from tests.curp.engines import over
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.helpers.waiting import until
 
@@ -18,10 +20,11 @@ def _url(directory: Path) -> str:
     return f"sqlite:///{directory}/bank.log?group=bank"
 
 
-def test_a_group_that_was_stopped_whole_starts_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", over("sqlite", "postgres", "etcd"), indirect=True)
+def test_a_group_that_was_stopped_whole_starts_again(tmp_path: Path, log: Any) -> None:
     """SIGTERM to every replica, then to the witness: its leader ended its number (invariant 5)."""
     accounts = [f"a{number}" for number in range(20)]
-    with operated(tmp_path, _url(tmp_path)) as group:
+    with operated(tmp_path, log.url) as group:
         group.start()
         group.until_listed()
         group.deposit(*accounts)
@@ -64,11 +67,12 @@ def test_two_groups_of_one_name_share_no_witness(tmp_path: Path) -> None:
         assert ours.balances("a", "b", "c") == [1, 0, 1]
 
 
+@pytest.mark.parametrize("log", over("sqlite"), indirect=True)
 def test_real_loss_is_accepted_by_an_operator_and_by_nobody_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, log: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All killed: the group waits until a person says so, which the log keeps (invariant 5)."""
-    url = _url(tmp_path)
+    url = log.url
     with operated(tmp_path, url) as group:
         group.start()
         group.until_listed()

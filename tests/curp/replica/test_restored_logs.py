@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from curp._cli.command import main
-from tests.curp.logs import created
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import Running, replica
 from tests.helpers.processes import started
@@ -27,29 +26,39 @@ def _until_listed(running: Running, witness: str) -> None:
     until(listed, "the witness is listed", _DEADLINE_S)
 
 
-@pytest.mark.parametrize("since", [("r2",), ("r2", "r3")], ids=["one", "two"])
+@pytest.mark.parametrize(
+    ("log", "since"),
+    [
+        ("sqlite", ("r2",)),
+        ("sqlite", ("r2", "r3")),
+        ("postgres", ("r2",)),
+        ("etcd", ("r2",)),
+        *(
+            pytest.param(engine, ("r2", "r3")[:lead], marks=pytest.mark.long)
+            for engine, lead in (("redis", 1), ("redis", 2), ("postgres", 2), ("etcd", 2))
+        ),
+    ],
+    indirect=["log"],
+)
 def test_a_witness_tells_that_the_log_is_an_older_copy(
-    tmp_path: Path, since: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, log: Any, since: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It served numbers that the log never gave: nobody leads on it, and it is said why (2, 5).
 
     However many try, and take a number each, until an operator accepts what is lost.
     """
-    log = tmp_path / "bank.log"
-    url = created(f"sqlite:///{log}?group=bank")
+    url = log.url
     with started("curp.witness", "--listen", "127.0.0.1:0", log=tmp_path / "w") as process:
         witness = process.line()
         with replica(url, "r1", witnesses=[witness]) as running:
             _until_listed(running, witness)
             assert ByHand(running.address).deposit("one", "alice", 1).ok
-        older = shutil.copy(log, tmp_path / "older")
+        restore = log.keep()
         for name in since:
             with replica(url, name, witnesses=[witness]) as running:
                 _until_listed(running, witness)
                 assert ByHand(running.address).deposit(name, "alice", 1).ok
-        # With what is noted beside it, as a whole volume comes back.
-        log.with_name("bank.log.curp").unlink()
-        shutil.copy(older, log)
+        restore()
         for name in ("r4", "r5", "r6"):
             with replica(url, name, witnesses=[witness]) as running:
                 until(lambda: running.replica.role == "stopped", "it stops", _DEADLINE_S)
