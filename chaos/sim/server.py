@@ -40,7 +40,6 @@ from rifl._stores.sqlite.store import SqliteStore
 from rifl._wire.labels import OUTCOME_KEY, without_labels
 from rifl.core._serving.batching import BatchAnswer, serve_batch
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.groups import group_of
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import Answer, HandlerResult, resolve, serve
 from rifl.core._shared.call import Call
@@ -423,7 +422,6 @@ class Server:
 
         steps = serve_batch(
             engine.store,
-            group_of(engine.store),
             batch.calls,
             policy,
             run=lambda attempts: BatchHandlers(rpc, batch, task, attempts, handle),

@@ -14,8 +14,7 @@ from chaos.sim.loop import Process, Timer
 from rifl._server.engine import Engine
 from rifl._stores.pending import Pending
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.groups import Replies, Together
-from rifl.core._serving.later import Later
+from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.serving import Fetch, HandlerResult, Wait
 from rifl.core._shared.errors import RiflError
 
@@ -182,7 +181,7 @@ class Task:
                 stack.append(step.__await__())
             else:
                 self._await()
-                several = isinstance(step, Together)
+                several = isinstance(step, AllLater)
                 stack.append(_one_by_one(step.replies) if several else step.__await__())
 
     def _await(self) -> None:

@@ -22,8 +22,7 @@ from curp.observer import GroupObservers
 from rifl._stores.pending import Pending
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
-from rifl.core._serving.groups import Replies, Together
-from rifl.core._serving.later import Later
+from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -232,7 +231,7 @@ class GroupStore(RoleStore):
             pending = self._noted(watched, pending)
         if pending is None:
             return replies
-        return Together([pending if reply is None else reply for reply in replies])
+        return AllLater([pending if reply is None else reply for reply in replies])
 
     def _one_suspect(
         self,
@@ -302,7 +301,7 @@ class GroupStore(RoleStore):
                 else:
                     come += ready
         wake_all(come)
-        return Together(replies)
+        return AllLater(replies)
 
     def _write(
         self, attempt: Attempt, record: CompletionRecord, set_aside: SetAside | None = None

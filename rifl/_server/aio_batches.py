@@ -10,7 +10,6 @@ from rifl._server.answers import Status, refusal_status
 from rifl._server.batches import Batch, ItemsContext
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.groups import group_of
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Handled
@@ -48,7 +47,6 @@ def batched_behavior(
     shielded from the cancellation of its RPC, after which no further handler is begun.
     """
     engine = shell.engine
-    group = group_of(engine.store)
 
     async def run_some(batch: Batch, context: Any, left: Any, results: _Results) -> None:
         raised: list[BaseException] = []
@@ -79,7 +77,6 @@ def batched_behavior(
         inner = ItemsContext(context)
         steps = serve_batch(
             engine.store,
-            group,
             batch.calls,
             policy,
             run=lambda attempts: _Awaiting(lambda: run_all(batch, inner, attempts)),

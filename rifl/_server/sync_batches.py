@@ -10,7 +10,6 @@ from rifl._server.answers import Status, refusal_status
 from rifl._server.batches import Batch, ItemsContext
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.groups import group_of
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Handled
@@ -45,7 +44,6 @@ def batched_behavior(
     one batch run one after another, in its order, in the RPC's thread.
     """
     engine = shell.engine
-    group = group_of(engine.store)
 
     def run_all(batch: Batch, context: Any, attempts: list[Attempt]) -> list[Handled | None]:
         results: list[Handled | None] = []
@@ -74,7 +72,6 @@ def batched_behavior(
             inner = ItemsContext(context)
             steps = serve_batch(
                 engine.store,
-                group,
                 calls,
                 policy,
                 run=lambda attempts: _Blocking(lambda: run_all(batch, inner, attempts)),

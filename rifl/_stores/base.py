@@ -8,17 +8,17 @@ from typing import Protocol
 from lease_server._storage import LeaseStorage
 from rifl._stores.held import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
+from rifl.core._serving.batching import BatchRecords
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, MethodPolicies
-from rifl.core._serving.serving import Records
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 
 
-class Store(Records, Protocol):
+class Store(BatchRecords, Protocol):
     """One place where completion records live.
 
     Life: made by ``open_store``; ``leases`` is used; ``bind`` once; then calls,

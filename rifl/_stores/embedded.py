@@ -13,8 +13,7 @@ from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.decision import Decision
-from rifl.core._serving.groups import Replies
-from rifl.core._serving.later import Later
+from rifl.core._serving.later import Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
@@ -98,7 +97,7 @@ class EmbeddedStore:
             lock.release()
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
-        """Decide about many calls and claim those that are new: see ``Group``."""
+        """Decide about many calls and claim those that are new: see ``BatchRecords``."""
         now = self._clock()
         decide = self._table.decide
         replies: list[Any] = []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later, Replies, ask_each
 from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
@@ -66,9 +67,6 @@ class Faults:
 class FaultyStore:
     """A store that fails where a fault is armed; all else is the inner one's."""
 
-    # A batch asks for each of its calls, so that a fault strikes one of them.
-    start_all = finish_all = None
-
     def __init__(self, inner: Any, faults: Faults, kill: Callable[[], None]) -> None:
         self._inner = inner
         self._faults = faults
@@ -89,6 +87,19 @@ class FaultyStore:
             self._kill()
             raise Killed("killed after the effect, before its record")
         return self._inner.finish(attempt, record)
+
+    # A batch's calls are asked for one by one, so that a fault strikes one of them.
+
+    def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
+        """Do what ``start`` does, for each."""
+        return ask_each(self.start, attempts)
+
+    def finish_all(
+        self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]
+    ) -> Replies | Later:
+        """Do what ``finish`` does, for each."""
+        pairs = zip(attempts, records, strict=True)
+        return ask_each(lambda pair: self.finish(*pair), pairs)
 
 
 def _lost(context: Any) -> None:

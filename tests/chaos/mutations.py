@@ -63,7 +63,7 @@ from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.stream_attempts import ReceivedResponses
 from rifl.core._serving import client_table, serving
 from rifl.core._serving.client_table import ClientTable
-from rifl.core._serving.groups import Together
+from rifl.core._serving.later import AllLater
 from rifl.core._serving.policy import KeyBounds, Kind
 from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._serving.streams import RequestStream, ResponseStream
@@ -864,7 +864,7 @@ def _batch_answered_first() -> AbstractContextManager[Any]:
     original = GroupStore.finish_all
 
     def finish_all(self: GroupStore, *arguments: Any) -> Any:
-        replies = original(self, *arguments).replies  # type: ignore[union-attr]  # a Together
+        replies = original(self, *arguments).replies  # type: ignore[union-attr]  # a AllLater
         return [reply if isinstance(reply, Exception) else None for reply in replies]
 
     return unittest.mock.patch.object(GroupStore, "finish_all", finish_all)
@@ -874,15 +874,15 @@ def _batch_answered_by_its_first() -> AbstractContextManager[Any]:
     original = GroupStore.finish_all
 
     def finish_all(self: GroupStore, *arguments: Any) -> Any:
-        replies = original(self, *arguments).replies  # type: ignore[union-attr]  # a Together
-        return Together([replies[0], *(None for _ in replies[1:])])
+        replies = original(self, *arguments).replies  # type: ignore[union-attr]  # a AllLater
+        return AllLater([replies[0], *(None for _ in replies[1:])])
 
     return unittest.mock.patch.object(GroupStore, "finish_all", finish_all)
 
 
 def _turn_for_each_of_a_batch() -> AbstractContextManager[Any]:
     def start_all(self: GroupStore, attempts: Any) -> Any:
-        return Together([self.start(attempt) for attempt in attempts])
+        return AllLater([self.start(attempt) for attempt in attempts])
 
     return unittest.mock.patch.object(GroupStore, "start_all", start_all)
 

@@ -22,7 +22,6 @@ from rifl.core import (
 )
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_table import Attempt
-from rifl.core._serving.groups import group_of
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.serving import Answer, HandlerResult, Wait
@@ -66,11 +65,14 @@ class Parts(Later):
 
 
 class OneByOne:
-    """A group whose claims are many steps, as over a store that is asked for each."""
+    """A store whose claims of a batch are many steps, as one that is asked for each."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self.commits: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Later:
         return Parts([lambda call=call: self._store.claim(call, policy) for call in calls])
@@ -110,7 +112,7 @@ def keyed(client: int, key: bytes, payload: bytes = b"p") -> Call:
     return Call(client, b"", None, key, fingerprint=payload.ljust(16, b"."), method="/s/M")
 
 
-def begin(store: Any, group: Any, calls: Sequence[Call], handler: Handler, **more: Any) -> Any:
+def begin(store: Any, calls: Sequence[Call], handler: Handler, **more: Any) -> Any:
     policy = more.pop("policy", PLAIN)
     gone = more.pop("gone", lambda: False)
 
@@ -122,7 +124,7 @@ def begin(store: Any, group: Any, calls: Sequence[Call], handler: Handler, **mor
     def fetch(wanted: Sequence[Call]) -> Parts:
         return Parts([lambda call=call: store.fetch(call) for call in wanted])
 
-    return serve_batch(store, group, calls, policy, run=run, fetch=fetch, gone=gone)
+    return serve_batch(store, calls, policy, run=run, fetch=fetch, gone=gone)
 
 
 def finish(steps: Any, store: Any = None) -> list[Any]:
@@ -188,11 +190,11 @@ def test_batches_in_any_order_never_block_each_other(
     client, handler, random = opened.client(), Handler(), Random(seed)
     for number in nothing:
         handler.says[b"%d" % number] = CompletionRecord(UNAVAILABLE)
-    group = OneByOne(opened.store)
+    store = OneByOne(opened.store)
     running = []
     for numbers in batches:
         calls = [keyed(client, b"k%d" % number, b"%d" % number) for number in numbers]
-        running.append(Running(begin(opened.store, group, calls, handler)))
+        running.append(Running(begin(store, calls, handler)))
     while left := [batch for batch in running if batch.answers is None]:
         free = [batch for batch in left if not batch.blocked]
         assert free, "every batch waits for another"
@@ -218,19 +220,19 @@ def test_batches_in_any_order_never_block_each_other(
 def test_a_batch_is_run_in_order_and_recorded_in_one_group(opened: Any) -> None:
     """What was won is run in the batch's order, and its records are one group (DESIGN §4)."""
     client, handler = opened.client(), Handler()
-    group = OneByOne(opened.store)
+    store = OneByOne(opened.store)
     calls = [keyed(client, b"%d" % number) for number in (3, 1, 2)]
-    answers = finish(begin(opened.store, group, calls, handler))
+    answers = finish(begin(store, calls, handler))
     assert [answer.outcome for answer in answers] == [Outcome.EXECUTED] * 3
     assert handler.order == [b"3", b"1", b"2"]
-    assert group.commits == [3]
+    assert store.commits == [3]
 
 
 def test_equal_items_share_a_slot(opened: Any) -> None:
     """The first has its answer, the others a replay; another payload is refused (DESIGN §4)."""
     client, handler = opened.client(), Handler()
     calls = [keyed(client, b"k"), keyed(client, b"k", b"other"), keyed(client, b"k")]
-    first, other, again = finish(begin(opened.store, group_of(opened.store), calls, handler))
+    first, other, again = finish(begin(opened.store, calls, handler))
     assert (first.outcome, again.outcome) == (Outcome.EXECUTED, Outcome.REPLAYED)
     assert first.record == again.record
     assert isinstance(other, PayloadMismatch)
@@ -240,10 +242,9 @@ def test_equal_items_share_a_slot(opened: Any) -> None:
 def test_the_payload_that_is_recorded_is_the_one_that_fits(opened: Any) -> None:
     """Which of two payloads is refused is what stands, not who comes first (DESIGN §4)."""
     client, handler = opened.client(), Handler()
-    group = group_of(opened.store)
-    finish(begin(opened.store, group, [keyed(client, b"k", b"old")], handler))
+    finish(begin(opened.store, [keyed(client, b"k", b"old")], handler))
     calls = [keyed(client, b"k", b"new"), keyed(client, b"k", b"old")]
-    new, old = finish(begin(opened.store, group, calls, handler))
+    new, old = finish(begin(opened.store, calls, handler))
     assert isinstance(new, PayloadMismatch)
     assert old.outcome is Outcome.REPLAYED
     assert handler.effects == {b"k": 1}
@@ -252,17 +253,15 @@ def test_the_payload_that_is_recorded_is_the_one_that_fits(opened: Any) -> None:
 def test_each_item_has_its_own_verdict(opened: Any) -> None:
     """Stale, completed, refused and new ones in one batch do not touch each other (DESIGN §4)."""
     client, handler = opened.client(), Handler()
-    group = group_of(opened.store)
 
     def call(seq: int, payload: bytes = b"p", first: int = 1) -> Call:
         return Call(client, b"", seq, None, first, (), 1, payload.ljust(16, b"."), "/s/M")
 
-    finish(begin(opened.store, group, [call(1), call(2)], handler))
+    finish(begin(opened.store, [call(1), call(2)], handler))
     handler.says[b"bad"] = CompletionRecord(5, "not found")
     answers = finish(
         begin(
             opened.store,
-            group,
             [call(3, first=2), call(1), call(2), call(2, b"q"), call(4, b"bad")],
             handler,
         )
@@ -279,11 +278,10 @@ def test_a_handler_without_its_record_fails_its_item_alone(opened: Any) -> None:
     client, handler = opened.client(), Handler()
     handler.says[b"bad"] = CompletionRecord(5, "not found")
     calls = [keyed(client, b"a"), keyed(client, b"b", b"bad")]
-    group = group_of(opened.store)
-    first, second = finish(begin(opened.store, group, calls, handler, policy=ATOMIC))
+    first, second = finish(begin(opened.store, calls, handler, policy=ATOMIC))
     assert (first.record.reason, first.outcome) == ("NOT_RECORDED", Outcome.UNKNOWN)
     assert (second.record.code, second.outcome) == (5, Outcome.EXECUTED)
-    again, _ = finish(begin(opened.store, group, calls, handler, policy=ATOMIC))
+    again, _ = finish(begin(opened.store, calls, handler, policy=ATOMIC))
     assert again == first
     assert handler.effects == {b"a": 1, b"b": 1}
 
@@ -303,7 +301,7 @@ def test_a_store_that_fails_a_group_fails_each_item(opened: Any, when: str) -> N
 
     client, handler = opened.client(), Handler()
     calls = [keyed(client, b"a"), keyed(client, b"b")]
-    answers = finish(begin(opened.store, Failing(opened.store), calls, handler))
+    answers = finish(begin(Failing(opened.store), calls, handler))
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
     assert handler.effects == {}
     assert opened.store.running() == 0
@@ -313,13 +311,10 @@ def test_no_handler_is_begun_for_a_caller_that_is_gone(opened: Any) -> None:
     """What has run is recorded; the others are new again, and run for a retry (DESIGN §4.6)."""
     client, handler = opened.client(), Handler()
     calls = [keyed(client, b"%d" % number) for number in range(4)]
-    group = group_of(opened.store)
-    answers = finish(
-        begin(opened.store, group, calls, handler, gone=lambda: len(handler.order) >= 2)
-    )
+    answers = finish(begin(opened.store, calls, handler, gone=lambda: len(handler.order) >= 2))
     assert [isinstance(answer, InProgress) for answer in answers] == [False, False, True, True]
     assert opened.store.running() == 0
-    again = finish(begin(opened.store, group, calls, handler))
+    again = finish(begin(opened.store, calls, handler))
     assert [answer.outcome for answer in again] == [Outcome.REPLAYED] * 2 + [Outcome.EXECUTED] * 2
     assert handler.effects == {call.key: 1 for call in calls}
 
@@ -330,7 +325,7 @@ def test_a_wait_that_takes_too_long_is_the_last(opened: Any) -> None:
     for key in (b"a", b"b"):
         opened.begin(keyed(client, key))
     calls = [keyed(client, key) for key in (b"a", b"c", b"b")]
-    steps = begin(opened.store, group_of(opened.store), calls, handler)
+    steps = begin(opened.store, calls, handler)
     value: Any = None
     waits = 0
     try:

@@ -21,7 +21,6 @@ from lease_server._storage import LeaseStorage
 from rifl._stores import Store, open_store
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_table import Attempt
-from rifl.core._serving.groups import group_of
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import Answer, Fetch, HandlerResult, Wait, admit, resolve, serve
@@ -225,7 +224,6 @@ def drive_batch(
     """Carry out a batch as a sync shell does."""
     steps = serve_batch(
         store,
-        group_of(store),
         calls,
         policy,
         run=lambda attempts: Now(lambda: [run(attempt) for attempt in attempts]),

@@ -43,8 +43,7 @@ from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_seed
 from rifl.core._serving.decision import Decision
-from rifl.core._serving.groups import Replies
-from rifl.core._serving.later import Later
+from rifl.core._serving.later import Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import refusal_record
@@ -211,7 +210,7 @@ class SharedStore:
         return self._steps(self._claim(call, policy))
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Later:
-        """Decide about many calls and claim those that are new; see ``Group``."""
+        """Decide about many calls and claim those that are new; see ``BatchRecords``."""
         return AllSteps(self._backend, [self._claim(call, policy) for call in calls])
 
     def start_all(self, attempts: Sequence[Attempt]) -> Replies:
@@ -219,7 +218,7 @@ class SharedStore:
         return [None] * len(attempts)
 
     def finish_all(self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]) -> Later:
-        """Make many records durable, then settle; see ``Group``."""
+        """Make many records durable, then settle; see ``BatchRecords``."""
         pairs = zip(attempts, records, strict=True)
         return AllSteps(self._backend, [self._finish(*pair) for pair in pairs])
 

@@ -11,8 +11,7 @@ from rifl._stores.pending import Pending
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.groups import Replies, Together
-from rifl.core._serving.later import Later
+from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import Kind
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -21,7 +20,7 @@ from rifl.core._shared.record import CompletionRecord
 
 
 class GroupCommits(EmbeddedStore):
-    """The part of ``SqliteStore`` that is asked for many calls at once: see ``Group``.
+    """The part of ``SqliteStore`` that is asked for many calls at once: see ``BatchRecords``.
 
     A crash leaves all of a group's intents or none, all of its records or none.
     """
@@ -58,7 +57,7 @@ class GroupCommits(EmbeddedStore):
         first = attempts[0]
         if first.policy.kind is Kind.ATOMIC:
             # A transaction of a handler's may have left another record for each.
-            return Together([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
+            return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
         of_a_run, completed_at = self._codec.of_a_run, self._completed_at(first.call)
         kept: list[CompletionRecord] = []
         rows: list[tuple[Any, ...]] = []
@@ -85,7 +84,7 @@ class GroupCommits(EmbeddedStore):
             if not any(is_stale(attempt) for attempt in attempts):
                 return self._queue(first, entry, database)
         # Acknowledged while they ran: rare, and no record is wanted of these.
-        return Together([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
+        return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
 
     def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
         raise NotImplementedError

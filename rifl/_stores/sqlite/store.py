@@ -30,8 +30,7 @@ from rifl._stores.sqlite.transaction import Row
 from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
-from rifl.core._serving.groups import Replies, Together
-from rifl.core._serving.later import Later
+from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
@@ -142,7 +141,7 @@ class SqliteStore(GroupCommits):
             return self._expired(call.client_id, refusal)
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
-        """The same for many calls of one client; see ``Group``."""
+        """The same for many calls of one client; see ``BatchRecords``."""
         replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
         refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
         if refusal is None:
@@ -152,7 +151,7 @@ class SqliteStore(GroupCommits):
             later = self._expired(calls[0].client_id, refusal)
         except RiflError as error:
             later = error
-        return Together([later if isinstance(one, LeaseExpired) else one for one in replies])
+        return AllLater([later if isinstance(one, LeaseExpired) else one for one in replies])
 
     def start(self, attempt: Attempt) -> Pending | None:
         """Make a plain call's intent durable; register the client where need be.

@@ -11,12 +11,11 @@ identities cannot block each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
-from rifl.core._serving.groups import Group, Replies, Together
-from rifl.core._serving.later import Later
+from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Answer, Fetch, Records, Wait, admit, execute, replayed
 from rifl.core._serving.verdict import Verdict
@@ -31,9 +30,28 @@ BatchAnswer = Answer | Exception
 _Moved = Iterable[tuple[int, Any]]
 
 
+class BatchRecords(Records, Protocol):
+    """``Records``, asked for many items at once.
+
+    Each method does for every item, in order, what the one it is named after does for
+    one, and gives ``Replies``, or a ``Later`` whose result they are. One item's error
+    is its own. The order matters: of two claims of one identity the first one wins.
+    """
+
+    def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
+        """Decide about calls of one client and claim those that are new."""
+
+    def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
+        """Make durable what has to be before their handlers run: one commit."""
+
+    def finish_all(
+        self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]
+    ) -> Replies | Later:
+        """Make the records durable, one commit for all, then settle the attempts."""
+
+
 def serve_batch(
-    store: Records,
-    group: Group,
+    store: BatchRecords,
     calls: Sequence[Call],
     policy: MethodPolicy,
     *,
@@ -54,9 +72,9 @@ def serve_batch(
     slots: dict[tuple[int | bytes, bytes | None], int] = {}
     slot_of = [slots.setdefault((call.identity, call.fingerprint), len(slots)) for call in calls]
     if len(slots) == len(calls):
-        return (yield from _Batch(store, group, calls, policy, run, fetch, gone).serve())
+        return (yield from _Batch(store, calls, policy, run, fetch, gone).serve())
     firsts = [calls[slot_of.index(slot)] for slot in range(len(slots))]
-    found = yield from _Batch(store, group, firsts, policy, run, fetch, gone).serve()
+    found = yield from _Batch(store, firsts, policy, run, fetch, gone).serve()
     answers: list[BatchAnswer] = []
     seen: set[int] = set()
     for slot in slot_of:
@@ -136,8 +154,7 @@ class _Batch:
 
     def __init__(
         self,
-        store: Records,
-        group: Group,
+        store: BatchRecords,
         calls: Sequence[Call],
         policy: MethodPolicy,
         run: Callable[[list[Attempt]], Later],
@@ -145,7 +162,6 @@ class _Batch:
         gone: Callable[[], bool],
     ) -> None:
         self._store = store
-        self._group = group
         self._policy = policy
         self._run = run
         self._fetch = fetch
@@ -172,14 +188,14 @@ class _Batch:
     def _begin(self) -> Generator[Any, Any, _Moved]:
         """Claim all calls, start those that are new, and make each one's rule."""
         calls, policy, gathering = self._calls, self._policy, _Gathering(self._store)
-        decisions = yield from _replies(len(calls), self._group.claim_all, calls, policy)
+        decisions = yield from _replies(len(calls), self._store.claim_all, calls, policy)
         won = [
             decision.attempt
             for decision in decisions
             if isinstance(decision, Decision) and decision.verdict is Verdict.NEW
         ]
         if won:
-            started = yield from _replies(len(won), self._group.start_all, won)
+            started = yield from _replies(len(won), self._store.start_all, won)
             gathering.started = dict(zip(won, started, strict=True))  # type: ignore[arg-type]
         for call, decision in zip(calls, decisions, strict=True):
             if isinstance(decision, Exception):
@@ -213,19 +229,19 @@ class _Batch:
     def _claims(self) -> Generator[Any, Any, _Moved]:
         items, steps = self._take(_Claim)
         calls = [step.subject for step in steps]
-        replies = yield from _replies(len(items), self._group.claim_all, calls, self._policy)
+        replies = yield from _replies(len(items), self._store.claim_all, calls, self._policy)
         return zip(items, replies, strict=True)
 
     def _starts(self) -> Generator[Any, Any, _Moved]:
         items, steps = self._take(_Start)
         attempts = [step.subject for step in steps]
-        replies = yield from _replies(len(items), self._group.start_all, attempts)
+        replies = yield from _replies(len(items), self._store.start_all, attempts)
         return zip(items, replies, strict=True)
 
     def _finishes(self) -> Generator[Any, Any, _Moved]:
         items, steps = self._take(_Finish)
         attempts, records = [step.subject for step in steps], [step.record for step in steps]
-        replies = yield from _replies(len(items), self._group.finish_all, attempts, records)
+        replies = yield from _replies(len(items), self._store.finish_all, attempts, records)
         return zip(items, replies, strict=True)
 
     def _runs(self) -> Generator[Any, Any, _Moved]:
@@ -242,7 +258,7 @@ class _Batch:
             self._rules[at].close()
             self._answers[at] = InProgress("the caller was gone before the call's turn came")
             given_up.append(self._store.abandon(attempt))
-        yield Together(given_up)
+        yield AllLater(given_up)
         return moved
 
     def _fetches(self) -> Generator[Any, Any, _Moved]:
@@ -252,7 +268,7 @@ class _Batch:
 
     def _others(self) -> Generator[Any, Any, _Moved]:
         items, steps = self._take(Later)
-        return zip(items, (yield Together(steps)), strict=True)
+        return zip(items, (yield AllLater(steps)), strict=True)
 
     def _waits(self) -> Generator[Any, Any, _Moved]:
         if self._late or self._gone():
