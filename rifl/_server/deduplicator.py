@@ -246,8 +246,6 @@ class Deduplicator:
             not_deduplicated=not_deduplicated,
             window=_client_window(self._window),
             peer_property=self._peer_property,
-            # Of a store that more than this server stands for.
-            path=getattr(self._store, "path", ""),
             sessions_from=self._sessions_from,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)

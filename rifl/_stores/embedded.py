@@ -41,6 +41,7 @@ class EmbeddedStore:
     _keeps_records = True
     # Whether there are rows to delete when calls are acknowledged.
     _has_rows = False
+    _attempt_class: type[Attempt] = Attempt
 
     def __init__(self) -> None:
         # Both are set before ``bind``, if at all.
@@ -70,7 +71,11 @@ class EmbeddedStore:
     ) -> None:
         """Be ready for calls, decided by ``leases`` and timed by ``clock``."""
         self._table = ClientTable(
-            leases, window=window, key_bounds=key_bounds, note_released=self._has_rows
+            leases,
+            window=window,
+            key_bounds=key_bounds,
+            note_released=self._has_rows,
+            attempts=self._attempt_class,
         )
         self._clock = clock
         self._live_on(0.0)

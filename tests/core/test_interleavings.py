@@ -70,13 +70,19 @@ class Disk:
         self.acknowledged: set[int] = set()
 
 
+class DurableAttempt(Attempt):
+    """An attempt that knows whether its intent is durable."""
+
+    intended = False
+
+
 class Store:
     """One incarnation of a server's store: ``Records`` over a ClientTable and the disk."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.queue: list[Due] = []
-        self.table = ClientTable(AlwaysAlive(), note_released=True)
+        self.table = ClientTable(AlwaysAlive(), note_released=True, attempts=DurableAttempt)
         for seq in disk.intents:
             lost = OutcomeUnknown("the server stopped while the call ran")
             disk.records.setdefault(seq, refusal_record(lost))
@@ -396,7 +402,7 @@ def test_a_dropped_client_never_runs_again() -> None:
     call was still running then (DESIGN §4, removing records; §5)."""
     leases = Mortal()
     store = Store(Disk())
-    store.table = ClientTable(leases)
+    store.table = ClientTable(leases, attempts=DurableAttempt)
     policy = MethodPolicy(kind=Kind.IDEMPOTENT)
     call = Call(CLIENT, b"", 1, fingerprint=b"f")
     steps = serve(store, call, policy)

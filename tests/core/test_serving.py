@@ -270,7 +270,7 @@ def test_atomic_success_without_a_record_is_the_handlers_bug(pending: frozenset[
 def test_a_block_of_ours_that_left_no_record_was_rolled_back(pending: frozenset[str]) -> None:
     """Of a shared transaction we know: not executed, and new again (DESIGN §4)."""
     store, attempt = Script(pending=pending), attempt_of(policy_of(Kind.ATOMIC))
-    attempt.shared = Due("committed")
+    attempt.undone = True
     answer = drive(store, execute(store, attempt), RETURNED)
     assert [name for name in store.asked if name[0] != "("][-2:] == ["committed", "abandon"]
     assert (answer.record.reason, answer.outcome) == ("NOT_RECORDED", Outcome.NOT_EXECUTED)

@@ -8,6 +8,7 @@ from typing import Any
 from rifl._stores.codec import RecordCodec
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
+from rifl._stores.sqlite.attempt import of_sqlite
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl.core._serving.client_entry import Attempt
@@ -42,7 +43,7 @@ class GroupCommits(EmbeddedStore):
 
         def intended() -> None:
             for attempt in attempts:
-                attempt.intended = True
+                of_sqlite(attempt).intended = True
             with self._lock:
                 first.entry.registered.add(self._main.name)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
+from rifl._stores.sqlite.attempt import SqliteAttempt
 from rifl._stores.sqlite.lent import LentConnection
 from rifl._stores.sqlite.sharing import SharedTransactions, Turn
 from rifl._stores.sqlite.turns import LONGEST_WAIT_S, Next
-from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
@@ -20,7 +20,9 @@ from rifl.core._shared.record import CompletionRecord
 class _Part:
     """What entering and leaving a shared transaction means to the call."""
 
-    def __init__(self, of: SharedTransactions, attempt: Attempt, remaining_s: float | None) -> None:
+    def __init__(
+        self, of: SharedTransactions, attempt: SqliteAttempt, remaining_s: float | None
+    ) -> None:
         self._of = of
         self._attempt = attempt
         self._limit_s = LONGEST_WAIT_S
@@ -207,7 +209,7 @@ def _at_once(work: Callable[..., Any], *arguments: Any) -> None:
     work(*arguments)
 
 
-def check_no_block(attempt: Attempt) -> None:
+def check_no_block(attempt: SqliteAttempt) -> None:
     """Raise ``WrongDatabase`` while the call has a block: of two, one would be lost sight of."""
     if attempt.sharing:
         raise WrongDatabase("the call has its turn in the shared transaction, or waits for it")

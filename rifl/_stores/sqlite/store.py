@@ -13,6 +13,7 @@ from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.address import enforces_keys, path_of
+from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl._stores.sqlite.groups import (
     GroupCommits,
@@ -71,6 +72,7 @@ class SqliteStore(GroupCommits):
     """
 
     transactions: SqliteTransactions
+    _attempt_class = SqliteAttempt
     _keeps_records = False
     _has_rows = True
 
@@ -169,7 +171,7 @@ class SqliteStore(GroupCommits):
                     row,
                     patient=False,
                     failure=not_started,
-                    durable=lambda: self._intended(attempt),
+                    durable=lambda: self._intended(attempt),  # type: ignore[arg-type]  # ours
                 ),
                 self._main,
             )
@@ -196,17 +198,18 @@ class SqliteStore(GroupCommits):
 
         One that was shared tells by itself.
         """
-        attempt.sealed = True
-        if attempt.committed is not None:
-            return attempt.committed
-        if attempt.shared is not None:
-            if isinstance(attempt.shared, Turn):
-                attempt.shared.cut_off()
-            return attempt.shared
-        if attempt.recorded is None:
+        mine = of_sqlite(attempt)
+        mine.sealed = True
+        if mine.committed is not None:
+            return mine.committed
+        if mine.shared is not None:
+            if isinstance(mine.shared, Turn):
+                mine.shared.cut_off()
+            return mine.shared
+        if mine.recorded is None:
             return None
-        database = self._database(attempt)
-        standing = None if attempt.unsynced else database.read_committed(attempt.call)
+        database = self._database(mine)
+        standing = None if mine.unsynced else database.read_committed(attempt.call)
         if standing is not None:
             return standing
         # To be on the disk before the answer leaves: a commit of ours waits for what came
@@ -269,7 +272,7 @@ class SqliteStore(GroupCommits):
                 return self._queue(attempt, entry, database)
             # Acknowledged while it ran: no record is wanted. But that has to be durable before
             # this answer leaves, or a late copy looks new after a restart, and is answered anew.
-            if attempt.intended:
+            if of_sqlite(attempt).intended:
                 database = self._main
             self._delete(attempt, database)
             acknowledged = Entry(
@@ -283,7 +286,7 @@ class SqliteStore(GroupCommits):
 
     def abandon(self, attempt: Attempt) -> Pending | None:
         """Remove the intent, if there is one, then make the call new again."""
-        if not attempt.intended:
+        if not of_sqlite(attempt).intended:
             self._settle(attempt, None)
             return None
         attempt.owed = True
@@ -453,7 +456,7 @@ class SqliteStore(GroupCommits):
                 entry = Entry(Journal.NAMESPACE, (client_id,), patient=True, failure=not_started)
                 database.journal.submit(entry)
 
-    def _intended(self, attempt: Attempt) -> None:
+    def _intended(self, attempt: SqliteAttempt) -> None:
         attempt.intended = True
         self._registered_in_main(attempt.entry)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rifl._stores.drivers import DbApiTransaction, driver_connection, driver_connection_async
 from rifl._stores.errors import WrongDatabase
+from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.lent import LentConnection, lent_by
 from rifl._stores.sqlite.parts import AioSharedTransaction, SharedTransaction, check_no_block
@@ -38,10 +39,11 @@ class SqliteTransactions(RecordingTransactions):
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record in the handler's sqlite3 transaction; raises to undo it."""
+        mine = of_sqlite(attempt)
         if (lent := lent_by(transaction)) is not None:
-            self._record_in_block(attempt, record, lent)
+            self._record_in_block(mine, record, lent)
             return
-        check_no_block(attempt)
+        check_no_block(mine)
         connection = _plain(driver_connection(transaction))
         if not isinstance(connection, sqlite3.Connection):
             raise WrongDatabase(
@@ -51,18 +53,19 @@ class SqliteTransactions(RecordingTransactions):
         row = self._row_of(attempt, record)
         # Noted first: if a record stands already, that is what will be answered, whatever
         # became of one it shared before.
-        attempt.recorded, attempt.shared = record, None
-        attempt.unsynced = not write_record(connection, row)
-        _check_not_sealed(attempt)
+        mine.recorded, mine.shared = record, None
+        mine.unsynced = not write_record(connection, row)
+        _check_not_sealed(mine)
 
     async def record_async(
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection (aiosqlite, or SQLAlchemy's over it)."""
+        mine = of_sqlite(attempt)
         if (lent := lent_by(transaction)) is not None:
-            self._record_in_block(attempt, record, lent)
+            self._record_in_block(mine, record, lent)
             return
-        check_no_block(attempt)
+        check_no_block(mine)
         connection = _plain(await driver_connection_async(transaction))
         if isinstance(connection, sqlite3.Connection):
             self.record(attempt, record, connection)
@@ -70,21 +73,21 @@ class SqliteTransactions(RecordingTransactions):
         if not (hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level")):
             raise WrongDatabase(f"an aiosqlite connection is wanted, not a {type(connection)!r}")
         row = self._row_of(attempt, record)
-        attempt.recorded, attempt.shared = record, None
-        attempt.unsynced = not await write_record_async(connection, row)
-        _check_not_sealed(attempt)
+        mine.recorded, mine.shared = record, None
+        mine.unsynced = not await write_record_async(connection, row)
+        _check_not_sealed(mine)
 
     def block(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:
         """Return the call's turn in the transaction that calls of its database share."""
-        return SharedTransaction(self._shared(attempt), attempt, remaining_s)
+        return SharedTransaction(self._shared(attempt), of_sqlite(attempt), remaining_s)
 
     def block_async(self, attempt: Attempt, remaining_s: float | None) -> AioSharedTransaction:
         """The same for a coroutine."""
-        return AioSharedTransaction(self._shared(attempt), attempt, remaining_s)
+        return AioSharedTransaction(self._shared(attempt), of_sqlite(attempt), remaining_s)
 
     def has_block(self, attempt: Attempt) -> bool:
         """Whether the call has a block that has not ended, or waits for one."""
-        return attempt.sharing
+        return of_sqlite(attempt).sharing
 
     def _shared(self, attempt: Attempt) -> SharedTransactions:
         if attempt.policy.kind is not Kind.ATOMIC:
@@ -92,7 +95,7 @@ class SqliteTransactions(RecordingTransactions):
         return self._database_of(attempt).shared
 
     def _record_in_block(
-        self, attempt: Attempt, record: CompletionRecord, transaction: LentConnection
+        self, attempt: SqliteAttempt, record: CompletionRecord, transaction: LentConnection
     ) -> None:
         turn = attempt.shared
         if not isinstance(turn, Turn) or turn.connection is not transaction:
@@ -119,7 +122,7 @@ def _plain(transaction: Any) -> Any:
     return transaction.connection if isinstance(transaction, DbApiTransaction) else transaction
 
 
-def _check_not_sealed(attempt: Attempt) -> None:
+def _check_not_sealed(attempt: SqliteAttempt) -> None:
     """Raise ``StaleRpc`` where the handler has ended.
 
     To be asked with the file's lock, which the row that was written has taken: whoever

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rifl.core._serving.keyed_tracker import KeyedTracker
-from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._shared.call import Call
@@ -23,30 +22,24 @@ class Attempt:
     """One run of a call, from its claim until it is settled.
 
     ``waiters`` are called, outside any lock, when it is. ``number`` is the
-    attempt token: unique within this incarnation of the server. ``intended``:
-    its intent is durable. ``record``: what it ended with, None where that made the
-    call new again. ``recorded``: what the handler put into a transaction
-    of its own, whether or not that committed. ``committed``: the same, once that is
-    known to have committed; None says nothing. ``shared``: what tells how a
-    transaction ended that it shared with other calls, None if there was none. ``ran``:
-    this run, or one before it, may have had an effect that no record tells of: given
-    up, the call runs again, and is never resolved as not executed. ``sharing``: a block
-    of a shared transaction was asked for and has not ended. ``sealed``: the handler has
-    ended, and what a thread of its still records must not be committed. ``unsynced``: a
-    commit of what is ``recorded`` does not wait for the disk.
+    attempt token: unique within this incarnation of the server. ``record``: what it
+    ended with, None where that made the call new again. ``recorded``: what the handler
+    put into a transaction, whether or not that committed. ``committed``: the same, once
+    that is known to have committed; None says nothing. ``undone``: the handler's
+    transaction is known to have been rolled back, unless its record stands. ``ran``: this
+    run, or one before it, may have had an effect that no record tells of: given up, the
+    call runs again, and is never resolved as not executed. ``owed``: its handler has
+    ended, and what is to be written of it is not written yet.
+
+    A store may have attempts of its own class (see ``ClientTable``).
     """
 
     ended = False
-    intended = False
     record: CompletionRecord | None = None
     recorded: CompletionRecord | None = None
     committed: CompletionRecord | None = None
-    shared: Later | None = None
-    sharing = False
-    sealed = False
-    unsynced = False
+    undone = False
     ran = False
-    # Its handler has ended, and what is to be written of it is not written yet.
     owed = False
     waiters: Sequence[Callable[[], None]] = ()
 

@@ -63,7 +63,9 @@ class ClientTable:
         window: int = 512,
         key_bounds: KeyBounds | None = None,
         note_released: bool = False,
+        attempts: type[Attempt] = Attempt,
     ) -> None:
+        """``attempts``: the class of those that are begun; made without its ``__init__``."""
         self._leases = leases
         self._note_released = note_released
         self._window = window
@@ -73,6 +75,7 @@ class ClientTable:
         self._resting = RestingClients()
         self._to_look_at: list[int] = []
         self._attempts = 0
+        self._attempt_class = attempts
         # Set while new calls are refused: draining, or the store is not writable.
         self.refusing: RiflError | None = None
 
@@ -165,7 +168,7 @@ class ClientTable:
         if entry.token is not call.token:
             entry.token = call.token
         number = self._attempts = self._attempts + 1
-        attempt: Attempt = _new(Attempt)
+        attempt: Attempt = _new(self._attempt_class)
         attempt.entry = entry
         attempt.call = call
         attempt.policy = policy

@@ -349,8 +349,7 @@ def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> S
     """End what an atomic handler, or one that raised or answered "nothing happened", ran."""
     policy, record = attempt.policy, result.record
     if policy.kind is Kind.ATOMIC:
-        # A turn in a shared transaction that left no record was rolled back.
-        undone = result.undone or attempt.shared is not None
+        undone = result.undone or attempt.undone
         try:
             standing = yield from _left_by_the_handler(store, attempt)
         except NotRecorded as error:

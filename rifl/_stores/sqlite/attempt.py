@@ -1,0 +1,35 @@
+"""An attempt of a call over SQLite: what its store knows of it beside the rules."""
+
+from __future__ import annotations
+
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later
+from rifl.core._shared.invariant import invariant
+
+
+class SqliteAttempt(Attempt):
+    """An attempt, its intent, and its part in transactions.
+
+    ``intended``: its intent is durable. ``shared``: what tells how a transaction ended
+    that it shared with other calls, None if there was none. ``sharing``: a block of a
+    shared transaction was asked for and has not ended. ``sealed``: the handler has
+    ended, and what a thread of its still records must not be committed. ``unsynced``: a
+    commit of what is ``recorded`` does not wait for the disk.
+    """
+
+    intended = False
+    shared: Later | None = None
+    sharing = False
+    sealed = False
+    unsynced = False
+
+    @property
+    def undone(self) -> bool:  # type: ignore[override]  # only read
+        """A block of a shared transaction that left no record was rolled back."""
+        return self.shared is not None
+
+
+def of_sqlite(attempt: Attempt) -> SqliteAttempt:
+    """Return an attempt as what it is; one of another store is a defect."""
+    invariant(isinstance(attempt, SqliteAttempt), "an attempt of another store")
+    return attempt  # type: ignore[return-value]
