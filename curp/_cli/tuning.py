@@ -12,7 +12,7 @@ _OPTIONS: tuple[tuple[str, type, Any, str, str], ...] = (
     ("--witness-timeout", float, 2.0, "witness_timeout_s", "how long a witness is waited for"),
     ("--snapshot-entries", int, 10_000, "snapshot_entries", "a snapshot after so many entries"),
     ("--batch-entries", int, 64, "batch_entries", "append when so many entries wait"),
-    ("--batch-delay", float, 0.005, "batch_delay_s", "or when one has waited so long"),
+    ("--batch-delay", float, 0.02, "batch_delay_s", "or when one has waited so long"),
     ("--poison-deaths", int, 3, "poison_deaths", "a call that so many died of is not run again"),
     ("--max-unsynced", int, 1024, "max_unsynced", "answer first for at most so many entries"),
 )

@@ -61,7 +61,7 @@ class LeaderBounds:
 
     batch_entries: int = 64
     batch_bytes: int = 4 << 20
-    batch_delay_s: float = 0.005
+    batch_delay_s: float = 0.02
     max_unsynced: int = 1024
     append_entries: int = 1024
 

@@ -139,7 +139,7 @@ class Replica:
         application_version: int = 0,
         poison_deaths: int = 3,
         batch_entries: int = 64,
-        batch_delay_s: float = 0.005,
+        batch_delay_s: float = 0.02,
         max_unsynced: int = 1024,
         witness_timeout_s: float = 2.0,
         witness_credentials: grpc.ChannelCredentials | None = None,

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from curp._core.record_line import OutOfLine, RecordLine, Smoothed
+from curp._core.record_line import OutOfLine, Quick, RecordLine
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
 from curp.client._requests import RECORD_TIMEOUT_S
 from curp.client._stubs import record_stub, records_stub
@@ -27,8 +27,8 @@ _log = get_logger("curp.client")
 class AioRecords:
     """As ``SyncRecords``: two tasks of the loop, of which one lives as long as the stream."""
 
-    def __init__(self, channel: grpc.aio.Channel, leader: Smoothed) -> None:
-        """``leader``: how long it takes to answer."""
+    def __init__(self, channel: grpc.aio.Channel, leader: Quick) -> None:
+        """``leader``: how long its quick answers take."""
         self._open = records_stub(channel)
         self._unary = _Unary(channel)
         self._leader = leader

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from curp._core.record_line import Smoothed
+from curp._core.record_line import Quick
 from curp._core.suspects import Suspects
 from curp._core.way_choice import UNCOUNTED, Begun, WayChoice
 from curp.client._requests import number_field, record_fields
@@ -75,8 +75,8 @@ class GroupKnowledge:
     def __init__(self, group_path: str = "adaptive") -> None:
         """``group_path``: see ``rifl.connect``."""
         self.view: GroupView | None = None
-        # How long the leader takes to answer.
-        self.leader = Smoothed()
+        # How long the leader's quick answers take.
+        self.leader = Quick()
         self._adaptive = group_path == "adaptive"
         self._fast = group_path == "fast"
         # By method: how often its calls conflict, and what they cost, differ.

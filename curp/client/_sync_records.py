@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from curp._core.record_line import OutOfLine, RecordLine, Smoothed
+from curp._core.record_line import OutOfLine, Quick, RecordLine
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
 from curp.client._requests import RECORD_TIMEOUT_S
 from curp.client._stubs import record_stub, records_stub, watch_stub
@@ -34,8 +34,8 @@ class SyncRecords:
     each record by itself, until ``again``.
     """
 
-    def __init__(self, channel: grpc.Channel, leader: Smoothed) -> None:
-        """``leader``: how long it takes to answer."""
+    def __init__(self, channel: grpc.Channel, leader: Quick) -> None:
+        """``leader``: how long its quick answers take."""
         self._open = records_stub(channel)
         self._unary = _Unary(channel)
         self._leader = leader

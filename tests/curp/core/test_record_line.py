@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from curp._core.record_line import OutOfLine, RecordLine, Smoothed
+from curp._core.record_line import OutOfLine, Quick, RecordLine
 
 
 def _line(leader_s: float = 0.0) -> RecordLine[str]:
-    leader = Smoothed()
+    leader = Quick()
     if leader_s:
         leader.note(leader_s)
     return RecordLine(leader)
@@ -68,14 +68,26 @@ def test_a_record_that_comes_alone_is_sent_at_once() -> None:
 
 
 def test_records_gather_while_the_leader_takes_longer() -> None:
-    """They wait as long as their verdicts come by half of the leader's time, and 10 ms at most."""
+    """They wait as long as verdicts come by most of the leader's time, and 20 ms at most."""
     line = _line(0.010)
     line.sent(["a"], 0.0)
     line.answered(1, 1, 0.001)
-    assert line.wait_s(0.001) == pytest.approx(0.003)
+    assert line.wait_s(0.001) == pytest.approx(0.006)
     slow = _line(1.0)
     slow.sent(["a"], 0.0)
-    assert slow.wait_s(0.0) == pytest.approx(0.010)
+    assert slow.wait_s(0.0) == pytest.approx(0.020)
+
+
+def test_a_slow_methods_calls_keep_quick_ones_records_no_longer() -> None:
+    """The leader's time is that of its quick answers, where those are one in four (CURP §3.2.1)."""
+    leader = Quick()
+    for _ in range(100):
+        for seconds in (0.002, 1.0, 1.0, 1.0):
+            leader.note(seconds)
+    line = RecordLine[str](leader)
+    line.sent(["a"], 0.0)
+    line.answered(1, 1, 0.001)
+    assert line.wait_s(0.001) < 0.002
 
 
 def test_nobody_waits_where_the_witness_is_as_far_as_the_leader() -> None:
