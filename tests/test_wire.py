@@ -12,8 +12,7 @@ from rifl._grpc import status
 from rifl._wire import labels, records
 from rifl._wire.header import HEADER_KEY, find_header, fingerprint, parse_call
 from rifl.core import BadHeader, CompletionRecord, Outcome, RpcId
-from rifl.core._serving.result_tracker import check_acknowledgements
-from rifl.core._shared.call import MAX_RANGES, pairs_from_ranges
+from rifl.core._shared.call import MAX_RANGES, check_acknowledgements, pairs_from_ranges
 from rifl.v1 import rifl_pb2
 
 METHOD = "/p.S/M"

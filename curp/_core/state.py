@@ -25,7 +25,7 @@ from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import KeyBounds
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
-from rifl.core._shared.identity import RpcId
+from rifl.core._shared.identity import DEFAULT_WINDOW, RpcId
 from rifl.core._shared.invariant import invariant
 from rifl.core._shared.record import CompletionRecord
 
@@ -109,7 +109,9 @@ class GroupState:
     the table's keyed records are kept by.
     """
 
-    def __init__(self, *, window: int = 512, key_bounds: KeyBounds | None = None) -> None:
+    def __init__(
+        self, *, window: int = DEFAULT_WINDOW, key_bounds: KeyBounds | None = None
+    ) -> None:
         self.sessions: dict[int, SessionPut] = {}
         self._leases = _StateLeases(self.sessions)
         self.table = ClientTable(self._leases, window=window, key_bounds=key_bounds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rifl.core._shared.identity import MAX_KEY_BYTES, MAX_SEQ, RpcId
+from rifl.core._shared.identity import MAX_SEQ, RpcId, is_key
 
 
 def candidates(text: str) -> int | list[RpcId]:
@@ -28,7 +28,7 @@ def candidates(text: str) -> int | list[RpcId]:
     except ValueError:
         key = b""
     for each in (key, b"" if call.startswith("0x") else call.encode()):
-        if 1 <= len(each) <= MAX_KEY_BYTES:
+        if is_key(each):
             found.append(RpcId(client_id, None, each))
     if not found:
         raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 64 bytes")

@@ -13,8 +13,8 @@ import grpc
 from rifl._client.errors import CallError, call_error
 from rifl._wire.header import KEY_KEY
 from rifl.core._calling.call_flow import OWN_HEADER
-from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._shared.errors import BadHeader
+from rifl.core._shared.identity import check_key
 from rifl.core._shared.outcome import Outcome
 
 # Consumed by the channel: it never leaves the process.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lease_server._session_secret import MAX_SECRET_BYTES, MIN_SECRET_BYTES
+
 VARIABLE = "RIFL_SESSION_SECRET"
 FILE_VARIABLE = "RIFL_SESSION_SECRET_FILE"
-_MIN_BYTES = 16
-_MAX_BYTES = 1024
 
 
 def find_session_secret(given: str | bytes | None = None) -> bytes:
@@ -36,8 +36,10 @@ def find_session_secret(given: str | bytes | None = None) -> bytes:
             return b""
         secret = secret.strip()
     found = _as_bytes(secret, where)
-    if not _MIN_BYTES <= len(found) <= _MAX_BYTES:
-        raise ValueError(f"{where}: a session's secret has {_MIN_BYTES} to {_MAX_BYTES} bytes")
+    if not MIN_SECRET_BYTES <= len(found) <= MAX_SECRET_BYTES:
+        raise ValueError(
+            f"{where}: a session's secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
+        )
     return found
 
 

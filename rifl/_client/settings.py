@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lease_server import SessionPolicy
+from lease_server import BadRequest, SessionPolicy
+from lease_server._sessions import SessionTable
 from rifl._client.session_secret import find_session_secret
 from rifl._wire.header import MAX_RESPONSE_BYTES
 from rifl.core._calling.retry import RetryPolicy
+from rifl.core._shared.identity import DEFAULT_WINDOW
 from rifl.core._shared.observer import Observer
 
 GROUP_PATHS = ("adaptive", "fast", "synced")
@@ -35,7 +37,7 @@ class Settings:
     # Whether the application gave none, so that a path may bring its own.
     default_retry: bool = False
     hedge_after_s: float | None = None
-    window: int = 512
+    window: int = DEFAULT_WINDOW
     unresolved_s: float = 60.0
     unresolved_limit: int = 64
     on_lease_lost: Callable[[int], None] | None = None
@@ -57,16 +59,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
             raise ValueError("hedge_after must be positive, or None")
-        if self.session_name is not None and not 1 <= len(self.session_name) <= 256:
-            raise ValueError("the name of a session has 1 to 256 characters")
         if self.session_name is not None:
-            if "\0" in self.session_name:
-                raise ValueError("the name of a session has no NUL")
-            # No message of the protocol could carry it.
-            try:
-                self.session_name.encode()
-            except UnicodeEncodeError as error:
-                raise ValueError(f"the name of a session is text in UTF-8: {error}") from error
+            _check_session_name(self.session_name)
         if self.session_retention_s is not None and (
             self.session_name is None or not _SHORTEST_S <= self.session_retention_s <= _LONGEST_S
         ):
@@ -120,6 +114,17 @@ def make_settings(
         conflict_keys=dict(conflict_keys or {}),
         group_path=group_path,
     )
+
+
+def _check_session_name(name: str) -> None:
+    try:
+        SessionTable.check_name(name)
+        # No message of the protocol could carry it.
+        name.encode()
+    except BadRequest as error:
+        raise ValueError(str(error)) from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a session name is text in UTF-8: {error}") from error
 
 
 def method_name(method: str | bytes) -> str:

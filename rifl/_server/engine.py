@@ -21,15 +21,14 @@ from rifl._wire.header import (
     find_key,
     fingerprint,
     parse_call,
-    parse_key,
     stream_fields,
 )
 from rifl._wire.packed_header import KnownClients
-from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
+from rifl.core._shared.identity import check_key, key_of_text
 from rifl.core._shared.observer import Observers
 from rifl.core._shared.reasons import error_class
 
@@ -156,7 +155,7 @@ class Engine:
         policy = self.policies.find(method)
         field = None if policy is None else policy.key_field
         if text is not None:
-            key, scope = parse_key(text), ""
+            key, scope = key_of_text(text), ""
         elif field is not None:
             message = request if read is None else _read(read, request)
             # Its values are unique within the method only.

@@ -11,12 +11,11 @@ from rifl._server import aio, sync
 from rifl._server.answers import refusal_status
 from rifl._server.engine import Engine
 from rifl._wire.records import outcome_to_wire, record_to_message
-from rifl.core._serving.keyed_tracker import check_key
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.result_tracker import check_acknowledgements
 from rifl.core._serving.serving import Answer, resolve
-from rifl.core._shared.call import Call
+from rifl.core._shared.call import Call, check_acknowledgements
 from rifl.core._shared.errors import BadHeader, RiflError
+from rifl.core._shared.identity import check_key
 from rifl.v1 import rifl_pb2
 
 SERVICE = "rifl.v1.Outcomes"

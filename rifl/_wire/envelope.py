@@ -16,11 +16,9 @@ from rifl._wire.records import (
     record_from_message,
     record_to_message,
 )
-from rifl.core._serving.keyed_tracker import check_key
-from rifl.core._serving.result_tracker import check_acknowledgements
-from rifl.core._shared.call import Call, ranges_from_pairs
+from rifl.core._shared.call import Call, check_acknowledgements, ranges_from_pairs
 from rifl.core._shared.errors import BadHeader, BatchTooLarge
-from rifl.core._shared.identity import MAX_KEY_BYTES, MAX_SEQ
+from rifl.core._shared.identity import MAX_KEY_BYTES, MAX_SEQ, check_key
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 from rifl.v1 import rifl_pb2

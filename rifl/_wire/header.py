@@ -12,11 +12,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from rifl.core._serving.keyed_tracker import check_key
-from rifl.core._serving.result_tracker import check_acknowledgements
-from rifl.core._shared.call import Call, ranges_from_pairs
+from rifl.core._shared.call import Call, check_acknowledgements, ranges_from_pairs
 from rifl.core._shared.errors import BadHeader
-from rifl.core._shared.identity import MAX_SEQ
+from rifl.core._shared.identity import MAX_SEQ, check_key
 from rifl.v1 import rifl_pb2
 
 HEADER_KEY = "rifl-bin"
@@ -55,15 +53,6 @@ def find_key(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
     if len(found) > 1:
         raise BadHeader(f"a call has one {KEY_KEY}, not {len(found)}")
     return found[0] if found else None
-
-
-def parse_key(text: str) -> bytes:
-    """Return the key that a plain text stands for; raises ``BadHeader``."""
-    if not (text.isascii() and text.isprintable()):
-        raise BadHeader("a key is printable ASCII")
-    key = text.encode()
-    check_key(key)
-    return key
 
 
 def stream_fields(value: bytes) -> tuple[int, bytes]:

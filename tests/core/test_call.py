@@ -7,8 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import BadHeader, RpcId
-from rifl.core._serving.result_tracker import check_acknowledgements
-from rifl.core._shared.call import MAX_RANGES, Call, pairs_from_ranges, ranges_from_pairs
+from rifl.core._shared.call import (
+    MAX_RANGES,
+    Call,
+    check_acknowledgements,
+    pairs_from_ranges,
+    ranges_from_pairs,
+)
 
 _PAIRS = st.lists(st.tuples(st.integers(1, 2**40), st.integers(1, 2**40)), max_size=MAX_RANGES).map(
     lambda pairs: [number for pair in pairs for number in pair]

@@ -63,6 +63,7 @@ from rifl.core._shared.errors import (
     StoreUnavailable,
     WindowExceeded,
 )
+from rifl.core._shared.identity import DEFAULT_WINDOW
 from rifl.core._shared.invariant import invariant
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.outcome import Outcome
@@ -150,7 +151,7 @@ class SharedStore:
         self._backend = backend
         self._codec = codec or RecordCodec()
         self._key_bounds = KeyBounds()
-        self._window = 512
+        self._window = DEFAULT_WINDOW
         self._attempts = Attempts(self.owner, token_hex)
         self._refusing = Refusing(self._tell_refusal)
         self._clock = clock

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rifl.core._calling.request_tracker import RequestTracker
+from rifl.core._shared.identity import DEFAULT_WINDOW
 
 
 class MethodPatterns:
@@ -43,7 +44,7 @@ class Grant:
     term_s: float
     deduplicated: tuple[str, ...]
     not_deduplicated: tuple[str, ...] = ()
-    window: int = 512
+    window: int = DEFAULT_WINDOW
     streams: bool = False
     store: int = 0
 

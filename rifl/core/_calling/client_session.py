@@ -13,7 +13,7 @@ from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.retry import RetryPolicy, shortened_s
 from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.errors import WindowExceeded
-from rifl.core._shared.identity import RpcId
+from rifl.core._shared.identity import DEFAULT_WINDOW, RpcId
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import LOST_REASONS
 
@@ -69,7 +69,7 @@ class ClientSession:
     def __init__(
         self,
         *,
-        window: int = 512,
+        window: int = DEFAULT_WINDOW,
         retry: RetryPolicy | None = None,
         unresolved_s: float = 60.0,
         unresolved_limit: int = 64,

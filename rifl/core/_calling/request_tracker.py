@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rifl.core._shared.errors import WindowExceeded
+from rifl.core._shared.identity import DEFAULT_WINDOW
 
 
 class RequestTracker:
@@ -22,7 +23,7 @@ class RequestTracker:
 
     __slots__ = ("_incomplete", "_next", "_window")
 
-    def __init__(self, window: int = 512) -> None:
+    def __init__(self, window: int = DEFAULT_WINDOW) -> None:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window

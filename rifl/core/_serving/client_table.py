@@ -27,7 +27,7 @@ from rifl.core._shared.errors import (
     SessionClosed,
     StoreMismatch,
 )
-from rifl.core._shared.identity import RpcId
+from rifl.core._shared.identity import DEFAULT_WINDOW, RpcId
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.record import CompletionRecord
 
@@ -60,7 +60,7 @@ class ClientTable:
         self,
         leases: Leases,
         *,
-        window: int = 512,
+        window: int = DEFAULT_WINDOW,
         key_bounds: KeyBounds | None = None,
         note_released: bool = False,
         attempts: type[Attempt] = Attempt,

@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rifl.core._serving.verdict import Verdict
-from rifl.core._shared.errors import BadHeader, WindowExceeded
-from rifl.core._shared.identity import MAX_KEY_BYTES
+from rifl.core._shared.errors import WindowExceeded
+from rifl.core._shared.identity import check_key
 
 _IN_PROGRESS = object()
-
-
-def check_key(key: bytes) -> None:
-    """Raise ``BadHeader`` unless the key has 1 to 64 bytes."""
-    if not 1 <= len(key) <= MAX_KEY_BYTES:
-        raise BadHeader(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(key)}")
 
 
 class KeyedTracker:

@@ -6,31 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import check_acknowledgements
 from rifl.core._shared.completed_set import CompletedSet
-from rifl.core._shared.errors import BadHeader, WindowExceeded
-from rifl.core._shared.identity import MAX_SEQ
+from rifl.core._shared.errors import WindowExceeded
+from rifl.core._shared.identity import DEFAULT_WINDOW
 
 _IN_PROGRESS = object()
 # Acknowledged ranges far beyond first incomplete that are remembered: the bound
 # on distance, far larger than any honest client's window needs.
 _FAR_RANGES = 4096
-
-
-def check_acknowledgements(
-    seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
-) -> None:
-    """Raise ``BadHeader`` unless the numbers of a header fit together."""
-    if not 1 <= seq <= MAX_SEQ:
-        raise BadHeader(f"seq {seq} is not in 1..2^63-1")
-    if not 1 <= first_incomplete <= seq:
-        raise BadHeader(f"first incomplete {first_incomplete} is not in 1..seq {seq}")
-    below = first_incomplete
-    for first, last in completed:
-        if first <= below or last < first or last > MAX_SEQ:
-            raise BadHeader("completed ranges are not sorted, disjoint and above first incomplete")
-        if first <= seq <= last:
-            raise BadHeader(f"completed ranges cover the call's own seq {seq}")
-        below = last
 
 
 class ResultTracker:
@@ -52,7 +36,7 @@ class ResultTracker:
 
     __slots__ = ("_ahead", "_calls", "_far_ranges", "_released", "_window", "first_incomplete")
 
-    def __init__(self, window: int = 512, *, note_released: bool = False) -> None:
+    def __init__(self, window: int = DEFAULT_WINDOW, *, note_released: bool = False) -> None:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rifl.core._shared.errors import BadHeader
-from rifl.core._shared.identity import RpcId
+from rifl.core._shared.identity import MAX_SEQ, RpcId
 from rifl.core._shared.record import Metadata
 
 # Ranges a header may carry (DESIGN §4).
@@ -40,6 +40,23 @@ def pairs_from_ranges(first_incomplete: int, ranges: Sequence[tuple[int, int]]) 
         pairs += (first - position, last + 1 - first)
         position = last + 1
     return pairs
+
+
+def check_acknowledgements(
+    seq: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
+) -> None:
+    """Raise ``BadHeader`` unless the numbers of a header fit together."""
+    if not 1 <= seq <= MAX_SEQ:
+        raise BadHeader(f"seq {seq} is not in 1..2^63-1")
+    if not 1 <= first_incomplete <= seq:
+        raise BadHeader(f"first incomplete {first_incomplete} is not in 1..seq {seq}")
+    below = first_incomplete
+    for first, last in completed:
+        if first <= below or last < first or last > MAX_SEQ:
+            raise BadHeader("completed ranges are not sorted, disjoint and above first incomplete")
+        if first <= seq <= last:
+            raise BadHeader(f"completed ranges cover the call's own seq {seq}")
+        below = last
 
 
 class Call:
