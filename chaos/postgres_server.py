@@ -107,6 +107,21 @@ class PostgresServer:
         """End it as a crash does: no checkpoint, and recovery at the next start."""
         self._end(signal.SIGQUIT)
 
+    def kill(self) -> None:
+        """SIGKILL its first process, as the kernel does out of memory; the others end by that.
+
+        Returns when they have: it does not start while one of them lives.
+        """
+        if self._process is None:
+            return
+        others = _children(self._process.pid)
+        self._end(signal.SIGKILL)
+        end, pause = time.monotonic() + _START_S, threading.Event()
+        while any(_lives(other) for other in others):
+            if time.monotonic() > end:
+                raise RuntimeError("PostgreSQL's processes outlive its first one")
+            pause.wait(0.005)
+
     def stop(self) -> None:
         """End it and remove all it has written."""
         self._end(signal.SIGQUIT)
@@ -142,3 +157,19 @@ class PostgresServer:
         done = subprocess.run(command, capture_output=True, cwd="/", check=False)  # noqa: S603 - our own
         if done.returncode:
             raise RuntimeError(f"{name} failed: {done.stderr.decode()[-2000:]}")
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # What nobody waited for has ended all the same.
+    return stat.rpartition(")")[2].split()[0] != "Z"

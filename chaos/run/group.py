@@ -14,6 +14,7 @@ from chaos.check import History
 from chaos.etcd_cluster import EtcdCluster, EtcdNode
 from chaos.group_processes import GroupProcesses
 from chaos.run.disk import SmallDisk, disks_to_fill
+from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import DidNotStart, Member
 from chaos.run.redis import RedisProcess
 from chaos.run.scenario import Scenario
@@ -25,6 +26,11 @@ __all__ = ["Group"]
 _ROOT = Path(__file__).parents[2]
 _AUDIT_S = 90.0
 _LEADER_S = 30.0
+# By store, of a path that leads to it.
+_URLS = {
+    "redis": "redis://{}/0?group=bank&timeout_s=2",
+    "postgresql": "postgresql://rifl@{}/postgres?group=bank&timeout_s=2",
+}
 
 
 class _Replica:
@@ -80,7 +86,7 @@ class _EtcdMember:
 
 
 class Group:
-    """Replicas of the bank and their witnesses, over a log in a file, in Redis or in etcd."""
+    """Replicas of the bank and their witnesses, over a log of any engine."""
 
     follow_leaders = True
 
@@ -95,22 +101,28 @@ class Group:
         self._stands_still = scenario.expect.stands_still
         for target in disks_to_fill(scenario):
             self.disks[target] = SmallDisk(directory / target)
-        self._redis = RedisProcess(directory) if deployed.store == "redis" else None
+        self._removing = contextlib.ExitStack()
+        self._server: RedisProcess | PostgresqlProcess | None = None
+        if deployed.store == "redis":
+            self._server = RedisProcess(directory)
+        elif deployed.store == "postgresql":
+            self._server = PostgresqlProcess(directory)
+            self._removing.callback(self._server.remove)
         self._etcd = EtcdCluster(directory / "etcd") if deployed.store == "etcd" else None
         if self._etcd is not None:
             logs = [self._etcd.url(group="bank")] * deployed.servers
             for number, node in enumerate(self._etcd.nodes, 1):
                 self.members[f"etcd-{number}"] = _EtcdMember(self._etcd, node)
-        elif self._redis is None:
+        elif self._server is None:
             home = directory / "log"
             home.mkdir()
             logs = [f"sqlite:///{home / 'entries.db'}?group=bank"] * deployed.servers
         else:
             logs = []
             for number in range(1, deployed.servers + 1):
-                link = self.links[f"log-{number}"] = proxy.link(f"log-{number}", self._redis.port)
-                logs.append(f"redis://{link.address}/0?group=bank&timeout_s=2")
-            self.members["redis"] = self._redis
+                link = self.links[f"log-{number}"] = proxy.link(f"log-{number}", self._server.port)
+                logs.append(_URLS[deployed.store].format(link.address))
+            self.members[deployed.store] = self._server
         self._group = GroupProcesses(
             directory,
             "examples.replicated_bank",
@@ -141,12 +153,12 @@ class Group:
         self.targets = list(self._group.reached.values())
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
+        with self._removing as stack:
             for disk in self.disks.values():
                 stack.enter_context(disk)
-            if self._redis is not None:
-                stack.callback(self._redis.kill)
-                self._redis.start()
+            if self._server is not None:
+                stack.callback(self._server.kill)
+                self._server.start()
             if self._etcd is not None:
                 stack.enter_context(self._etcd)
             stack.enter_context(self._group)

@@ -62,7 +62,7 @@ def _check(scenario: Scenario) -> None:
     deployment, load, expect = scenario.deployment, scenario.load, scenario.expect
     stores = {
         "server": ("sqlite", "redis", "postgresql"),
-        "group": ("sqlite", "redis", "etcd"),
+        "group": ("sqlite", "redis", "postgresql", "etcd"),
         "spark": ("sqlite",),
     }.get(scenario.topology)
     if stores is None:

@@ -8,7 +8,7 @@ A file of ``chaos/run/scenarios``::
     short = true                  # in the short selection
 
     [deployment]
-    store = "sqlite"              # of a server; the log of a group: sqlite, redis or etcd
+    store = "sqlite"              # of a server, or of a group its log
     servers = 1                   # replicas, of a group
 
     [load]
@@ -92,8 +92,8 @@ KINDS: Mapping[str, Kind] = {
 class Deployed:
     """What runs."""
 
-    # sqlite, redis or postgresql; of a group etcd, three nodes: etcd-1 to etcd-3, and the
-    # one that leads them, etcd-leader.
+    # sqlite, redis or postgresql; of a group also etcd, three nodes: etcd-1 to etcd-3, and
+    # the one that leads them, etcd-leader.
     store: str = "sqlite"
     servers: int = 1
     witnesses: int = 0

@@ -76,6 +76,8 @@ def test_the_scenarios_break_everything_there_is() -> None:
         assert struck >= {(kind, target) for target in targets}
     assert {each.topology for each in found} == {"server", "group", "spark"}
     assert {each.deployment.store for each in found} == {"sqlite", "redis", "postgresql", "etcd"}
+    logs = {each.deployment.store for each in found if each.topology == "group"}
+    assert logs == {"sqlite", "redis", "postgresql", "etcd"}
     assert sum(each.short for each in found) >= 5
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from chaos.faulty_path import FaultyPath
 from chaos.group_processes import GroupProcesses
 from examples.replicated_bank.load import Load
 from tests.helpers.waiting import until
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -46,34 +43,35 @@ def numbered(group: GroupProcesses, more_than: int) -> int:
     return number
 
 
-@pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    try:
-        yield server
-    finally:
-        server.stop()
+class _LogServer:
+    """A server that others share, and the group's log in it."""
+
+    def __init__(self, server: Any, group: str) -> None:
+        self._server = server
+        self._group = group
+        nodes = getattr(server, "nodes", None) or [server]
+        self.ports: list[int] = [node.port for node in nodes]
+
+    def url(self, **options: object) -> str:
+        """The log's URL."""
+        url: str = self._server.url(group=self._group, **options)
+        return url
 
 
-@pytest.fixture(params=["redis", "postgres"])
-def log_server(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A server for logs, of each engine for several machines."""
-    if request.param == "redis":
-        yield request.getfixturevalue("redis_server")
-        return
-    server = PostgresServer()
-    try:
-        yield server
-    finally:
-        server.stop()
+@pytest.fixture(
+    params=["redis", "postgres", pytest.param("etcd", marks=pytest.mark.long)],
+)
+def log_server(request: pytest.FixtureRequest, group: str) -> _LogServer:
+    """Where a log is, of each engine for several machines."""
+    return _LogServer(request.getfixturevalue(f"shared_{request.param}"), group)
 
 
-def test_leaders_stopped_and_killed(tmp_path: Path, log_server: Any) -> None:
+def test_leaders_stopped_and_killed(tmp_path: Path, log_server: _LogServer) -> None:
     """A zombie that wakes up, a successor killed while it recovers: exactly once (1, 4, 5).
 
     Not over a file: a process stopped inside a commit keeps the file's lock.
     """
-    log = log_server.url(group="bank")
+    log = log_server.url()
     with (
         GroupProcesses(tmp_path, MODULE, log) as group,
         Load(group.replicas, callers=4, accounts=32) as load,
@@ -147,32 +145,61 @@ def test_witnesses_stopped_cut_off_and_restarted(tmp_path: Path) -> None:
             exact(load)
 
 
-def test_a_leader_cut_off_from_the_log(tmp_path: Path, log_server: Any) -> None:
+def test_a_leader_cut_off_from_the_log(tmp_path: Path, log_server: _LogServer) -> None:
     """It cannot append, so another one leads; when the path is back it follows (1, 4)."""
-    url = log_server.url(group="bank", timeout_s=2)
-    place = f"127.0.0.1:{log_server.port}"
-    assert place in url
+    logs, paths = [], []
     with contextlib.ExitStack() as stack:
-        paths = [stack.enter_context(FaultyPath()) for _ in range(2)]
-        for path in paths:
-            path.lead_to(log_server.port)
-        logs = [url.replace(place, f"127.0.0.1:{path.port}") for path in paths]
+        for _ in range(2):
+            log = log_server.url(timeout_s=2)
+            paths.append([stack.enter_context(FaultyPath()) for _ in log_server.ports])
+            for path, port in zip(paths[-1], log_server.ports, strict=True):
+                path.lead_to(port)
+                assert f"127.0.0.1:{port}" in log
+                log = log.replace(f"127.0.0.1:{port}", path.target)
+            logs.append(log)
         group = stack.enter_context(GroupProcesses(tmp_path, MODULE, logs, replicas=2))
         load = stack.enter_context(Load(group.replicas, callers=4, accounts=32))
         load.await_answers(SOME, WAIT_S)
         leader = group.leader(timeout_s=WAIT_S)
-        path = paths[group.replicas.index(leader)]
-        path.lead_to(None)
-        path.reset()
+        cut = paths[group.replicas.index(leader)]
+        for path in cut:
+            path.lead_to(None)
+            path.reset()
         group.leader(not_=leader, timeout_s=WAIT_S)
         load.await_answers(SOME, WAIT_S)
-        path.lead_to(log_server.port)
+        for path, port in zip(cut, log_server.ports, strict=True):
+            path.lead_to(port)
 
         def follows() -> bool:
             found = group.status(leader)
             return found is not None and found.role == "standby" and not found.waiting_for
 
         until(follows, "the old leader follows", WAIT_S)
+        load.await_answers(SOME, WAIT_S)
+        exact(load)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    ["postgres", *(pytest.param(each, marks=pytest.mark.long) for each in ("redis", "etcd"))],
+)
+def test_the_server_of_the_log_is_killed(
+    tmp_path: Path, request: pytest.FixtureRequest, group: str, engine: str
+) -> None:
+    """SIGKILL, and started again: the group goes on, and nothing that was told is lost (1, 4)."""
+    server = request.getfixturevalue(f"own_{engine}")
+    with (
+        GroupProcesses(tmp_path, MODULE, server.url(group=group), replicas=2) as processes,
+        Load(processes.replicas, callers=4, accounts=32) as load,
+    ):
+        for _ in range(2):
+            load.await_answers(SOME, WAIT_S)
+            if engine == "etcd":
+                server.stop()
+                server.heal()
+            else:
+                (server.kill if engine == "postgres" else server.stop)()
+                server.start()
         load.await_answers(SOME, WAIT_S)
         exact(load)
 
