@@ -1,1 +1,1 @@
-"""Generated code: what we speak with etcd, and keep in it. See proto/curp/log/etcd/v1."""
+"""Generated code: what we speak with etcd, and keep in it. See proto/curp/log/_etcd/v1."""
