@@ -5,13 +5,14 @@ CURP §3.5; invariant 12.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, NamedTuple
 
 from curp._core.collection import Collectable, Collection
 from curp._core.recovery import WitnessedCall
 from curp._core.rest import ROUNDING_S, Rest
 from curp._core.state import Witnessed
+from curp._core.steps import Report
 from curp._core.witness_table import WitnessVerdict
 
 # Some more come soon: to tell each by itself would make every call look stuck, which a
@@ -35,8 +36,21 @@ class Relist(NamedTuple):
     configuration: int
 
 
+class LookUp(NamedTuple):
+    """Send back what the state knows of a request that stays on a witness."""
+
+    witnessed: WitnessedCall
+
+
+class RunAgain(NamedTuple):
+    """Have a request of that number's witnesses run, which was never heard of here."""
+
+    witnessed: WitnessedCall
+    configuration: int
+
+
 class Collecting:
-    """Decides whom to tell, and when. The shell asks ``next`` and does what that says.
+    """Decides whom to tell, and when, as ``collect`` asks it.
 
     Invariants:
 
@@ -51,6 +65,8 @@ class Collecting:
 
     def __init__(self) -> None:
         self.configuration = 0
+        # Whether nothing is to be done any more.
+        self.over = False
         self._collection = Collection(())
         # When a witness is told next, of those for whom there is something.
         self._due: dict[str, float] = {}
@@ -121,3 +137,45 @@ class Collecting:
     def _plan(self, witness: str, at: float) -> None:
         if self._collection.waiting(witness):
             self._due.setdefault(witness, at)
+
+
+def collect(
+    collecting: Collecting, clock: Callable[[], float]
+) -> Generator[Tell | Relist | LookUp | RunAgain | Report | Rest, Any, None]:
+    """Tell one witness after the other, until it is over.
+
+    Several of these go on side by side, one at a time between two steps, so that a witness
+    which hangs holds up no other. Nothing is lost where one ends anywhere: what a witness was
+    not told, it reports as stuck.
+    """
+    while not collecting.over:
+        step = collecting.next(clock())
+        if isinstance(step, Rest):
+            yield step
+            continue
+        try:
+            if isinstance(step, Tell):
+                yield from _tell(collecting, step, clock)
+            else:
+                yield step
+        except Exception as error:  # noqa: BLE001 - reported; the next one may work
+            yield Report("collection_failed", error)
+
+
+def _tell(
+    collecting: Collecting, tell: Tell, clock: Callable[[], float]
+) -> Generator[Any, Any, None]:
+    verdict: WitnessVerdict | None = None
+    stuck: list[WitnessedCall] = []
+    try:
+        reply: tuple[WitnessVerdict, list[WitnessedCall]] | None = yield tell
+    except Exception:
+        collecting.told(tell, None, clock())
+        raise
+    if reply is not None:
+        verdict, stuck = reply
+    collecting.told(tell, verdict, clock())
+    for witnessed in stuck:
+        found: Witnessed = yield LookUp(witnessed)
+        if collecting.stuck(witnessed, found, clock()):
+            yield RunAgain(witnessed, tell.configuration)

@@ -1,8 +1,15 @@
-"""How long a leader may answer reads without asking (DESIGN §7, invariant 10)."""
+"""The leadership's lease: how it is kept, and how long reads are answered by it (DESIGN §7: 10)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from curp._core.steps import Pause
+from curp.log._errors import may_pass
+
+_RENEWALS_PER_TERM = 4
 
 
 class ReadLease:
@@ -49,3 +56,37 @@ class ReadLease:
     def left_s(self, now: float) -> float:
         """How long it is valid from now on; 0.0 if it is not."""
         return max(0.0, self._until - now)
+
+
+class Renew(NamedTuple):
+    """Ask the engine to renew the leadership's lease, under the number in force."""
+
+
+class Resume(NamedTuple):
+    """Take that a lease which was over runs again: nobody else has led."""
+
+
+def keep_lease(
+    lease: ReadLease, term_s: float, clock: Callable[[], float], over: Callable[[], bool]
+) -> Generator[Pause | Renew | Resume, Any, None]:
+    """Renew until the leadership ends. Raises what the engine refuses with.
+
+    Also through a recovery, however long that takes. While the engine cannot be asked it goes
+    on trying, and the read lease runs out by itself (invariant 10). ``over``: whether the
+    leadership is let go of, so that nothing is read by the lease any more.
+    """
+    while not (yield Pause(term_s / _RENEWALS_PER_TERM)):
+        sent_at = clock()
+        try:
+            yield Renew()
+        except Exception as error:
+            if may_pass(error):
+                continue
+            lease.end()
+            raise
+        if over():
+            return
+        if lease.over(clock()):
+            yield Resume()
+        if not over():
+            lease.renewed(sent_at)

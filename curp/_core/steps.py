@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 
 class Sync(NamedTuple):
@@ -14,3 +15,24 @@ class Sync(NamedTuple):
 
     lsn: int | None = None
     timeout_s: float | None = None
+
+
+class Pause(NamedTuple):
+    """Wait so long; send back whether the leadership ended meanwhile."""
+
+    seconds: float
+
+
+class Report(NamedTuple):
+    """Say that something failed, which is tried again later."""
+
+    what: str
+    error: Exception
+
+
+def tried(what: str, step: Any) -> Generator[Any, Any, Any]:
+    """Have a step done; what it gave, None if it failed, which is reported."""
+    try:
+        return (yield step)
+    except Exception as error:  # noqa: BLE001 - reported; the next one may work
+        yield Report(what, error)

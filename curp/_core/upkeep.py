@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Generator
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
 from curp._core.recovery import WitnessList
 from curp._core.witness_change import left_out
 
 _LOOK_S = 1.0
 _MOST_S = 60.0
+
+
+class TellSecrets(NamedTuple):
+    """Tell witnesses that serve that number the secrets that are valid now."""
+
+    addresses: tuple[str, ...]
+    configuration: int
+
+
+class AskWhetherThere(NamedTuple):
+    """Ask witnesses how they are; send back those that answer."""
+
+    addresses: tuple[str, ...]
+
+
+class ListAgain(NamedTuple):
+    """Put the list in force anew that is wanted, if that number still is."""
+
+    configuration: int
 
 
 class Upkeep:
@@ -74,3 +97,28 @@ class Upkeep:
         missing = left_out(self.listed)
         self._pauses = dict.fromkeys(missing, _LOOK_S)
         self._look_at = dict.fromkeys(missing, now + _LOOK_S)
+
+
+def keep_up(
+    upkeep: Upkeep,
+    looking: AbstractContextManager[Any],
+    secrets: tuple[tuple[int, bytes], ...],
+    clock: Callable[[], float],
+) -> Generator[TellSecrets | AskWhetherThere | ListAgain, Any, None]:
+    """Tell those that serve of new secrets, and look after those that were left out.
+
+    ``looking``: a lock that is held while ``upkeep`` is looked at or changed, here and elsewhere.
+    """
+    with looking:
+        configuration, told = upkeep.listed.configuration, upkeep.to_tell(secrets)
+        missing = upkeep.missing(clock())
+    if told:
+        yield TellSecrets(told, configuration)
+    if not missing:
+        return
+    answering: Collection[str] = yield AskWhetherThere(missing)
+    if answering:
+        with looking:
+            for address in answering:
+                upkeep.answers(address)
+        yield ListAgain(configuration)

@@ -11,6 +11,7 @@ from curp._core.group_call import SyncVerdict
 from curp._core.recovery import WitnessList
 from curp._core.witness_change import left_out
 from curp._replica.authority import GroupAuthority
+from curp._replica.driving import drive
 from curp._replica.group_store import GroupStore
 from curp._replica.leading import Leading
 from curp._replica.metadata import TRANSFER_KEY
@@ -159,7 +160,8 @@ class ReplicaDesk:
         if len(set(witnesses)) != len(witnesses):
             raise RiflError("the same witness is given twice")
         try:
-            leading.change_witnesses(witnesses, configuration)
+            changing = leading.changing_witnesses(witnesses, configuration)
+            drive(changing.rule, changing.do)
         except RiflError:
             raise
         except Exception as error:

@@ -12,9 +12,14 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from curp._core.rest import Rest
+from curp._core.steps import Report
+from curp.log._errors import LogError
+from rifl._log import get_logger
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
+from rifl.core._shared.errors import RiflError
 
+_log = get_logger("curp.replica")
 _T = TypeVar("_T")
 Rule = Generator[Any, Any, Any]
 Do = Callable[[Any], Any]
@@ -36,6 +41,21 @@ class Nested(NamedTuple):
 
     rule: Rule
     do: Do
+
+
+class Ending(Pending):
+    """That something is over, for those who wait for it: any thread, as often as it is told."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first = threading.Lock()
+
+    def end(self) -> None:
+        """Have it be over."""
+        if self._first.acquire(blocking=False):
+            self.succeed()
 
 
 class Work(Protocol):
@@ -85,10 +105,6 @@ class Driver:
         """
         return _Thread(name, rule, do, work, ended)
 
-    def carry_out(self, rule: Generator[Any, Any, _T], do: Do) -> _T:
-        """Carry a rule out now; what it returns. Raises what it does."""
-        return drive(rule, do)
-
 
 def drive(rule: Generator[Any, Any, _T], do: Do) -> _T:
     """Have ``do`` do each step of a rule; what the rule returns. Blocks.
@@ -108,6 +124,14 @@ def drive(rule: Generator[Any, Any, _T], do: Do) -> _T:
     except StopIteration as stop:
         found = stop.value
     return found
+
+
+def report(step: Report) -> None:
+    """Log what failed, with its traceback where it is none of our errors."""
+    if isinstance(step.error, LogError | RiflError):
+        _log.warning(step.what, error=str(step.error))
+    else:
+        _log.error(step.what, exc_info=step.error)
 
 
 def _wait(answer: Any) -> Any:

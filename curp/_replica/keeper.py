@@ -1,24 +1,21 @@
-"""Keeps a leadership's lease running at the engine."""
+"""The keeper of a leadership's lease at the engine."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
-from curp._core.read_lease import ReadLease
-from curp._replica.clock import boottime
+from curp._core.read_lease import ReadLease, Renew, Resume, keep_lease
+from curp._core.steps import Pause
+from curp._replica.driving import Bounded, Driver, Ending
 from curp.log._engine import LogEngine
-from curp.log._errors import LogError, may_pass
-
-_RENEWALS_PER_TERM = 4
 
 
 class LeaseKeeper:
-    """A thread that renews from when the number was taken until ``stop``.
+    """A loop that renews from when the number was taken until ``stop``.
 
-    Also through a recovery, however long that takes. ``refused`` is called, in the
-    thread and once, when another number is current. While the engine cannot be asked
-    it goes on trying, and the read lease runs out by itself (invariant 10).
+    ``refused`` is called, by the loop and once, when another number is current.
     """
 
     def __init__(
@@ -28,8 +25,11 @@ class LeaseKeeper:
         read_lease: ReadLease,
         *,
         term_s: float,
+        clock: Callable[[], float],
         refused: Callable[[Exception], None],
+        driver: Driver,
     ) -> None:
+        """``clock``: the seconds that read leases are counted by."""
         self._engine = engine
         self.configuration = configuration
         self.read_lease = read_lease
@@ -37,35 +37,36 @@ class LeaseKeeper:
         self.resuming: Callable[[], None] = lambda: None
         self._term_s = term_s
         self._refused = refused
-        self._stopping = threading.Event()
+        self._over = Ending()
         # Held while a renewal is under way: the number changes in between.
         self.renewing = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="curp-lease", daemon=True)
+        self._work = driver.work()
+        rule = keep_lease(read_lease, term_s, clock, lambda: self._over.done)
+        self._loop = driver.loop("curp-lease", rule, self._step, self._work, self._ended)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
-        """Renew no more."""
-        self._stopping.set()
-        self.read_lease.end()
-        if threading.current_thread() is not self._thread and self._thread.ident is not None:
-            self._thread.join()
+        """Renew no more, and read no more by the lease."""
+        with self._work:
+            self._over.end()
+            self.read_lease.end()
+        self._loop.join()
 
-    def _run(self) -> None:
-        while not self._stopping.wait(self._term_s / _RENEWALS_PER_TERM):
-            try:
-                with self.renewing:
-                    sent_at = boottime()
-                    self._engine.renew_leadership(self.configuration, term_s=self._term_s)
-                if not self._stopping.is_set():
-                    if self.read_lease.over(boottime()):
-                        self.resuming()
-                    self.read_lease.renewed(sent_at)
-            except LogError as error:
-                if may_pass(error):
-                    continue
-                self.read_lease.end()
-                self._refused(error)
-                return
+    def _ended(self, error: Exception | None) -> None:
+        if error is not None:
+            self._refused(error)
+
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, Pause):
+            return Bounded(self._over, step.seconds)
+        if isinstance(step, Renew):
+            with self.renewing:
+                self._engine.renew_leadership(self.configuration, term_s=self._term_s)
+        elif isinstance(step, Resume):
+            self.resuming()
+        else:
+            raise RuntimeError(f"no such step: {step!r}")
+        return None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,15 +14,23 @@ from curp._core.handover import (
     StepDown,
     hand_over,
 )
+from curp._core.housekeeping import (
+    EndClients,
+    ExpireKeys,
+    LookAfterWitnesses,
+    SnapshotIfDue,
+    WarnOfGrowth,
+    keep_house,
+)
 from curp._core.leader import Leader
 from curp._core.poison import Watch
 from curp._core.recovery import Wait, WitnessList
 from curp._core.state import GroupState
-from curp._core.steps import Sync
+from curp._core.steps import Pause, Report, Sync
 from curp._replica.appender import Appender
 from curp._replica.authority import GroupAuthority
 from curp._replica.collector import Collector
-from curp._replica.driving import Driver, drive
+from curp._replica.driving import Bounded, Driver, Ending, Nested, report
 from curp._replica.group_store import GroupStore
 from curp._replica.keeper import LeaseKeeper
 from curp._replica.lease_storage import LogLeaseStorage
@@ -37,10 +42,9 @@ from curp._replica.snapshots import Snapshots
 from curp._replica.witnesses import Witnesses
 from curp._wire import witness_list_to_bytes
 from curp.log._engine import LogEngine
-from curp.log._errors import LogError
 from lease_server._authority import LeaseAuthority
 from rifl._log import get_logger
-from rifl.core._shared.errors import NotLeader, RiflError
+from rifl.core._shared.errors import NotLeader, StoreUnavailable
 
 _log = get_logger("curp.replica")
 
@@ -49,7 +53,7 @@ _LOOK_S = 0.25
 
 
 class Leading:
-    """The threads and parts of one leadership. ``start`` once, ``stop`` once."""
+    """The loops and parts of one leadership. ``start`` once, ``stop`` once."""
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class Leading:
         witnesses: Witnesses,
         settings: ReplicaSettings,
         hooks: StateHooks,
+        driver: Driver,
         state: GroupState,
         leader: Leader,
         keeper: LeaseKeeper,
@@ -72,6 +77,7 @@ class Leading:
         self._authority = authority
         self._witnesses = witnesses
         self._settings = settings
+        self._driver = driver
         self._state = state
         self._leader = leader
         self._keeper = keeper
@@ -80,26 +86,26 @@ class Leading:
         self.store_id = 0
         self._keeps_all = hooks.snapshot is None
         self._watch = watch
-        self._stopping = threading.Event()
+        self._over = Ending()
+        self._warned = False
         self._appender: Appender | None = None
         self._collector: Collector | None = None
         self._relisting: Relisting | None = None
-        self._housekeeper = threading.Thread(
-            target=self._keep_house, name="curp-housekeeper", daemon=True
+        sweep_s = min(_LOOK_S, settings.client_term_s / _SWEEPS_PER_TERM)
+        self._housekeeper = driver.loop(
+            "curp-housekeeper", keep_house(sweep_s), self._step, driver.work(), lambda error: None
         )
-        self._snapshots = Snapshots(engine, store, state, leader, settings, hooks)
+        self._snapshots = Snapshots(engine, store, state, leader, settings, hooks, self._over)
 
     def start(self, end: Callable[[Exception], None]) -> None:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
+        driver = self._driver
         appending = self._store.lead(self._leader, self._keeper.read_lease, self._watch)
-        self._appender = Appender(self._engine, self._store, appending, end, Driver())
+        self._appender = Appender(self._engine, self._store, appending, end, driver)
         self._appender.start()
         self.store_id = read_store_id(self._engine, self._leader.configuration)
-        storage = LogLeaseStorage(self._store, self._state, self.store_id)
-        self._store.leases = storage
-        authority = LeaseAuthority(
-            storage, term_s=self._settings.client_term_s, events=get_logger("lease_server")
-        )
+        storage = self._store.leases = self.lease_storage(self._store, self._state)
+        authority = self.lease_authority(storage)
         relisting = self._relisting = Relisting(
             self._engine,
             self._store,
@@ -112,9 +118,15 @@ class Leading:
             self.listed,
             self._serve,
             end,
+            driver,
         )
         self._collector = Collector(
-            self._store, self._services, self._witnesses, self._state, relisting.again
+            self._store,
+            self._services,
+            self._witnesses,
+            self._state,
+            lambda number: Nested(relisting.again(number), relisting.step),
+            driver,
         )
         self._collector.serve(self.listed.configuration, self.listed.witnesses)
         self._store.on_synced = self._collector.synced
@@ -125,15 +137,23 @@ class Leading:
         self._store.open(authority)
         self._housekeeper.start()
 
-    def hand_over(self) -> None:
+    def lease_storage(self, store: GroupStore, state: GroupState) -> LogLeaseStorage:
+        """Return where the lease server of this leadership keeps clients and sessions."""
+        return LogLeaseStorage(store, state, self.store_id)
+
+    def lease_authority(self, storage: LogLeaseStorage) -> LeaseAuthority:
+        """Return the lease server of this leadership."""
+        return LeaseAuthority(
+            storage, term_s=self._settings.client_term_s, events=get_logger("lease_server")
+        )
+
+    def handing_over(self) -> Nested:
         """Let what runs end, within bounds, have it synced, and let the leadership go."""
-        # Deposed meanwhile: others lead already, or will when the lease is over.
-        with contextlib.suppress(LogError, RiflError):
-            drive(hand_over(time.monotonic), self._step)
+        return Nested(hand_over(self._driver.clock), self._step)
 
     def stop(self) -> None:
-        """End all threads; the store has stepped down."""
-        self._stopping.set()
+        """End all loops; the store has stepped down."""
+        self._over.end()
         if self._relisting is not None:
             self._relisting.stop()
         self._authority.lead(None)
@@ -142,8 +162,7 @@ class Leading:
             self._appender.stop()
         if self._collector is not None:
             self._collector.stop()
-        if self._housekeeper.ident is not None:
-            self._housekeeper.join()
+        self._housekeeper.join()
 
     @property
     def trouble(self) -> str:
@@ -165,15 +184,15 @@ class Leading:
             "and restore, so every replica reads all of it when it starts"
         ]
 
-    def change_witnesses(self, wanted: Sequence[str], configuration: int) -> WitnessList:
-        """Put another list in force, under the next number; see ``Relisting.change``."""
+    def changing_witnesses(self, wanted: Sequence[str], configuration: int) -> Nested:
+        """Put another list in force, under the next number; see ``Relisting.changing``."""
         if self._relisting is None:
             raise NotLeader("the leadership has not begun")
-        return self._relisting.change(wanted, configuration)
+        return Nested(self._relisting.changing(wanted, configuration), self._relisting.step)
 
-    def snapshot(self) -> int | None:
-        """Save a snapshot at the log's tail and trim behind it; see ``Snapshots.take``."""
-        return self._snapshots.take()
+    def taking_snapshot(self) -> Nested:
+        """Save a snapshot at the log's tail and trim behind it; see ``Snapshots.taking``."""
+        return Nested(self._snapshots.taking(), self._snapshots.step)
 
     def _serve(self, listed: WitnessList) -> None:
         self.listed = listed
@@ -181,32 +200,37 @@ class Leading:
             self._collector.serve(listed.configuration, listed.witnesses)
         self._store.changed(listed.configuration, witnessed=bool(listed.witnesses))
 
-    # -- housekeeping ---------------------------------------------------------------------
-
-    def _keep_house(self) -> None:
-        sweep_s = min(_LOOK_S, self._settings.client_term_s / _SWEEPS_PER_TERM)
-        warned = False
-        while not self._stopping.wait(sweep_s):
-            try:
-                if not warned and (warnings := self.warnings()):
-                    warned = True
-                    _log.warning("log_grows", replica=self._settings.name, warning=warnings[0])
-                if ended := self._authority.expire():
-                    self._store.drop(ended)
-                    _log.info("clients_ended", clients=len(ended))
-                self._store.expire_keys()
-                if self._relisting is not None:
-                    self._relisting.keep_up()
-                if self._snapshots.due():
-                    self._snapshots.take()
-            except (LogError, RiflError) as error:
-                _log.warning("housekeeping_failed", error=str(error))
-            except Exception:  # noqa: BLE001 - logged with its traceback; the next round may work
-                _log.exception("housekeeping_failed")
-
-    # -- handing over ---------------------------------------------------------------------
+    # -- steps of ``keep_house`` and ``hand_over`` -------------------------------------------
 
     def _step(self, step: Any) -> Any:
+        if isinstance(step, Pause | Wait):
+            return Bounded(self._over, step.seconds)
+        if isinstance(step, Report):
+            return report(step)
+        if isinstance(step, WarnOfGrowth):
+            return self._warn_of_growth()
+        if isinstance(step, EndClients):
+            return self._end_clients()
+        if isinstance(step, ExpireKeys):
+            return self._store.expire_keys()
+        if isinstance(step, LookAfterWitnesses):
+            relisting = self._relisting
+            return relisting and Nested(relisting.keeping_up(), relisting.step)
+        if isinstance(step, SnapshotIfDue):
+            return self.taking_snapshot() if self._snapshots.due() else None
+        return self._let_go(step)
+
+    def _warn_of_growth(self) -> None:
+        if not self._warned and (warnings := self.warnings()):
+            self._warned = True
+            _log.warning("log_grows", replica=self._settings.name, warning=warnings[0])
+
+    def _end_clients(self) -> None:
+        if ended := self._authority.expire():
+            self._store.drop(ended)
+            _log.info("clients_ended", clients=len(ended))
+
+    def _let_go(self, step: Any) -> Any:
         if isinstance(step, ChangesUnderWay):
             return self._relisting is not None and self._relisting.stop()
         if isinstance(step, RefuseCalls):
@@ -215,10 +239,8 @@ class Leading:
                 self._leader.begin_change()
         elif isinstance(step, CountRunning):
             return self._store.count_running()
-        elif isinstance(step, Wait):
-            self._stopping.wait(step.seconds)
         elif isinstance(step, Sync):
-            self._store.wait_synced(step.lsn, step.timeout_s)
+            return self._sync(step)
         elif isinstance(step, StepDown):
             self._store.step_down()
         elif isinstance(step, EndNumber):
@@ -230,6 +252,13 @@ class Leading:
         else:
             raise RuntimeError(f"no such step: {step!r}")
         return None
+
+    def _sync(self, step: Sync) -> Any:
+        pending, seconds = self._store.synced(step.lsn), step.timeout_s
+        if pending is None or seconds is None:
+            return pending
+        late = StoreUnavailable(f"the log did not come so far in {seconds} seconds")
+        return Bounded(pending, seconds, late)
 
     def _end_number(self) -> None:
         with self._keeper.renewing:

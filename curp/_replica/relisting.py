@@ -1,20 +1,19 @@
-"""Puts witness lists in force while a leadership lasts (DESIGN §7, invariant 11)."""
+"""The witness list of a leadership, and its changes (DESIGN §7, invariants 2 and 11)."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from curp._core.leader import Leader
 from curp._core.recovery import Publish, StartWitnesses, WitnessList
 from curp._core.state import GroupState
-from curp._core.steps import Sync
-from curp._core.upkeep import Upkeep
+from curp._core.steps import Pause, Sync
+from curp._core.upkeep import AskWhetherThere, ListAgain, TellSecrets, Upkeep, keep_up
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
 from curp._replica.appender import Appender
-from curp._replica.driving import drive
+from curp._replica.driving import Bounded, Driver, Ending, Nested, Rule
 from curp._replica.group_store import GroupStore
 from curp._replica.keeper import LeaseKeeper
 from curp._replica.metadata import LIST_KEY
@@ -29,10 +28,12 @@ from rifl.core._shared.errors import NotLeader, RiflError
 
 _log = get_logger("curp.replica")
 _STATUS_S = 0.5
+# Between two looks whether another change has ended.
+_ANOTHER_S = 0.05
 
 
 class Relisting:
-    """One leadership's witness list, and its changes. Any thread; blocks.
+    """One leadership's witness list, and rules that change it, by ``step``. Any thread.
 
     ``serve`` is called with each list that comes into force. ``end`` is told when the
     leadership is over by a change that may or may not have happened.
@@ -51,6 +52,7 @@ class Relisting:
         listed: WitnessList,
         serve: Callable[[WitnessList], None],
         end: Callable[[Exception], None],
+        driver: Driver,
     ) -> None:
         self._engine = engine
         self._store = store
@@ -62,71 +64,71 @@ class Relisting:
         self._appender = appender
         self._serve = serve
         self._end = end
+        self._driver = driver
         self._changing = threading.Lock()
-        self._stopped = False
-        self._upkeep = Upkeep(listed, state.secrets, time.monotonic())
+        self._over = Ending()
+        self._upkeep = Upkeep(listed, state.secrets, driver.clock())
         self._looking = threading.Lock()
 
     def stop(self) -> bool:
         """Begin no change any more; whether one is under way, which ends at its next step."""
-        self._stopped = True
+        self._over.end()
         return self._changing.locked()
 
-    def change(self, wanted: Sequence[str], configuration: int) -> WitnessList:
-        """Put another list in force, under the next number.
+    def changing(self, wanted: Sequence[str], configuration: int) -> Rule:
+        """Put another list in force, under the next number; a rule, which gives that list.
 
         Everything answered first under the old one is synced before; nothing is
         answered first in between; and a witness serves the new number only from
         empty. Raises ``NotLeader`` if another number is in force than the caller
         knows, ``LogError``.
         """
-        with self._changing:
-            return self._put_in_force(tuple(wanted), configuration)
+        while not self._changing.acquire(blocking=False):
+            yield Pause(_ANOTHER_S)
+        return (yield from self._alone(self._putting_in_force(tuple(wanted), configuration)))
 
-    def again(self, configuration: int) -> None:
+    def again(self, configuration: int) -> Rule:
         """Put the list in force anew: a witness of that number forgot what it held, or is back.
 
         A change that is under way is not waited for: the leadership might be over meanwhile.
         """
         if not self._changing.acquire(blocking=False):
             return
+        wanted = self._upkeep.again(configuration)
+        if wanted is None:
+            self._changing.release()
+            return
         try:
-            wanted = self._upkeep.again(configuration)
-            if wanted is not None:
-                self._put_in_force(wanted, configuration)
+            yield from self._alone(self._putting_in_force(wanted, configuration))
         except (LogError, RiflError) as error:
             _log.warning("witnesses_not_changed", error=str(error))
-        finally:
-            self._changing.release()
 
-    def keep_up(self) -> None:
+    def keeping_up(self) -> Rule:
         """Look after those that were left out, and tell those that serve of new secrets."""
-        upkeep, secrets = self._upkeep, self._state.secrets
-        with self._looking:
-            configuration, told = upkeep.listed.configuration, upkeep.to_tell(secrets)
-            missing = upkeep.missing(time.monotonic())
-        if told:
-            self._witnesses.refresh(told, configuration, secrets_to_message(secrets))
-        said = self._witnesses.statuses(missing, _STATUS_S)
-        answering = [address for address in missing if said.get(address) is not None]
-        if answering:
-            with self._looking:
-                for address in answering:
-                    upkeep.answers(address)
-            self.again(configuration)
+        return keep_up(self._upkeep, self._looking, self._state.secrets, self._driver.clock)
 
-    def _put_in_force(self, wanted: tuple[str, ...], configuration: int) -> WitnessList:
-        if configuration != self._leader.configuration or self._stopped:
+    def _alone(self, rule: Rule) -> Rule:
+        """Carry a change out, and let the next one begin."""
+        try:
+            found = yield from rule
+        except Exception:
+            self._changing.release()
+            raise
+        self._changing.release()
+        return found
+
+    def _putting_in_force(self, wanted: tuple[str, ...], configuration: int) -> Rule:
+        if configuration != self._leader.configuration or self._over.done:
             raise NotLeader(
                 f"configuration {self._leader.configuration} is in force, not {configuration}"
             )
         try:
-            serving = drive(change_witnesses(configuration, wanted), self._step)
+            serving = yield from change_witnesses(configuration, wanted)
         except Exception as error:
             # Whether the number was taken may not be known. Answering first under the
             # old one again could be in nobody's log, and on no witness that is asked.
             # A leadership that is over has no end: it would be the next one's.
-            if not self._stopped:
+            if not self._over.done:
                 self._end(Deposed(f"the witness list may have changed: {error}"))
             raise
         _log.info(
@@ -138,15 +140,17 @@ class Relisting:
         )
         return serving
 
-    def _step(self, step: Any) -> Any:
-        if self._stopped:
+    def step(self, step: Any) -> Any:
+        """Do a step of one of these rules; raises ``NotLeader`` when the leadership is over."""
+        if self._over.done:
             raise NotLeader("the leadership is over")
+        if isinstance(step, Pause):
+            return Bounded(self._over, step.seconds)
         if isinstance(step, HoldBack):
             with self._store.work:
                 return self._leader.begin_change()
         if isinstance(step, Sync):
-            self._store.wait_synced(step.lsn)
-            return None
+            return self._store.synced(step.lsn)
         if isinstance(step, NextNumber):
             return self._next_number(step)
         if isinstance(step, StartWitnesses):
@@ -160,9 +164,16 @@ class Relisting:
             return None
         if isinstance(step, Serve):
             with self._looking:
-                self._upkeep.in_force(step.witnesses, time.monotonic())
+                self._upkeep.in_force(step.witnesses, self._driver.clock())
             self._serve(step.witnesses)
             return None
+        if isinstance(step, TellSecrets):
+            secrets = secrets_to_message(self._state.secrets)
+            return self._witnesses.refresh(step.addresses, step.configuration, secrets)
+        if isinstance(step, AskWhetherThere):
+            return self._witnesses.answering(step.addresses, _STATUS_S)
+        if isinstance(step, ListAgain):
+            return Nested(self.again(step.configuration), self.step)
         raise RuntimeError(f"no such step: {step!r}")
 
     def _next_number(self, step: NextNumber) -> Pending:

@@ -20,6 +20,7 @@ from curp._core.state import GroupState
 from curp._declarations import KeyDeclaration
 from curp._replica.authority import GroupAuthority
 from curp._replica.desk import ReplicaDesk
+from curp._replica.driving import Driver, drive
 from curp._replica.engine import GroupEngine
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_service import add_group_service
@@ -322,6 +323,7 @@ class Replica:
         if self._desk.runner is not None:
             raise RuntimeError("a replica is started once")
         hooks = self._servicers.hooks(self._hooks)
+        driver = Driver()
 
         def leading(
             state: GroupState,
@@ -338,6 +340,7 @@ class Replica:
                 self._witnesses,
                 self.settings,
                 hooks,
+                driver,
                 state,
                 leader,
                 keeper,
@@ -354,6 +357,7 @@ class Replica:
             hooks,
             leading,
             self._picture,
+            driver,
             self._observer,
             self._role_changed,
         )
@@ -452,7 +456,11 @@ class Replica:
     def snapshot(self) -> int | None:
         """Save a snapshot now; its LSN, None where this replica does not lead."""
         leading = self._desk.leading
-        return None if leading is None else leading.snapshot()
+        if leading is None:
+            return None
+        taking = leading.taking_snapshot()
+        lsn: int | None = drive(taking.rule, taking.do)
+        return lsn
 
     def configuration(self) -> pb.GroupConfiguration:
         """Return who makes up the group, as this replica saw it last. Never waits."""

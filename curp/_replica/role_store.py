@@ -25,7 +25,7 @@ from rifl._stores.pending import Pending
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import KeyBounds, MethodPolicies
-from rifl.core._shared.errors import Deposed, NotLeader, StoreUnavailable
+from rifl.core._shared.errors import Deposed, NotLeader
 
 
 def random_append_id() -> bytes:
@@ -234,17 +234,6 @@ class RoleStore(EmbeddedStore):
             self.work.notify_all()
         return pending
 
-    def wait_synced(self, lsn: int | None = None, timeout_s: float | None = None) -> None:
-        """Block until the log has everything placed so far; with ``lsn``, up to that one.
-
-        Raises ``Deposed``; ``StoreUnavailable`` if ``timeout_s`` seconds were not enough.
-        """
-        if (pending := self.synced(lsn)) is None:
-            return
-        if timeout_s is not None and not pending.wait_for(timeout_s):
-            raise StoreUnavailable(f"the log did not come so far in {timeout_s} seconds")
-        pending.wait()
-
     def committed_batch(self, batch: Batch, tail: int) -> None:
         """Take that a batch is in the log: settle its attempts, and answer who waits.
 
@@ -270,24 +259,6 @@ class RoleStore(EmbeddedStore):
         wake_all(list(tokens))
 
     # -- turns on everything --------------------------------------------------------------
-
-    def exclusively(self, timeout_s: float) -> Turn | None:
-        """Wait until nothing runs, and let nothing run, until the turn is given back.
-
-        None if that took too long, or this replica does not lead any more.
-        """
-        asked = self.ask_exclusively()
-        if asked is None:
-            return None
-        turn, pending = asked
-        if pending is None:
-            return turn
-        event = threading.Event()
-        pending.add_callback(lambda _: event.set())
-        if event.wait(timeout_s) and pending.error is None:
-            return turn
-        self.give_back(turn)
-        return None
 
     def ask_exclusively(self) -> tuple[Turn, Pending | None] | None:
         """Ask for the turn on everything, and for what is done when it has come.

@@ -17,6 +17,7 @@ from curp._core.recovery import Recovered, WitnessList
 from curp._core.state import GroupState
 from curp._core.succession import Standing, Succession
 from curp._replica.clock import boottime
+from curp._replica.driving import Driver, drive
 from curp._replica.errors import ReplicaStopped
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
@@ -65,6 +66,7 @@ class Runner:
         hooks: StateHooks,
         leading: Callable[[GroupState, Leader, LeaseKeeper, WitnessList, Watch], Leading],
         picture: Picture,
+        driver: Driver,
         observer: GroupObservers | None = None,
         role_changed: Callable[[str], None] = lambda role: None,
     ) -> None:
@@ -77,6 +79,7 @@ class Runner:
         self._settings = settings
         self._make_leading = leading
         self._picture = picture
+        self._driver = driver
         self._observer = observer
         self._role_changed = role_changed
         # Another process under the same name is another replica to the engine: it must
@@ -263,7 +266,13 @@ class Runner:
         read_lease = ReadLease(settings.term_s, drift=settings.drift)
         read_lease.renewed(sent_at)
         keeper = LeaseKeeper(
-            self._engine, number, read_lease, term_s=settings.term_s, refused=self._end
+            self._engine,
+            number,
+            read_lease,
+            term_s=settings.term_s,
+            clock=boottime,
+            refused=self._end,
+            driver=self._driver,
         )
         keeper.start()
         leading: Leading | None = None
@@ -280,7 +289,10 @@ class Runner:
                 while not (self._over.wait(_LOOK_S) or self._closing.is_set()):
                     pass
                 if self._error is None:
-                    leading.hand_over()
+                    # Deposed meanwhile: others lead already, or will when the lease is over.
+                    with contextlib.suppress(LogError, RiflError):
+                        handing_over = leading.handing_over()
+                        drive(handing_over.rule, handing_over.do)
         except (StorageUnavailable, RiflError) as error:
             # The leadership ended under what was being done.
             raise self._error or Deposed(str(error)) from error

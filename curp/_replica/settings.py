@@ -26,7 +26,8 @@ class ReplicaSettings:
     ``term_s``: length of the leadership's lease, and so about how long a killed leader
     is missed. ``drift``: the share of it that reads give up for clocks that run
     differently. ``client_term_s``: of clients' leases. ``witness_timeout_s``: how long
-    a witness is waited for. ``snapshot_entries``: a snapshot after so many entries.
+    a witness is waited for. ``snapshot_entries``: a snapshot after so many entries, of which
+    the last ``snapshot_kept_behind`` stay in the log for standbys that are not far behind.
     ``application_version``: of the services, grows with each upgrade that is to be finalized.
     ``poison_deaths``: a call that so many leaders died of is not run again.
     """
@@ -42,6 +43,7 @@ class ReplicaSettings:
     window: int = 512
     witness_timeout_s: float = 2.0
     snapshot_entries: int = 10_000
+    snapshot_kept_behind: int = 1000
     application_version: int = 0
     poison_deaths: int = 3
     bounds: LeaderBounds = field(default_factory=LeaderBounds)

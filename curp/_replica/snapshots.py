@@ -1,4 +1,4 @@
-"""Takes the snapshots of one leadership (DESIGN §7, invariant 8)."""
+"""The snapshots of one leadership (DESIGN §7, invariant 8)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any
 from curp._core.compaction import Copy, GoOn, Halt, Save, Trim, compact
 from curp._core.leader import Leader
 from curp._core.state import GroupState
-from curp._core.steps import Sync
+from curp._core.steps import Pause, Sync
 from curp._core.turns import Turn
-from curp._replica.driving import drive
+from curp._replica.driving import Bounded, Rule
 from curp._replica.group_store import GroupStore
 from curp._replica.settings import ReplicaSettings, StateHooks
 from curp._wire import snapshot_to_chunks
 from curp.log._engine import LogEngine
 from rifl._log import get_logger
+from rifl._stores.pending import Pending
 
 _log = get_logger("curp.replica")
 _TURN_S = 5.0
-# Entries that stay behind a snapshot: for standbys that are not far behind.
-_KEPT_BEHIND = 1000
+# Between two looks whether another one was taken.
+_ANOTHER_S = 0.05
 
 
 class Snapshots:
-    """Any thread; one snapshot is taken at a time."""
+    """Takes them, one at a time, by a rule and its ``step``. Any thread."""
 
     def __init__(
         self,
@@ -34,13 +35,16 @@ class Snapshots:
         leader: Leader,
         settings: ReplicaSettings,
         hooks: StateHooks,
+        over: Pending,
     ) -> None:
+        """``over``: done when the leadership is."""
         self._engine = engine
         self._store = store
         self._state = state
         self._leader = leader
         self._settings = settings
         self._hooks = hooks
+        self._over = over
         self._taking = threading.Lock()
         self._newest = state.applied
         self._turn: Turn | None = None
@@ -51,24 +55,31 @@ class Snapshots:
         grown = self._state.applied - self._newest
         return self._may_take() and grown >= self._settings.snapshot_entries
 
-    def take(self) -> int | None:
-        """Save a snapshot at the log's tail and trim behind it; its LSN.
+    def taking(self) -> Rule:
+        """Save a snapshot at the log's tail and trim behind it; a rule, which gives its LSN.
 
         Nothing runs while the state is written into memory: that is the pause it
-        costs. None if it could not be taken now. Blocks; raises ``LogError``, ``RiflError``.
+        costs. None if it could not be taken now. Raises ``LogError``, ``RiflError``.
         """
         if not self._may_take():
             return None
-        with self._taking:
-            try:
-                lsn = drive(compact(_KEPT_BEHIND), self._step)
-            finally:
-                self._go_on()
-                self._copied = None
-            if lsn is not None:
-                self._newest = lsn
-                _log.info("snapshot_saved", replica=self._settings.name, lsn=lsn)
-            return lsn
+        while not self._taking.acquire(blocking=False):
+            yield Pause(_ANOTHER_S)
+        try:
+            lsn = yield from compact(self._settings.snapshot_kept_behind)
+        except Exception:
+            self._end()
+            raise
+        self._end()
+        if lsn is not None:
+            self._newest = lsn
+            _log.info("snapshot_saved", replica=self._settings.name, lsn=lsn)
+        return lsn
+
+    def _end(self) -> None:
+        self._go_on()
+        self._copied = None
+        self._taking.release()
 
     def _may_take(self) -> bool:
         # Until the upgrade is finalized replicas of the version before may come back, which
@@ -76,13 +87,14 @@ class Snapshots:
         active = self._state.version == self._settings.application_version
         return active and self._hooks.snapshot is not None
 
-    def _step(self, step: Any) -> Any:
+    def step(self, step: Any) -> Any:
+        """Do a step of ``taking``."""
+        if isinstance(step, Pause):
+            return Bounded(self._over, step.seconds)
         if isinstance(step, Halt):
-            self._turn = self._store.exclusively(_TURN_S)
-            return self._turn is not None
+            return self._halt()
         if isinstance(step, Sync):
-            self._store.wait_synced(step.lsn)
-            return None
+            return self._store.synced(step.lsn)
         if isinstance(step, Copy):
             return self._copy()
         if isinstance(step, GoOn):
@@ -97,6 +109,14 @@ class Snapshots:
             self._engine.trim(step.through, configuration=configuration)
             return None
         raise RuntimeError(f"no such step: {step!r}")
+
+    def _halt(self) -> Bounded | bool:
+        """Ask for the turn on everything; given back by ``_go_on``, whether it came or not."""
+        asked = self._store.ask_exclusively()
+        if asked is None:
+            return False
+        self._turn, pending = asked
+        return True if pending is None else Bounded(pending, _TURN_S)
 
     def _copy(self) -> int | None:
         if self._hooks.snapshot is None:

@@ -129,7 +129,14 @@ class Witnesses:
             self._note("witness_not_told", address, error)
             return None
         self._reached("witness_not_told", address)
+        if verdict is not WitnessVerdict.ACCEPTED:
+            _log.warning("witness_forgot", witness=address, verdict=verdict.name)
         return verdict, self.read(stuck)
+
+    def answering(self, addresses: Sequence[str], timeout_s: float) -> list[str]:
+        """Return those that say how they are."""
+        said = self.statuses(addresses, timeout_s)
+        return [address for address in addresses if said.get(address) is not None]
 
     def statuses(
         self, addresses: Sequence[str], timeout_s: float

@@ -10,6 +10,7 @@ from typing import Any, cast
 from curp._core.collection import Collectable
 from curp._core.witness_table import WitnessVerdict
 from curp._replica.collector import Collector
+from curp._replica.driving import Driver
 from tests.helpers.waiting import until
 
 
@@ -32,7 +33,12 @@ def test_a_hung_witness_keeps_no_other_from_being_told() -> None:
     witnesses = _Witnesses()
     store: Any = SimpleNamespace(now=time.monotonic)
     collector = Collector(
-        store, cast("Any", None), cast("Any", witnesses), cast("Any", None), lambda number: None
+        store,
+        cast("Any", None),
+        cast("Any", witnesses),
+        cast("Any", None),
+        lambda number: None,
+        Driver(),
     )
     collector.serve(1, ["hung", "good"])
     collector.start()
