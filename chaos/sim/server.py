@@ -17,7 +17,7 @@ from chaos.sim.loop import Process
 from chaos.sim.machine import Killed
 from chaos.sim.network import Rpc
 from chaos.sim.service import METHODS, Operation, decode
-from chaos.sim.shell import Shell, Task
+from chaos.sim.shell import Shell, Task, serve_fast
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.stream_server import StreamDesk
 from chaos.sim.world import World
@@ -41,7 +41,7 @@ from rifl._wire.labels import OUTCOME_KEY, without_labels
 from rifl.core._serving.batching import BatchAnswer, serve_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core._serving.serving import Answer, HandlerResult, resolve, serve
+from rifl.core._serving.serving import Answer, HandlerResult, resolve
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import LeaseExpired, RiflError
 from rifl.core._shared.outcome import Outcome
@@ -401,7 +401,7 @@ class Server:
         policy = _policy_of(rpc.method)
         Task(
             self._shell,
-            serve(self._engine.store, call, policy),
+            serve_fast(self._engine.store, call, policy),
             partial(self._served, rpc, operation, call),
             partial(self._handle, operation),
             self._deadline(rpc),

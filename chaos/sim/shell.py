@@ -14,11 +14,31 @@ from chaos.sim.loop import Process, Timer
 from rifl._server.engine import Engine
 from rifl._stores.pending import Pending
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.later import AllLater, Later, Replies
-from rifl.core._serving.serving import Fetch, HandlerResult, Wait
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.serving import Answer, Fetch, HandlerResult, Records, Steps, Wait
+from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
+from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["Eventual", "Handlers", "Shell", "Task"]
+__all__ = ["Eventual", "Handlers", "Shell", "Task", "serve_fast"]
+
+
+def serve_fast(store: Records, call: Call, policy: MethodPolicy) -> Steps:
+    """Take the fast path, and the rules from where it hands over: as the sync and aio shells."""
+    admitted: Any = claim(store, call, policy)
+    if not isinstance(admitted, Attempt):
+        admitted = yield from admitted
+    if isinstance(admitted, Answer):
+        return admitted
+    started = start(store, admitted)
+    if not isinstance(started, Attempt):
+        return (yield from started)
+    ended = end(store, started, (yield started))
+    if isinstance(ended, CompletionRecord):
+        return Answer(ended, ended.outcome)
+    return (yield from ended)
 
 
 class Eventual(Later):

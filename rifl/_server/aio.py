@@ -20,8 +20,9 @@ from rifl._server.engine import Engine
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARKS, is_batch
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, Fetch, Handled, Wait, claim, end, start
+from rifl.core._serving.serving import Answer, Fetch, Handled, Wait
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome

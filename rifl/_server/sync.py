@@ -23,8 +23,9 @@ from rifl._server.sync_batches import batched_behavior
 from rifl._stores.pending import Pending
 from rifl._wire.envelope import MARKS, is_batch
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, Fetch, Handled, Steps, Wait, begin, end
+from rifl.core._serving.serving import Answer, Fetch, Handled, Steps, Wait
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.outcome import Outcome
@@ -160,9 +161,13 @@ def unary_behavior(
         began = tail.begin() if observed else 0.0
         try:
             call = arrive(method, request, context, deserialize)
-            begun = begin(store, call, policy)
-            if isinstance(begun, Attempt):
-                ended = end(store, begun, run(request, context, begun, raised))
+            admitted: Any = claim(store, call, policy)
+            if not isinstance(admitted, Attempt):
+                admitted = shell.drive(admitted, context)
+            if not isinstance(admitted, Attempt):
+                answer = admitted
+            elif isinstance(started := start(store, admitted), Attempt):
+                ended = end(store, started, run(request, context, started, raised))
                 if isinstance(ended, CompletionRecord):
                     # Nothing was waited for, and the handler did not raise: most calls.
                     if not observed and is_bare(ended, call):
@@ -171,7 +176,7 @@ def unary_behavior(
                 else:
                     answer = shell.drive(ended, context)
             else:
-                answer = drive(begun, request, context, raised)
+                answer = drive(started, request, context, raised)
         except RiflError as error:
             return RawAnswer(send(context, tail.refused(method, call, error, began)))
         if (
@@ -179,7 +184,7 @@ def unary_behavior(
             and answer.outcome is _EXECUTED
             and is_bare(answer.record, call)
         ):
-            return RawAnswer(answer.record.response)  # type: ignore[arg-type]  # OK has one
+            return RawAnswer(answer.record.response)
         return RawAnswer(send(context, tail.answered(method, call, answer, began, raised)))
 
     return deduplicated

@@ -419,7 +419,7 @@ def _one_runs_word_for_all() -> AbstractContextManager[Any]:
             yield pending
         return serving.Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)
 
-    return unittest.mock.patch.object(serving, "_given_up", given_up)
+    return unittest.mock.patch.object(serving, "_give_up", given_up)
 
 
 def _refused_means_will_not() -> AbstractContextManager[Any]:
@@ -488,23 +488,23 @@ def _answer_not_kept() -> AbstractContextManager[Any]:
 
 
 def _broken_stream_repeated() -> AbstractContextManager[Any]:
-    original = serving._end_otherwise
+    original = serving._judge
 
-    def end(store: Any, attempt: Any, result: Any) -> Any:
+    def judge(attempt: Any, result: Any) -> Any:
         if result.broken:
             attempt.policy = replace(attempt.policy, kind=Kind.IDEMPOTENT)
-        return original(store, attempt, result)
+        return original(attempt, result)
 
-    return unittest.mock.patch.object(serving, "_end_otherwise", end)
+    return unittest.mock.patch.object(serving, "_judge", judge)
 
 
 def _raising_means_rolled_back() -> AbstractContextManager[Any]:
-    original = serving._end_otherwise
+    original = serving._judge
 
-    def end(store: Any, attempt: Any, result: Any) -> Any:
-        return original(store, attempt, result._replace(undone=True))
+    def judge(attempt: Any, result: Any) -> Any:
+        return original(attempt, result._replace(undone=True))
 
-    return unittest.mock.patch.object(serving, "_end_otherwise", end)
+    return unittest.mock.patch.object(serving, "_judge", judge)
 
 
 def _half_a_stream_believed() -> AbstractContextManager[Any]:

@@ -17,7 +17,16 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import Answer, Fetch, Records, Wait, admit, execute, replayed
+from rifl.core._serving.serving import (
+    Answer,
+    Fetch,
+    Records,
+    Reply,
+    Wait,
+    admit,
+    execute,
+    replayed,
+)
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import InProgress, RiflError
@@ -118,14 +127,10 @@ class _Finish(_Asked):
 
 
 class _Gathering:
-    """The store as the items' rules see it: what can be asked together is put off.
-
-    ``started`` has what came of starting the attempts that were started together.
-    """
+    """The store as the items' rules see it: what can be asked together is put off."""
 
     def __init__(self, store: Records) -> None:
         self._store = store
-        self.started: dict[Attempt, Exception | None] = {}
         self.held = store.held
         self.may_have_run = store.may_have_run
         self.adopt = store.adopt
@@ -134,13 +139,8 @@ class _Gathering:
     def claim(self, call: Call, policy: MethodPolicy) -> _Claim:
         return _Claim(call)
 
-    def start(self, attempt: Attempt) -> _Start | None:
-        if attempt not in self.started:
-            return _Start(attempt)
-        refusal = self.started.pop(attempt)
-        if refusal is not None:
-            raise refusal
-        return None
+    def start(self, attempt: Attempt) -> _Start:
+        return _Start(attempt)
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         return self._store.committed(attempt)
@@ -194,14 +194,15 @@ class _Batch:
             for decision in decisions
             if isinstance(decision, Decision) and decision.verdict is Verdict.NEW
         ]
+        started: dict[Any, Reply] = {}
         if won:
-            started = yield from _replies(len(won), self._store.start_all, won)
-            gathering.started = dict(zip(won, started, strict=True))  # type: ignore[arg-type]
+            replies = yield from _replies(len(won), self._store.start_all, won)
+            started = dict(zip(won, replies, strict=True))
         for call, decision in zip(calls, decisions, strict=True):
             if isinstance(decision, Exception):
                 self._rules.append(_refused(decision))
             elif decision.verdict is Verdict.NEW:
-                self._rules.append(execute(gathering, decision.attempt))
+                self._rules.append(execute(gathering, decision.attempt, started[decision.attempt]))
             else:
                 self._rules.append(_serve_rest(gathering, call, policy, decision))
         return ((at, None) for at in range(len(calls)))

@@ -17,7 +17,7 @@ What they yield:
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_payload
@@ -52,7 +52,6 @@ _MAX_DECISIONS = 100
 DEFAULT_RECEIVE_LIMIT = 4 << 20
 # Of an error of ours; it travels twice, as the status and in its details.
 _MAX_TEXT_BYTES = 1000
-_ATOMIC, _NEW = Kind.ATOMIC, Verdict.NEW
 
 
 class Wait(NamedTuple):
@@ -88,6 +87,10 @@ class Answer(NamedTuple):
     outcome: Outcome
 
 
+# What a store says to a question: the result, a ``Later`` of it, or the error it raises.
+Reply = Any
+# In the place of a reply: the store was not asked yet.
+NOT_ASKED: Final = object()
 # What a handler ended with: the record of one that decided, or what says more.
 Handled = CompletionRecord | HandlerResult
 # The rest of a call's steps, for a shell to drive; they return its answer.
@@ -193,115 +196,191 @@ def admit_stream(store: Records, call: Call, policy: MethodPolicy, rest: Later) 
 
 
 def serve(store: Records, call: Call, policy: MethodPolicy) -> Steps:
-    """Admit a call and, if it is new, execute it: for a shell that is not cancelled."""
-    begun = begin(store, call, policy)
-    if isinstance(begun, Attempt):
-        return (yield from _or_elsewhere(store, begun, _run(store, begun)))
-    return (yield from begun)
+    """Serve a call, from step 2 on, for a shell that is not cancelled.
 
-
-def claim(store: Records, call: Call, policy: MethodPolicy) -> Attempt | Admission:
-    """Take the steps of ``admit`` up to the first that has to be waited for.
-
-    Returns the attempt to execute, or the steps that are left.
+    What ``rifl.core._serving.fast_path`` does of it without waiting is the same, and what it
+    cannot do it hands over to the generators here.
     """
-    decision = store.claim(call, policy)
-    if isinstance(decision, Decision) and decision.verdict is _NEW:
-        return decision.attempt  # type: ignore[return-value]
-    return admit(store, call, policy, decision)
+    admitted = yield from admit(store, call, policy)
+    if isinstance(admitted, Answer):
+        return admitted
+    return (yield from execute(store, admitted))
 
 
-def begin(store: Records, call: Call, policy: MethodPolicy) -> Attempt | Steps:
-    """Take the steps of ``serve`` up to the first that has to be waited for.
-
-    Returns the attempt whose handler is to run now, its result to be given to
-    ``end``; or the steps that are left. A store in memory makes nobody wait: most
-    of its calls are ``begin``, the handler, ``end``, without a generator between.
-    """
-    claimed = claim(store, call, policy)
-    if isinstance(claimed, Attempt):
-        return start(store, claimed)
-    return _admit_and_execute(store, claimed)
-
-
-def start(store: Records, attempt: Attempt) -> Attempt | Steps:
-    """Take the steps of ``execute`` up to the first that has to be waited for.
-
-    Returns what ``begin`` does.
-    """
-    try:
-        if store.held.active:
-            _admit_answer(store, attempt)
-        pending = store.start(attempt)
-    except Exception as error:  # noqa: BLE001 - raised again when the claim is undone
-        return _or_elsewhere(store, attempt, _undo(store, attempt, error))
-    if pending is None:
-        return attempt
-    return _or_elsewhere(store, attempt, _start_and_run(store, attempt, pending))
-
-
-def end(store: Records, attempt: Attempt, result: Handled) -> CompletionRecord | Steps:
-    """Take the steps after the handler up to the first that has to be waited for.
-
-    Returns the record as which the call was executed, or the steps that are left, which
-    return the answer. Raises as ``execute`` does.
-    """
-    if isinstance(result, HandlerResult):
-        if result.raised:
-            return _or_elsewhere(store, attempt, _end_otherwise(store, attempt, result))
-        result = result.record
-    policy = attempt.policy
-    code = result.code
-    if policy.kind is _ATOMIC or (code and code in policy.unrecorded):
-        otherwise = _end_otherwise(store, attempt, HandlerResult(result))
-        return _or_elsewhere(store, attempt, otherwise)
-    return _record(store, attempt, result)
-
-
-def execute(store: Records, attempt: Attempt) -> Steps:
+def execute(store: Records, attempt: Attempt, started: Reply = NOT_ASKED) -> Steps:
     """Run a claimed call to its durable end (steps 6 and 7).
 
-    Never to be cancelled: the effect may be there. Raises ``StoreUnavailable``,
-    or whatever else the store refuses with, if nothing ran, ``RecordPending`` if
-    the handler ran but its record is not durable yet (the store goes on trying).
-    If another replica took the call over meanwhile, what it answers is the answer.
+    ``started`` is what the store said to ``start`` where it was asked already. Never to be
+    cancelled: the effect may be there. Raises ``StoreUnavailable``, or whatever else the
+    store refuses with, if nothing ran, ``RecordPending`` if the handler ran but its record is
+    not durable yet (the store goes on trying). If another replica took the call over
+    meanwhile, what it answers is the answer.
     """
-    started = start(store, attempt)
-    if isinstance(started, Attempt):
-        started = _or_elsewhere(store, attempt, _run(store, attempt))
-    if not attempt.call.streamed:
-        return (yield from started)
     try:
-        return (yield from started)
+        # Step 6: the intent, or what else has to be durable before the handler runs.
+        try:
+            if store.held.active:
+                _admit_answer(store, attempt)
+            if started is NOT_ASKED:
+                started = store.start(attempt)
+            elif isinstance(started, Exception):
+                raise started
+            # Not by ``_waited``: it is what most calls on a disk wait for.
+            if started is not None:
+                yield started
+        except Exception:
+            # Left behind, the claim would never end.
+            yield from _waited(store.abandon(attempt))
+            raise
+        result: Handled = yield attempt
+        # Step 7.
+        return (yield from conclude(store, attempt, result))
     except InProgress:
-        return (yield from _answered(store, attempt.call, attempt.policy))
+        return (yield from _elsewhere(store, attempt))
 
 
-def _or_elsewhere(store: Records, attempt: Attempt, steps: Steps) -> Steps:
-    """Take an attempt's steps; if another replica took the call over, its answer counts."""
+def conclude(store: Records, attempt: Attempt, handled: Handled) -> Steps:
+    """End a call whose handler has ended (step 7): its record is durable, then it is the answer.
+
+    Where nothing happened the call is new again instead. Raises as ``execute`` does, and
+    ``InProgress`` where another replica took the call over.
+    """
+    result = handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
+    if attempt.policy.kind is Kind.ATOMIC:
+        try:
+            standing = yield from _committed(store, attempt)
+        except NotRecorded as error:
+            return (yield from _give_up(store, attempt, refusal_record(error), ran=False))
+        if standing is not None:
+            # It stands, whatever the handler did then.
+            if standing.response is not None:
+                store.held.note(attempt, len(standing.response))
+            yield from _waited(store.adopt(attempt, standing))
+            return Answer(standing, standing.outcome)
+    record, ran = _judge(attempt, result)
+    if ran is not None:
+        return (yield from _give_up(store, attempt, record, ran=ran))
+    return (yield from record_answer(store, attempt, bounded(record, attempt, store.held)))
+
+
+def _judge(attempt: Attempt, result: HandlerResult) -> tuple[CompletionRecord, bool | None]:
+    """Decide what becomes of a call whose handler committed no record of its own.
+
+    Returns the record to write, and None; or, where the call is new again, what this arrival
+    is told, and whether the run may have had an effect.
+    """
+    policy, record = attempt.policy, result.record
+    if policy.kind is Kind.ATOMIC:
+        undone = result.undone or attempt.undone
+        if result.raised:
+            # As after a crash it runs again: what it did without its record, if anything,
+            # it did not do in a transaction of the call's.
+            return record, not undone
+        if record.code == 0:
+            missing = NotRecorded(
+                f"{attempt.call.method} is atomic, and its handler returned without a "
+                "committed record: call rifl.record in its transaction"
+            )
+            # Where it is not undone, for good: it would do again whatever it did.
+            return refusal_record(missing), False if undone else None
+    elif result.raised and result.broken:
+        if policy.kind is Kind.IDEMPOTENT:
+            return record, True
+        lost = OutcomeUnknown(f"{result.broken}; what the handler did by then is not known")
+        return refusal_record(lost), None
+    if record.code and record.code in policy.unrecorded and not result.raised:
+        return record, False
+    return record, None
+
+
+def _committed(store: Records, attempt: Attempt) -> Generator[Any, Any, CompletionRecord | None]:
+    """Return the record that an atomic handler's transaction committed."""
+    try:
+        standing: CompletionRecord | None = yield from _waited(store.committed(attempt))
+        return standing
+    except (InProgress, NotRecorded):
+        raise
+    except OutcomeUnknown as error:
+        # It stands, and cannot be read now: settled, it is there for who asks later.
+        yield from _waited(store.adopt(attempt, refusal_record(error)))
+        raise
+    except (RecordPending, StoreUnavailable) as error:
+        # Nothing happened, or nobody can tell now. A later attempt that runs meets the
+        # record, if there is one, in its own transaction, and that stands.
+        attempt.ran = attempt.ran or isinstance(error, RecordPending)
+        store.abandon(attempt)
+        raise
+    except Exception:
+        # A defect, ours or a driver's; kept running, the call would be waited for for ever.
+        attempt.ran = True
+        yield from _waited(store.abandon(attempt))
+        raise
+
+
+def record_answer(
+    store: Records, attempt: Attempt, record: CompletionRecord, finished: Reply = NOT_ASKED
+) -> Steps:
+    """Make the answer's record durable, then it is the answer.
+
+    ``finished`` is what the store said to ``finish`` where it was asked already.
+    """
+    try:
+        if finished is NOT_ASKED:
+            finished = store.finish(attempt, record)
+        elif isinstance(finished, Exception):
+            raise finished
+        # As above.
+        standing = None if finished is None else (yield finished)
+    except (AttributeError, TypeError, ValueError) as error:
+        # The record cannot be written as it is, and the handler did run: without a
+        # record of some kind its duplicates would wait for ever.
+        record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))
+        yield from _waited(store.finish(attempt, record))
+        return Answer(record, Outcome.UNKNOWN)
+    if standing is not None:
+        # A record stood already, or another replica took the call for lost
+        # meanwhile: what stands is the answer.
+        return Answer(standing, replayed(standing))
+    return Answer(record, record.outcome)
+
+
+def _give_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran: bool) -> Steps:
+    """Make the call new again, and answer this arrival with what its handler said.
+
+    ``ran``: for all that is known it had an effect. So may an earlier run have had.
+    """
+    ran = ran or attempt.ran or attempt.entry.may_have_run(attempt.call.identity)
+    attempt.ran = ran
+    # One that a crash ended left no trace, if its method has no intent. Of an atomic one
+    # nothing stands without its record.
+    ran = ran or (attempt.policy.kind is Kind.IDEMPOTENT and store.may_have_run(attempt))
+    yield from _waited(store.abandon(attempt))
+    return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)
+
+
+def or_elsewhere(store: Records, attempt: Attempt, steps: Steps) -> Steps:
+    """Take the last steps of an attempt, as ``execute`` does."""
     try:
         return (yield from steps)
     except InProgress:
-        if attempt.call.streamed:
-            raise
-        return (yield from serve(store, attempt.call, attempt.policy))
+        return (yield from _elsewhere(store, attempt))
+
+
+def _elsewhere(store: Records, attempt: Attempt) -> Steps:
+    """Have another replica, which took the call over, answer it."""
+    call, policy = attempt.call, attempt.policy
+    if call.streamed:
+        return (yield from _answered(store, call, policy))
+    return (yield from serve(store, call, policy))
 
 
 def _answered(store: Records, call: Call, policy: MethodPolicy) -> Steps:
     """Admit a call that this arrival cannot run: what it needs was read, or sent, already."""
     admitted = yield from admit(store, call, policy)
     if isinstance(admitted, Attempt):
-        if (pending := store.abandon(admitted)) is not None:
-            yield pending
+        yield from _waited(store.abandon(admitted))
         raise InProgress(f"{call.rpc_id} has just become new again: send it once more")
     return admitted
-
-
-def _admit_and_execute(store: Records, admission: Admission) -> Steps:
-    admitted = yield from admission
-    if isinstance(admitted, Answer):
-        return admitted
-    return (yield from execute(store, admitted))
 
 
 def _admit_answer(store: Records, attempt: Attempt) -> None:
@@ -319,148 +398,11 @@ def _admit_answer(store: Records, attempt: Attempt) -> None:
         raise
 
 
-def _undo(store: Records, attempt: Attempt, error: Exception) -> Steps:
-    """Give up a claim whose handler cannot start: left behind, it would never end."""
-    if (pending := store.abandon(attempt)) is not None:
-        yield pending
-    raise error
-
-
-def _start_and_run(store: Records, attempt: Attempt, pending: Later) -> Steps:
-    try:
-        yield pending
-    except Exception as error:  # noqa: BLE001 - as in ``start``
-        return (yield from _undo(store, attempt, error))
-    return (yield from _run(store, attempt))
-
-
-def _run(store: Records, attempt: Attempt) -> Steps:
-    result: Handled = yield attempt
-    return (yield from _ended(end(store, attempt, result)))
-
-
-def _ended(ended: CompletionRecord | Steps) -> Steps:
-    if isinstance(ended, CompletionRecord):
-        return Answer(ended, ended.outcome)
-    return (yield from ended)
-
-
-def _end_otherwise(store: Records, attempt: Attempt, result: HandlerResult) -> Steps:
-    """End what an atomic handler, or one that raised or answered "nothing happened", ran."""
-    policy, record = attempt.policy, result.record
-    if policy.kind is Kind.ATOMIC:
-        undone = result.undone or attempt.undone
-        try:
-            standing = yield from _left_by_the_handler(store, attempt)
-        except NotRecorded as error:
-            return (yield from _given_up(store, attempt, refusal_record(error), ran=False))
-        if standing is not None:
-            if standing.response is not None:
-                store.held.note(attempt, len(standing.response))
-            if (pending := store.adopt(attempt, standing)) is not None:
-                yield pending
-            return Answer(standing, standing.outcome)
-        if result.raised:
-            # As after a crash it runs again: what it did without its record, if anything,
-            # it did not do in a transaction of the call's.
-            return (yield from _given_up(store, attempt, record, ran=not undone))
-        if record.code == 0:
-            missing = refusal_record(
-                NotRecorded(
-                    f"{attempt.call.method} is atomic, and its handler returned without a "
-                    "committed record: call rifl.record in its transaction"
-                )
-            )
-            if undone:
-                return (yield from _given_up(store, attempt, missing, ran=False))
-            # For good: it would do again whatever it did.
-            return (yield from _ended(_record(store, attempt, missing)))
-    if result.raised and result.broken:
-        if policy.kind is Kind.IDEMPOTENT:
-            return (yield from _given_up(store, attempt, record, ran=True))
-        lost = OutcomeUnknown(f"{result.broken}; what the handler did by then is not known")
-        return (yield from _ended(_record(store, attempt, refusal_record(lost))))
-    if record.code and record.code in policy.unrecorded and not result.raised:
-        return (yield from _given_up(store, attempt, record, ran=False))
-    return (yield from _ended(_record(store, attempt, record)))
-
-
-def _left_by_the_handler(
-    store: Records, attempt: Attempt
-) -> Generator[Any, Any, CompletionRecord | None]:
-    """Return the record that an atomic handler committed, which stands whatever it did then."""
-    try:
-        standing = store.committed(attempt)
-        return (yield standing) if isinstance(standing, Later) else standing
-    except (InProgress, NotRecorded):
-        raise
-    except OutcomeUnknown as error:
-        # It stands, and cannot be read now: settled, it is there for who asks later.
-        if (pending := store.adopt(attempt, refusal_record(error))) is not None:
-            yield pending
-        raise
-    except (RecordPending, StoreUnavailable) as error:
-        # Nothing happened, or nobody can tell now. A later attempt that runs meets the
-        # record, if there is one, in its own transaction, and that stands.
-        attempt.ran = attempt.ran or isinstance(error, RecordPending)
-        store.abandon(attempt)
-        raise
-    except Exception:
-        # A defect, ours or a driver's; kept running, the call would be waited for for ever.
-        attempt.ran = True
-        if (pending := store.abandon(attempt)) is not None:
-            yield pending
-        raise
-
-
-def _given_up(store: Records, attempt: Attempt, record: CompletionRecord, *, ran: bool) -> Steps:
-    """Make the call new again, and answer this arrival with what its handler said.
-
-    ``ran``: for all that is known it had an effect. So may an earlier run have had.
-    """
-    ran = ran or attempt.ran or attempt.entry.may_have_run(attempt.call.identity)
-    attempt.ran = ran
-    # One that a crash ended left no trace, if its method has no intent. Of an atomic one
-    # nothing stands without its record.
-    ran = ran or (attempt.policy.kind is Kind.IDEMPOTENT and store.may_have_run(attempt))
-    if (pending := store.abandon(attempt)) is not None:
-        yield pending
-    return Answer(record, Outcome.UNKNOWN if ran else Outcome.NOT_EXECUTED)
-
-
-def _record(store: Records, attempt: Attempt, record: CompletionRecord) -> CompletionRecord | Steps:
-    """Make the answer's record durable (step 7), then it is the answer."""
-    record = bounded(record, attempt, store.held)
-    try:
-        pending = store.finish(attempt, record)
-    except (AttributeError, TypeError, ValueError, InProgress) as error:
-        return _or_elsewhere(store, attempt, _recorded_otherwise(store, attempt, error))
-    if pending is not None:
-        return _or_elsewhere(store, attempt, _recorded(store, attempt, record, pending))
-    return record
-
-
-def _recorded(store: Records, attempt: Attempt, record: CompletionRecord, pending: Later) -> Steps:
-    try:
-        standing = yield pending
-    except (AttributeError, TypeError, ValueError, InProgress) as error:
-        return (yield from _recorded_otherwise(store, attempt, error))
-    if standing is not None:
-        # A record stood already, or another replica took the call for lost
-        # meanwhile: what stands is the answer.
-        return Answer(standing, replayed(standing))
-    return Answer(record, record.outcome)
-
-
-def _recorded_otherwise(store: Records, attempt: Attempt, error: Exception) -> Steps:
-    if isinstance(error, InProgress):
-        raise error
-    # The record cannot be written as it is, and the handler did run: without a
-    # record of some kind its duplicates would wait for ever.
-    record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))
-    if (pending := store.finish(attempt, record)) is not None:
-        yield pending
-    return Answer(record, Outcome.UNKNOWN)
+def _waited(reply: Reply) -> Generator[Any, Any, Any]:
+    """Return what the store replied: waited for where it is not there yet, raised if an error."""
+    if isinstance(reply, Exception):
+        raise reply
+    return (yield reply) if isinstance(reply, Later) else reply
 
 
 def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, Any, Answer]:
@@ -479,14 +421,12 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
         else NotExecuted(f"{call.rpc_id} was resolved before it arrived")
     )
     try:
-        if (pending := store.finish(admitted, record)) is not None:
-            standing = yield pending
-            if standing is not None:
-                return Answer(standing, replayed(standing))
+        standing = yield from _waited(store.finish(admitted, record))
     except StoreUnavailable:
-        if (pending := store.abandon(admitted)) is not None:
-            yield pending
+        yield from _waited(store.abandon(admitted))
         raise
+    if standing is not None:
+        return Answer(standing, replayed(standing))
     return Answer(record, record.outcome)
 
 
