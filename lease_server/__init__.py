@@ -4,14 +4,16 @@ The ground floor (DESIGN §2): imports nothing of rifl and nothing of gRPC. A se
 hosts leases makes a ``LeaseAuthority`` over its storage and gives it to
 ``rifl.add_lease_service``; ``python -m lease_server`` runs the service alone.
 
-- ``_table``, ``_blocks``: who has a lease until when; ids reserved in blocks.
-- ``_sessions``, ``_sessionbook``, ``_series``, ``_session_secret``: clients with names.
-- ``_tokens``, ``_keyring``, ``_signer``: what a client shows for its id.
-- ``_authority``: all of it, in one process; ``_shared``: in a storage of several servers.
-- ``_storage``: what is kept; ``_errors``, ``_events``: what is refused and told; ``_forks``.
+- ``_authority``: what a server asks of an authority, and the rules that all of them share.
+- ``_lease_authority``: leases in one server's memory; ``_shared_authority``: in the storage.
+- ``_table``: leases and when they end; ``_blocks``: ids reserved many at a time.
+- ``_sessions``: named sessions and their bounds; ``_sessionbook``: kept durable.
+- ``_series``: numbered sessions; ``_session_secret``: what opens one without a peer.
+- ``_tokens``: tokens; ``_keyring``: the secrets that sign them; ``_signer``: both, in use.
+- ``_storage``: what is kept; ``_errors``: refusals; ``_events``: what is told; ``_forks``.
 """
 
-from lease_server._authority import Grant, LeaseAuthority
+from lease_server._authority import Authority, Grant
 from lease_server._errors import (
     BadRequest,
     ForkedProcess,
@@ -25,16 +27,17 @@ from lease_server._errors import (
     TooManyRefusals,
     TooManySessions,
 )
+from lease_server._lease_authority import LeaseAuthority
 from lease_server._sessionbook import OpenedSession
 from lease_server._sessions import SessionPolicy, SessionRow, SessionsFrom, SessionState
-from lease_server._shared import (
-    Authority,
-    SharedAuthority,
+from lease_server._shared_authority import SharedAuthority, open_authority
+from lease_server._storage import (
+    LeaseStorage,
+    MemoryLeaseStorage,
     SharedLeaseStorage,
     Standing,
-    open_authority,
+    short_store_id,
 )
-from lease_server._storage import LeaseStorage, MemoryLeaseStorage, short_store_id
 from lease_server._table import BlockExhausted, LeaseTable
 from lease_server._tokens import Secret, make_token, peer_bound, verify
 

@@ -17,7 +17,8 @@ import structlog
 
 from lease_server._errors import LeaseError
 from lease_server._sessions import SessionsFrom
-from lease_server._shared import SharedAuthority, SharedLeaseStorage
+from lease_server._shared_authority import SharedAuthority
+from lease_server._storage import SharedLeaseStorage
 from rifl._leases.requests import Terms
 from rifl._leases.service import add_lease_service
 from rifl._log import get_logger

@@ -135,14 +135,9 @@ class SessionBook:
                 )
             if wanted != row:
                 row = self._install(wanted, used=not fresh)
-        # Where another server opened the name first, it is that one's.
-        require_owner(row.secret, secret, adopting=adopting)
-        if row.state is not SessionState.OPEN:
-            raise SessionClosed(f"session {name!r} was closed on another server")
-        created = fresh and row.client_id == wanted.client_id
-        if created:
-            self._events.info("session_opened", client_id=row.client_id, name=name)
-        return row, created
+        return opened_row(
+            row, wanted if fresh else None, secret, adopting=adopting, events=self._events
+        )
 
     def close(
         self, name: str, peer: bytes, secret: bytes, *, adopting: bool
@@ -212,3 +207,25 @@ class SessionBook:
         with self._lock:
             self._table.put(standing, self._clock(), used=used)
         return standing
+
+
+def opened_row(
+    row: SessionRow,
+    wanted: SessionRow | None,
+    secret: bytes,
+    *,
+    adopting: bool,
+    events: Events,
+) -> tuple[SessionRow, bool]:
+    """Return a session's row that stands, and whether it is the new one that was wanted.
+
+    Where another server opened the name first, it is that one's. Raises NotYours, or
+    SessionClosed.
+    """
+    require_owner(row.secret, secret, adopting=adopting)
+    if row.state is not SessionState.OPEN:
+        raise SessionClosed(f"session {row.name!r} is closed or past its retention")
+    created = wanted is not None and row.client_id == wanted.client_id
+    if created:
+        events.info("session_opened", client_id=row.client_id, name=row.name)
+    return row, created

@@ -111,6 +111,17 @@ class SessionPolicy:
         return min(asked_s, self.max_retention_s) if asked_s > 0 else self.default_retention_s
 
 
+def standing_row(held: Iterable[SessionRow], wanted: SessionRow) -> SessionRow | None:
+    """Return the row that stands in the way of a wanted one; None where that may be put.
+
+    ``held``: the rows with its name and peer, or with its client id.
+    """
+    for row in held:
+        if row.client_id != wanted.client_id or row.state is not SessionState.OPEN:
+            return row
+    return None
+
+
 class SessionTable:
     """All sessions of one server. No I/O, no clock, not thread-safe.
 

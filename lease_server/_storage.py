@@ -1,17 +1,19 @@
-"""What the lease server needs kept, and a storage that forgets with its process."""
+"""Storages of leases: what is kept by one server, or by many; and one that forgets."""
 
 from __future__ import annotations
 
+import enum
+import math
 import secrets as randomness
 import threading
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lease_server._errors import StorageUnavailable
 from lease_server._forks import leases_forked, refuse_in_children
-from lease_server._sessions import SessionRow, SessionState
-from lease_server._tokens import Secret
+from lease_server._sessions import SessionPolicy, SessionRow, standing_row
+from lease_server._tokens import SECRET_BYTES, Secret, rotated
 
 # Of the 63 bits that ids have: the other 37 count grants, which is enough for a thousand a
 # second for four years, and for a thousand restores (``GRANTS_PER_RESTORE``).
@@ -22,8 +24,6 @@ GRANTS_PER_RESTORE = 1 << 27
 # Of an id in memory: within an incarnation, of which the lowest are drawn with each grant.
 _COUNTER_BITS = 39
 _INCARNATION_BITS = 24
-_SECRET_BYTES = 32
-_SECRETS_KEPT = 2
 
 
 def short_store_id(name: str) -> int:
@@ -97,6 +97,74 @@ class LeaseStorage(Protocol):
         """
 
 
+class Standing(enum.Enum):
+    """What an id is, as its row in the storage says."""
+
+    ALIVE = "alive"
+    SESSION = "session"
+    CLOSED = "closed"
+    UNKNOWN = "unknown"
+
+
+@runtime_checkable
+class SharedLeaseStorage(LeaseStorage, Protocol):
+    """A storage that decides about leases and sessions itself, for many servers.
+
+    The row of a client is its lease. Every method is one or few atomic steps, and
+    blocks. Raises StorageUnavailable.
+
+    ``held``: how many clients and sessions had a row when they were last counted.
+    """
+
+    held: int
+
+    def count(self) -> None:
+        """Bring ``held`` up to date; costs no more with many rows than with few."""
+
+    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
+        """Make the id known, with a lease of ``term_s``. Raises TooManyClients."""
+
+    def renew(self, client_id: int) -> Standing:
+        """Give a lease, or a session's retention, its full length again."""
+
+    def release(self, client_id: int) -> None:
+        """Have the lease end at the next sweep. Unknown ids are fine."""
+
+    def open_session(
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        *,
+        adopting: bool = False,
+        unused_s: float = math.inf,
+    ) -> SessionRow:
+        """Insert the session and its client row, or return the row that stands.
+
+        Until a call is made in it, it has a lease of ``unused_s`` in place of its retention,
+        and is forgotten with its name when that ends.
+
+        A longer retention extends the standing one's; ``adopting``: one without a secret
+        takes the row's. Raises TooManySessions, and NotYours where the row's secret is not
+        that of the standing one, or of its series.
+        """
+
+    def close_session(
+        self, name: str, peer: bytes, unix_s: float, secret: bytes = b"", *, adopting: bool = False
+    ) -> tuple[SessionRow, bool]:
+        """Close for ever; the row, and whether it was open until now.
+
+        Raises SessionClosed for a name never opened, NotYours as ``open_session``.
+        """
+
+    def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
+        """End what is due, drop the rows and records of what ended; how many.
+
+        Nothing is ended before this process watched the storage for a full
+        ``term_s`` without a gap. A client with a call running on a living replica
+        stays until a later sweep, refused meanwhile.
+        """
+
+
 class MemoryLeaseStorage:
     """A storage that lives as long as its object. Thread-safe, never blocks on I/O.
 
@@ -116,7 +184,7 @@ class MemoryLeaseStorage:
         # Not 0, so that no small number is mistaken for one of ours.
         self._incarnation: int = 1 + int.from_bytes(token_bytes(8)) % (2**_INCARNATION_BITS - 1)
         self._counter = 0
-        secret = token_bytes(_SECRET_BYTES)
+        secret = token_bytes(SECRET_BYTES)
         self._store_id = short_store_id(f"memory:{self._incarnation}:{secret.hex()}")
         self._secrets = [Secret(0, secret)]
         self._sessions: dict[int, SessionRow] = {}
@@ -151,9 +219,7 @@ class MemoryLeaseStorage:
     def rotate_secret(self) -> list[Secret]:
         """Add a secret; the newest two are kept."""
         with self._lock:
-            key_id = (self._secrets[0].key_id + 1) % 2**16
-            fresh = Secret(key_id, self._token_bytes(_SECRET_BYTES))
-            self._secrets = [fresh, *self._secrets][:_SECRETS_KEPT]
+            self._secrets = rotated(self._secrets, self._token_bytes)
             return list(self._secrets)
 
     def load_sessions(self) -> list[SessionRow]:
@@ -164,11 +230,9 @@ class MemoryLeaseStorage:
     def put_session(self, row: SessionRow) -> SessionRow:
         """Insert or update a session; the row that stands."""
         with self._lock:
-            holder = self._names.get((row.peer, row.name), row.client_id)
-            if holder != row.client_id:
-                return self._sessions[holder]
-            standing = self._sessions.get(row.client_id)
-            if standing is not None and standing.state is not SessionState.OPEN:
+            ids = (self._names.get((row.peer, row.name)), row.client_id)
+            held = [self._sessions[each] for each in ids if each in self._sessions]
+            if (standing := standing_row(held, row)) is not None:
                 return standing
             self._sessions[row.client_id] = row
             self._names[(row.peer, row.name)] = row.client_id

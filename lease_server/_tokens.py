@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+import secrets as randomness
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -32,6 +33,10 @@ _HEAD_BYTES = 4
 _BLOCK_BYTES = 64
 _MIN_SECRET_BYTES = 16
 _MAX_KEY_ID = 2**16 - 1
+# Of a new secret's value.
+SECRET_BYTES = 32
+# How many of a storage's secrets are kept: the newest, and the one before it.
+_SECRETS_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,14 @@ class Secret:
             raise ValueError("key_id must be 0 to 65535")
         if len(self.value) < _MIN_SECRET_BYTES:
             raise ValueError("a secret needs at least 16 bytes")
+
+
+def rotated(
+    held: Sequence[Secret], token_bytes: Callable[[int], bytes] = randomness.token_bytes
+) -> list[Secret]:
+    """Return a storage's secrets with a new one in front, newest first; the oldest goes."""
+    key_id = (held[0].key_id + 1) % (_MAX_KEY_ID + 1) if held else 0
+    return [Secret(key_id, token_bytes(SECRET_BYTES)), *held][:_SECRETS_KEPT]
 
 
 def make_token(secret: Secret, client_id: int, peer: bytes = b"") -> bytes:

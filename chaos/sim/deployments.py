@@ -13,7 +13,7 @@ from chaos.sim.loop import Process
 from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Opened, Server
 from chaos.sim.world import World
-from lease_server._authority import LeaseAuthority
+from lease_server._lease_authority import LeaseAuthority
 from lease_server._storage import MemoryLeaseStorage
 from rifl._stores.memory import MemoryStore
 from rifl._stores.sqlite import restored

@@ -16,7 +16,7 @@ from chaos.sim.shell import Eventual
 from chaos.sim.store_leases import StoreLeases
 from chaos.sim.store_server import POINTS, StoreBackend, StoreServer
 from chaos.sim.world import World
-from lease_server._shared import SharedAuthority
+from lease_server._shared_authority import SharedAuthority
 from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.requests import Beat, Finish

@@ -58,7 +58,7 @@ _DEPLOYMENTS: dict[str, type[Deployment]] = {
     "sqlite": SqliteDeployment,
     "replicas": ReplicasDeployment,
     "spark": SqliteDeployment,
-    "curp": GroupDeployment,  # type: ignore[dict-item]  # leases of its own kind
+    "curp": GroupDeployment,
 }
 
 

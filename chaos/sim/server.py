@@ -21,8 +21,8 @@ from chaos.sim.shell import Shell, Task, serve_fast
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.stream_server import StreamDesk
 from chaos.sim.world import World
+from lease_server._authority import Authority
 from lease_server._errors import LeaseError
-from lease_server._shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._grpc.codes import STATUS_CODES

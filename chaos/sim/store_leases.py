@@ -11,8 +11,7 @@ from chaos.sim.store_server import SECRET_BYTES, StoreBackend, StoreServer
 from lease_server._errors import SessionClosed, StorageUnavailable
 from lease_server._session_secret import require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._shared import Standing
-from lease_server._storage import RANDOM_BITS
+from lease_server._storage import RANDOM_BITS, Standing
 from lease_server._tokens import Secret
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.watch import Watch

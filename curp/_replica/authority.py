@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from curp._replica.errors import NotLeading
-from lease_server._authority import Grant, LeaseAuthority
+from lease_server._authority import Grant
+from lease_server._lease_authority import LeaseAuthority
 from lease_server._sessionbook import OpenedSession
 
 
 class GroupAuthority:
-    """What ``LeaseAuthority`` is, while this replica leads; else it refuses. Any thread.
+    """``Authority`` of the leadership, while this replica leads; else it refuses. Any thread.
 
     Each leadership has an authority of its own, recovered from the log: every client
     that the log knows gets a full term (late is safe, early is not).
@@ -45,56 +46,56 @@ class GroupAuthority:
         return 0 if self._leading is None else len(self._leading)
 
     def now(self) -> float:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.now()
 
     def grant(self, peer: bytes = b"") -> Grant:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         if not self._takes_calls():
             raise NotLeading("another replica may lead by now")
         return self.current.grant(peer)
 
     @property
     def store(self) -> int:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.store
 
     def check_store(self, client_id: int, store: int) -> None:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         self.current.check_store(client_id, store)
 
     def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         self.current.check(client_id, token, peer)
 
     def still_signed(self, token: bytes) -> bool:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.still_signed(token)
 
-    def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
-        """See ``LeaseAuthority``."""
+    def fresh_token(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
+        """See ``Authority``."""
         return self.current.fresh_token(client_id, token, peer)
 
     def renew(self, client_id: int, now: float | None = None) -> bool:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.renew(client_id, now)
 
     def alive(self, client_id: int, now: float | None = None) -> bool:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.alive(client_id, now)
 
     def is_session(self, client_id: int) -> bool:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.is_session(client_id)
 
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         if not self._takes_calls():
             raise NotLeading("another replica may lead by now")
         return self.current.heartbeat(client_id, token, peer)
 
     def release(self, client_id: int, token: bytes, peer: bytes = b"") -> None:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         self.current.release(client_id, token, peer)
 
     def open_session(
@@ -107,7 +108,7 @@ class GroupAuthority:
         adopting: bool = False,
         source: str = "",
     ) -> OpenedSession:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.open_session(
             name, peer, retention_s, secret, adopting=adopting, source=source
         )
@@ -115,11 +116,11 @@ class GroupAuthority:
     def close_session(
         self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
     ) -> int:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         return self.current.close_session(name, peer, secret, adopting=adopting)
 
     def rotate_secret(self) -> None:
-        """See ``LeaseAuthority``."""
+        """See ``Authority``."""
         self.current.rotate_secret()
 
     def extend(self) -> None:
@@ -129,7 +130,7 @@ class GroupAuthority:
             leading.extend()
 
     def expire(self, now: float | None = None) -> list[int]:
-        """See ``LeaseAuthority``; nobody, while no calls are taken: nor is a heartbeat then."""
+        """See ``Authority``; nobody, while no calls are taken: nor is a heartbeat then."""
         leading: Any = self._leading
         if leading is None or not self._takes_calls():
             return []

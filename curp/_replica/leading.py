@@ -42,7 +42,7 @@ from curp._replica.snapshots import Snapshots
 from curp._replica.witnesses import Witnesses
 from curp._wire import witness_list_to_bytes
 from curp.log._engine import LogEngine
-from lease_server._authority import LeaseAuthority
+from lease_server._lease_authority import LeaseAuthority
 from rifl._log import get_logger
 from rifl.core._shared.errors import NotLeader, StoreUnavailable
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import secrets as randomness
 import threading
 
 from curp._core.entries import Entry, IdsReserved, SecretsPut, SessionForgotten, SessionPut
 from curp._core.state import GroupState
 from curp._replica.group_store import GroupStore
 from lease_server._errors import StorageUnavailable
-from lease_server._sessions import SessionRow, SessionState
+from lease_server._sessions import SessionRow, SessionState, standing_row
 from lease_server._storage import RANDOM_BITS
-from lease_server._tokens import Secret
+from lease_server._tokens import Secret, rotated
 from rifl.core._shared.errors import RiflError
-
-_SECRET_BYTES = 32
-_SECRETS_KEPT = 2
 
 
 class LogLeaseStorage:
@@ -70,13 +66,14 @@ class LogLeaseStorage:
     def put_session(self, row: SessionRow) -> SessionRow:
         """Insert or update a session; the row that stands."""
         with self._writing:
-            for entry in list(self._state.sessions.values()):
-                same_name = (entry.peer, entry.name) == (row.peer, row.name)
-                if same_name and entry.client_id != row.client_id:
-                    return _row(entry)
-            standing = self._state.sessions.get(row.client_id)
-            if standing is not None and standing.state != SessionState.OPEN.value:
-                return _row(standing)
+            held = (
+                _row(entry)
+                for entry in list(self._state.sessions.values())
+                if entry.client_id == row.client_id
+                or (entry.peer, entry.name) == (row.peer, row.name)
+            )
+            if (standing := standing_row(held, row)) is not None:
+                return standing
             self._write(
                 SessionPut(
                     row.client_id,
@@ -106,10 +103,8 @@ class LogLeaseStorage:
         return False
 
     def _add_secret(self) -> None:
-        held = self._state.secrets
-        key_id = (held[0][0] + 1) % 2**16 if held else 0
-        fresh = (key_id, randomness.token_bytes(_SECRET_BYTES))
-        self._write(SecretsPut((fresh, *held)[:_SECRETS_KEPT]))
+        held = [Secret(key_id, value) for key_id, value in self._state.secrets]
+        self._write(SecretsPut(tuple((each.key_id, each.value) for each in rotated(held))))
 
     def _write(self, entry: Entry) -> None:
         try:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import grpc
@@ -40,7 +40,7 @@ from curp.log._engine import LogEngine
 from curp.log._opening import open_engine
 from curp.observer import GroupObservers, GroupReport
 from curp.v1 import curp_pb2 as pb
-from lease_server import Authority, SessionsFrom
+from lease_server import SessionsFrom
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
 from rifl._log import get_logger
@@ -229,7 +229,7 @@ class Replica:
         self._engine = GroupEngine(
             self._store,
             self._services,
-            cast("Authority", self._authority),
+            self._authority,
             self._policies,
             max_waiters=max_waiters or 0,
             max_aio_waiters=max_aio_waiters,
@@ -286,7 +286,7 @@ class Replica:
         self._interceptors.require(server, "replica")
         add_lease_service(
             server,
-            cast("Authority", self._authority),
+            self._authority,
             deduplicated=self._policies.deduplicated(),
             not_deduplicated=self._policies.not_deduplicated(),
             window=self.settings.window,

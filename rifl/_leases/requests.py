@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from lease_server._authority import Authority
 from lease_server._errors import BadRequest, LeaseError
 from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
-from lease_server._shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 
 _M = TypeVar("_M", bound=Message)

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from lease_server._authority import Authority
 from lease_server._errors import LeaseError, TooManyRefusals
 from lease_server._sessions import SessionsFrom
-from lease_server._shared import Authority
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._grpc.raw import RawAnswer, raw_handler
 from rifl._grpc.source import source_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from lease_server._shared import SharedLeaseStorage
+from lease_server._storage import SharedLeaseStorage
 from rifl._stores.base import Store
 from rifl._stores.codec import RecordCodec
 from rifl._stores.drivers import DbApiTransaction

@@ -34,8 +34,8 @@ from curp._replica.survival import Survival
 from curp._wire import witness_list_to_bytes
 from curp.log._engine import LogEngine
 from curp.log._errors import EngineUnavailable, LogError
-from lease_server._authority import LeaseAuthority
 from lease_server._errors import StorageUnavailable
+from lease_server._lease_authority import LeaseAuthority
 from rifl.core._shared.errors import Deposed, RiflError
 
 __all__ = ["DRIFT", "TERM_S", "Leadership", "Led"]

@@ -18,16 +18,14 @@ from lease_server._forks import leases_forked, refuse_in_children
 from lease_server._series import SUPERSEDED_S
 from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._shared import Standing
-from lease_server._storage import RANDOM_BITS, short_store_id
-from lease_server._tokens import Secret
+from lease_server._storage import RANDOM_BITS, Standing, short_store_id
+from lease_server._tokens import SECRET_BYTES, Secret
 from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.opening import open_backend
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.watch import Watch
 
-_SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.
 _COUNTED = 10_000
@@ -172,7 +170,7 @@ class PostgresLeaseStorage:
         return self._secrets(rotate=True)
 
     def _secrets(self, *, rotate: bool) -> list[Secret]:
-        fresh = randomness.token_bytes(_SECRET_BYTES)
+        fresh = randomness.token_bytes(SECRET_BYTES)
         rows = self._rows("SELECT * FROM @.secrets_1(%s::bytea, %s)", fresh, rotate)
         return [Secret(key_id, value) for key_id, value in rows]
 

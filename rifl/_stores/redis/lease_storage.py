@@ -23,9 +23,8 @@ from lease_server._forks import leases_forked, refuse_in_children
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._session_secret import not_yours, require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._shared import Standing
-from lease_server._storage import RANDOM_BITS, short_store_id
-from lease_server._tokens import Secret
+from lease_server._storage import RANDOM_BITS, Standing, short_store_id
+from lease_server._tokens import SECRET_BYTES, Secret
 from rifl._log import get_logger
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.backend import RedisBackend
@@ -35,7 +34,6 @@ from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.watch import Watch
 
 _log = get_logger("lease_server")
-_SECRET_BYTES = 32
 _SWEPT_AT_ONCE = 200
 # How long a refused name waits for its next look, and one whose calls still run.
 _BUSY_MS = 1000
@@ -152,7 +150,7 @@ class RedisLeaseStorage:
         return self._secrets(1)
 
     def _secrets(self, rotate: int) -> list[Secret]:
-        fresh = base64.b64encode(randomness.token_bytes(_SECRET_BYTES))
+        fresh = base64.b64encode(randomness.token_bytes(SECRET_BYTES))
         found = []
         for entry in self._leases("secrets", fresh, rotate)[1:]:
             key_id, _, value = entry.partition(b":")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from lease_server._errors import StorageUnavailable
-from lease_server._shared import SharedLeaseStorage
+from lease_server._storage import SharedLeaseStorage
 from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import UnsupportedStore, WrongDatabase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets as randomness
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -11,15 +10,13 @@ from pathlib import Path
 
 from lease_server._errors import StorageUnavailable
 from lease_server._forks import leases_forked, refuse_in_children
-from lease_server._sessions import SessionRow, SessionState
+from lease_server._sessions import SessionRow, SessionState, standing_row
 from lease_server._storage import RANDOM_BITS, short_store_id
-from lease_server._tokens import Secret
+from lease_server._tokens import Secret, rotated
 from rifl._stores.errors import StoreCorrupt
 from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
 from rifl._stores.sqlite.schema import connect, get_meta, set_meta
 
-_SECRET_BYTES = 32
-_SECRETS_KEPT = 2
 _BUSY_TIMEOUT_MS = 2000
 _SESSION = (
     "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
@@ -67,21 +64,12 @@ class SqliteLeaseStorage:
     def secrets(self) -> list[Secret]:
         """The secrets, newest first; the first call ever makes one."""
         with self._transaction() as connection:
-            if not connection.execute("SELECT 1 FROM rifl_secret").fetchone():
-                _add_secret(connection, 0)
-            return _secrets(connection)
+            return _secrets(connection) or _rotate(connection)
 
     def rotate_secret(self) -> list[Secret]:
         """Add a secret and forget all but the newest two."""
         with self._transaction() as connection:
-            (newest,) = connection.execute("SELECT max(key_id) FROM rifl_secret").fetchone()
-            _add_secret(connection, 0 if newest is None else (newest + 1) % 2**16)
-            connection.execute(
-                "DELETE FROM rifl_secret WHERE key_id NOT IN "
-                "(SELECT key_id FROM rifl_secret ORDER BY key_id DESC LIMIT ?)",
-                (_SECRETS_KEPT,),
-            )
-            return _secrets(connection)
+            return _rotate(connection)
 
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""
@@ -91,14 +79,12 @@ class SqliteLeaseStorage:
     def put_session(self, row: SessionRow) -> SessionRow:
         """Insert or update a session; the row that stands."""
         with self._transaction() as connection:
-            standing = connection.execute(
+            held = connection.execute(
                 f"{_SESSION} WHERE (peer=? AND name=?) OR client_id=?",
                 (row.peer, row.name, row.client_id),
-            ).fetchone()
-            if standing is not None:
-                current = _session(standing)
-                if current.client_id != row.client_id or current.state is not SessionState.OPEN:
-                    return current
+            )
+            if (standing := standing_row(map(_session, held), row)) is not None:
+                return standing
             connection.execute(
                 "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -171,9 +157,11 @@ class SqliteLeaseStorage:
             guard.committed(number)
 
 
-def _add_secret(connection: sqlite3.Connection, key_id: int) -> None:
-    value = randomness.token_bytes(_SECRET_BYTES)
-    connection.execute("INSERT INTO rifl_secret VALUES (?, ?)", (key_id, value))
+def _rotate(connection: sqlite3.Connection) -> list[Secret]:
+    kept = rotated(_secrets(connection))
+    connection.execute("DELETE FROM rifl_secret WHERE key_id < ?", (kept[-1].key_id,))
+    connection.execute("INSERT INTO rifl_secret VALUES (?, ?)", (kept[0].key_id, kept[0].value))
+    return kept
 
 
 def _secrets(connection: sqlite3.Connection) -> list[Secret]:

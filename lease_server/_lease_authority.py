@@ -1,0 +1,176 @@
+"""The lease authority of one server: leases in its memory, the rest in its storage (§5)."""
+
+from __future__ import annotations
+
+from lease_server._authority import Grant, StorageAuthority
+from lease_server._errors import StorageUnavailable, TooManyClients
+from lease_server._sessionbook import SessionBook
+from lease_server._sessions import SessionRow
+from lease_server._storage import LeaseStorage, Standing
+
+
+class LeaseAuthority(StorageAuthority[LeaseStorage]):
+    """``Authority`` of one server: who is alive is in its memory.
+
+    ``check``, ``renew``, ``alive``, ``is_session``, ``session_refused`` and
+    ``release`` never wait for the storage: the lock they take is never held
+    during I/O. ``grant`` waits for it once per id block; sessions and ``expire``
+    wait for it. What a crash leaves: reserved ids that are never granted, the
+    secrets and the sessions; every known client gets a full new term.
+
+    Invariants:
+
+    1. No id outside a durably reserved block is granted, and none twice.
+    2. A renewal that returned True keeps its id out of ``expire`` for a term.
+    3. Every id is returned by ``expire`` at most once in a lifetime of the object,
+       and a session's only after its end is durable.
+    """
+
+    # Heartbeats and releases never wait for the storage.
+    blocks = False
+
+    def _begin(self) -> None:
+        self._drops: list[int] = []
+        self._book = SessionBook(
+            self._storage,
+            self._policy,
+            lock=self._lock,
+            clock=self._clock,
+            wall_clock=self._wall_clock,
+            new_id=lambda: self._blocks.take(self._table.take_id),
+            unused_s=self.term_s,
+            events=self._events,
+        )
+        self.recover()
+
+    def __len__(self) -> int:
+        """Leases held, without sessions."""
+        return len(self._table)
+
+    def recover(self) -> None:
+        """Load the sessions, and give every known client a full term.
+
+        The constructor has done this; calling again before anyone is served is
+        harmless. Sessions are not clients: they keep their own retention, and the
+        ids of ended ones that still have a row come out of the next ``expire``, so
+        a crash between closing and dropping leaves nothing behind.
+        """
+        # Negative ids are the server's own (namespaces of keys): they have no lease.
+        known = {client_id for client_id in self._storage.known_clients() if client_id > 0}
+        ended = self._book.load(known)
+        with self._lock:
+            now = self._clock()
+            self._drops = sorted(known & ended)
+            clients = {client_id for client_id in known if not self._book.holds(client_id)}
+            self._table.recover(clients, now)
+        self._events.info("recovered", clients=len(clients), sessions=len(self._book))
+
+    def extend(self) -> None:
+        """Give every lease and session that ``expire`` has not returned a full new term.
+
+        After a time in which nobody could be served, so that nobody could renew: late is
+        safe. Never waits for the storage.
+        """
+        with self._lock:
+            now = self._clock()
+            self._table.extend(now)
+            self._book.extend(now)
+
+    def grant(self, peer: bytes = b"") -> Grant:
+        """A new client; waits for the storage if a new id block is needed."""
+        return self._granted(self._blocks.take(self._grant_id), peer)
+
+    def renew(self, client_id: int, now: float | None = None) -> bool:
+        """Extend a lease by a term, or restart a session's retention; True if alive.
+
+        To be asked for every accepted call, in place of ``alive``: an ``alive``
+        that was true may be followed by an ``expire`` at once.
+        """
+        lock = self._lock
+        # Not ``with``, which costs more than the lock: this is asked for every call.
+        lock.acquire()
+        try:
+            at = self._clock() if now is None else now
+            return self._table.renew(client_id, at) or self._book.renew(client_id, at)
+        finally:
+            lock.release()
+
+    def alive(self, client_id: int, now: float | None = None) -> bool:
+        """Whether the id's lease runs, or it is an open session."""
+        with self._lock:
+            at = self._clock() if now is None else now
+            return self._table.alive(client_id, at) or self._book.alive(client_id, at)
+
+    def is_session(self, client_id: int) -> bool:
+        """Whether the id is a named session's: keyed identities only. Also if it ended."""
+        return self._book.holds(client_id)
+
+    def session_refused(self, client_id: int, now: float | None = None) -> bool:
+        """Whether the id is that of a session which is closed or past its retention."""
+        with self._lock:
+            at = self._clock() if now is None else now
+            return self._book.holds(client_id) and not self._book.alive(client_id, at)
+
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
+    ) -> int:
+        """Close for ever, durably; the id, which the next ``expire`` returns."""
+        client_id, ended_now = self._book.close(name, peer, secret, adopting=adopting)
+        with self._lock:
+            self._drops += ended_now
+        return client_id
+
+    def expire(self, now: float | None = None) -> list[int]:
+        """The ids whose records must be dropped now, ascending, each once; see ``Authority``.
+
+        Expired and released clients, and sessions whose end is durable. It writes the ends of
+        sessions and looks for a rotated secret.
+        """
+        at = self._clock() if now is None else now
+        try:
+            self._signer.refresh(at)
+            self._book.sweep(at)
+        except StorageUnavailable as error:
+            self._events.warning("storage_unavailable", error=str(error))
+        with self._lock:
+            ids = self._drops + self._book.take_ended() + self._table.expire(at)
+            self._drops = []
+        return sorted(ids)
+
+    def _beat(self, client_id: int) -> Standing:
+        with self._lock:
+            now = self._clock()
+            # It keeps a session that no call was made in for one more term, and no longer.
+            alive = self._table.renew(client_id, now) or self._book.renew(
+                client_id, now, used=False
+            )
+        if alive:
+            return Standing.ALIVE
+        return Standing.CLOSED if self.is_session(client_id) else Standing.UNKNOWN
+
+    def _release(self, client_id: int) -> None:
+        with self._lock:
+            if self._table.remove(client_id):
+                self._drops.append(client_id)
+
+    def _open(
+        self,
+        name: str,
+        peer: bytes,
+        retention_s: float,
+        secret: bytes,
+        *,
+        adopting: bool,
+        source: str,
+    ) -> tuple[SessionRow, bool]:
+        return self._book.open(name, peer, retention_s, secret, adopting=adopting, source=source)
+
+    def _grant_id(self) -> int:
+        """One grant, under the lock."""
+        now = self._clock()
+        if len(self._table) >= self._max_clients:
+            # Nobody may have swept for a while: do not count the dead.
+            self._drops += self._table.expire(now)
+            if len(self._table) >= self._max_clients:
+                raise TooManyClients(f"this server holds {self._max_clients} leases already")
+        return self._table.grant(now)

@@ -1,0 +1,108 @@
+"""The lease authority of several servers over one storage, which decides itself (DESIGN §5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lease_server._authority import Authority, Grant, StorageAuthority
+from lease_server._errors import StorageUnavailable
+from lease_server._lease_authority import LeaseAuthority
+from lease_server._sessionbook import opened_row
+from lease_server._sessions import SessionRow, SessionState, SessionTable
+from lease_server._storage import LeaseStorage, SharedLeaseStorage, Standing
+
+
+class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
+    """``Authority`` over a storage that several servers share.
+
+    All state is in the storage, so a client granted here is known everywhere at once,
+    and everything but ``check`` waits for the storage: see ``blocks``. A grant is one small
+    write, a heartbeat too. In its table no lease is held: it only gives out ids.
+    """
+
+    # Heartbeats and releases wait for the storage: not for an event loop's thread.
+    blocks = True
+
+    def __len__(self) -> int:
+        """Leases and sessions in the storage, on whichever server, when last counted."""
+        return self._storage.held
+
+    def grant(self, peer: bytes = b"") -> Grant:
+        """A new client, known on every server when this returns."""
+        client_id = self._blocks.take(self._table.take_id)
+        self._storage.grant(client_id, self.term_s, self._max_clients)
+        return self._granted(client_id, peer)
+
+    def renew(self, client_id: int, now: float | None = None) -> bool:
+        """Extend a lease or a session's retention; True if it is alive."""
+        return self._storage.renew(client_id) in (Standing.ALIVE, Standing.SESSION)
+
+    def alive(self, client_id: int, now: float | None = None) -> bool:
+        """Whether the id is alive; asking renews it."""
+        return self.renew(client_id)
+
+    def is_session(self, client_id: int) -> bool:
+        """Whether the id is a named session's; asking renews it."""
+        return self._storage.renew(client_id) in (Standing.SESSION, Standing.CLOSED)
+
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, adopting: bool = False
+    ) -> int:
+        """Close for ever, durably, on every server; the id."""
+        SessionTable.check_name(name)
+        row, now = self._storage.close_session(
+            name, peer, self._wall_clock(), secret, adopting=adopting
+        )
+        if now:
+            self._events.info("session_closed", client_id=row.client_id, name=name)
+        return row.client_id
+
+    def expire(self, now: float | None = None) -> list[int]:
+        """Sweep. Nothing is left to the caller: the storage has dropped the rows."""
+        try:
+            self._signer.refresh(self._clock() if now is None else now)
+            ended = self._storage.sweep(self.term_s, self._policy.refuse_for_s, self._wall_clock())
+            if ended:
+                self._events.info("dropped", clients=ended)
+        except StorageUnavailable as error:
+            self._events.warning("storage_unavailable", error=str(error))
+        return []
+
+    def _beat(self, client_id: int) -> Standing:
+        return self._storage.renew(client_id)
+
+    def _release(self, client_id: int) -> None:
+        self._storage.release(client_id)
+
+    def _open(
+        self,
+        name: str,
+        peer: bytes,
+        retention_s: float,
+        secret: bytes,
+        *,
+        adopting: bool,
+        source: str,
+    ) -> tuple[SessionRow, bool]:
+        SessionTable.check_name(name)
+        wanted = SessionRow(
+            self._blocks.take(self._table.take_id),
+            name,
+            peer,
+            SessionState.OPEN,
+            self._policy.retention_s(retention_s),
+            self._wall_clock(),
+            secret,
+            source,
+        )
+        row = self._storage.open_session(
+            wanted, self._policy, adopting=adopting, unused_s=self.term_s
+        )
+        return opened_row(row, wanted, secret, adopting=adopting, events=self._events)
+
+
+def open_authority(storage: LeaseStorage, **options: Any) -> Authority:
+    """Return the authority that fits the storage, with options of ``LeaseAuthority``."""
+    if isinstance(storage, SharedLeaseStorage):
+        return SharedAuthority(storage, **options)
+    return LeaseAuthority(storage, **options)
