@@ -370,21 +370,33 @@ class Replica:
     def close(self) -> None:
         """Hand the leadership over if it is here, and let go of everything. Idempotent.
 
-        Blocks for the calls that run, at most some seconds; not to be called on the
-        event loop that serves: see ``aclose``.
+        Blocks for the calls that run, at most some seconds, and for the log engine, for
+        five seconds in which it answers nothing; not to be called on the event loop that
+        serves: see ``aclose``.
         """
         with self._closing:
             if self._closed:
                 return
             self._closed = True
             if self._desk.runner is not None:
-                self._desk.runner.close()
+                if not self._desk.runner.close(self._watch.unanswered_s):
+                    self._leave_engine()
                 if self._observer is not None:
                     self._observer.group_detached(self.report)
                     self._observer.detached(self.statistics)
             self._witnesses.close()
             if self._owns_engine:
                 self._log_engine.close()
+
+    def _leave_engine(self) -> None:
+        """Stop as a crash does: what was answered and is not in the log is on the witnesses."""
+        self._store.step_down()
+        _log.warning(
+            "stopped_without_the_engine",
+            replica=self.settings.name,
+            why=self._watch.trouble(),
+            cost="the next leader asks a witness, and waits for the lease",
+        )
 
     async def aclose(self) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""

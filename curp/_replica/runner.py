@@ -34,7 +34,15 @@ from curp._replica.survival import Survival
 from curp._replica.waiting import Waiting
 from curp._replica.witnesses import Witnesses
 from curp.log._engine import LogEngine
-from curp.log._errors import Deposed, EngineUnavailable, LeaseHeld, LogError, TrimmedLog, may_pass
+from curp.log._errors import (
+    Deposed,
+    EngineStopped,
+    EngineUnavailable,
+    LeaseHeld,
+    LogError,
+    TrimmedLog,
+    may_pass,
+)
 from curp.observer import GroupObservers, TakeOver
 from lease_server._errors import StorageUnavailable
 from rifl._log import get_logger
@@ -43,6 +51,8 @@ from rifl.core._shared.errors import RiflError
 _log = get_logger("curp.replica")
 
 _LOOK_S = 0.1
+# Who is asked to stop waits so long for an engine that does not answer.
+_ENGINE_S = 5.0
 # Between two looks whether what cannot be applied can be.
 _HELD_S = 0.5
 # Engines count in milliseconds.
@@ -136,12 +146,22 @@ class Runner:
         """Begin to follow."""
         self._thread.start()
 
-    def close(self) -> None:
-        """End the leadership, if there is one, after what is placed was synced."""
+    def close(self, unanswered_s: Callable[[], float] = lambda: 0.0) -> bool:
+        """End the leadership, if there is one, after what is placed was synced.
+
+        Whether it has ended: it is not waited for where the engine has answered nothing for
+        five seconds since it was asked to. ``unanswered_s``: for how long it has not.
+        """
         self._closing.set()
         self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self._thread.ident is None:
+            return True
+        began = time.monotonic()
+        while self._thread.is_alive():
+            self._thread.join(_LOOK_S)
+            if min(time.monotonic() - began, unanswered_s()) >= _ENGINE_S:
+                break
+        return not self._thread.is_alive()
 
     def hand_over(self) -> None:
         """End this leadership, and do not take the next one for a while."""
@@ -173,6 +193,9 @@ class Runner:
     def _goes_on_after(self, error: Exception) -> bool:
         replica = self._settings.name
         ending = ending_of(error)
+        if isinstance(error, EngineStopped) and self._closing.is_set():
+            # Its engine was closed: nobody waited any longer.
+            return True
         if ending is Ending.WAIT:
             self._waiting.wait(f"the log engine: {error}")
         elif isinstance(error, Deposed):

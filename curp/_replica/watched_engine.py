@@ -33,6 +33,7 @@ class EngineWatch:
         self._next = 0
         self._lock = threading.Lock()
         self._failed: tuple[str, float] | None = None
+        self._answered_at = clock()
 
     def trouble(self) -> str:
         """Say what the engine does not do now, empty if it answers."""
@@ -42,6 +43,15 @@ class EngineWatch:
     def silent_s(self) -> float:
         """Return for how many seconds the engine has not answered, 0.0 if it answers."""
         return self._look()[1]
+
+    def unanswered_s(self) -> float:
+        """Return how long ago it answered anything, 0.0 where nothing is asked of it.
+
+        Counted on while it is asked again and again, and each time in vain.
+        """
+        if not self._asked and self._failed is None:
+            return 0.0
+        return self._clock() - self._answered_at
 
     def _look(self) -> tuple[str, float]:
         now = self._clock()
@@ -70,7 +80,7 @@ class EngineWatch:
             raise
         finally:
             del self._asked[number]
-        self._failed = None
+        self._failed, self._answered_at = None, self._clock()
         return answer
 
 
