@@ -15,7 +15,7 @@ from curp.v1 import curp_pb2 as pb
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["ABORTED", "Killed", "Machine"]
+__all__ = ["ABORTED", "Killed", "Machine", "Unreadable"]
 
 ABORTED = CompletionRecord(code=9, details="the account does not allow it")
 _READ = "/sim.Accounts/Read"
@@ -25,6 +25,10 @@ _TELLS_MORE = 2
 
 class Killed(Exception):
     """The handler ended its process."""
+
+
+class Unreadable(Exception):
+    """A snapshot is of a newer version than who reads it."""
 
 
 class Machine:
@@ -50,12 +54,14 @@ class Machine:
         self.accounts.clear()
 
     def snapshot(self) -> bytes:
-        """Return all accounts."""
-        return json.dumps(self.accounts).encode()
+        """Return all accounts, in the form of this version."""
+        return json.dumps([self.application_version, self.accounts]).encode()
 
     def restore(self, snapshot: bytes) -> None:
-        """Take what ``snapshot`` returned."""
-        found = json.loads(snapshot)
+        """Take what ``snapshot`` returned; ``Unreadable`` if that was of a newer version."""
+        written_by, found = json.loads(snapshot)
+        if written_by > self.application_version:
+            raise Unreadable(f"of version {written_by}, and this is {self.application_version}")
         self.accounts = {name: (version, total) for name, (version, total) in found.items()}
 
     def facts(self, method: str) -> MethodFacts | None:

@@ -197,6 +197,14 @@ class GroupState:
 
     # -- snapshots (invariant 8) -------------------------------------------------------
 
+    def may_save(self, application_version: int) -> bool:
+        """Whether a replica of that version may save a snapshot.
+
+        Until an upgrade is finalized replicas of the version before may come back, which could
+        not read what a newer one writes.
+        """
+        return application_version == self.version
+
     def dump(self) -> Iterator[StateHead | SessionPut | ClientKept]:
         """Return all of it, for a snapshot; to be consumed before anything changes."""
         yield StateHead(self.applied, self.last_id, self.secrets, self.version)

@@ -82,10 +82,8 @@ class Snapshots:
         self._taking.release()
 
     def _may_take(self) -> bool:
-        # Until the upgrade is finalized replicas of the version before may come back, which
-        # could not read what this one writes.
-        active = self._state.version == self._settings.application_version
-        return active and self._hooks.snapshot is not None
+        allowed = self._state.may_save(self._settings.application_version)
+        return allowed and self._hooks.snapshot is not None
 
     def step(self, step: Any) -> Any:
         """Do a step of ``taking``."""

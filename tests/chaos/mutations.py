@@ -691,6 +691,10 @@ def _versions_not_logged() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(GroupStore, "_write", write)
 
 
+def _newer_leader_saves() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(GroupState, "may_save", return_value=True)
+
+
 def _older_version_goes_on() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(Follower, "_require")
 
@@ -1100,6 +1104,9 @@ MUTATIONS = (
     Mutation("deaths not counted", "§7.12: beyond a bound", "curp", _deaths_not_counted),
     Mutation("suspects set aside", "§7.12: cannot have been", "curp", _suspects_set_aside),
     Mutation("versions not logged", "§7: the log's answer", "curp", _versions_not_logged),
+    Mutation(
+        "a newer leader saves a snapshot", "§7: saves no snapshot", "curp", _newer_leader_saves
+    ),
     Mutation("older version goes on", "§7: stops applying", "curp", _older_version_goes_on),
     Mutation("another leader's sync", "§7.9: configuration", "curp", _other_leader_syncs),
     Mutation("read lease for ever", "§7.10: reads", "curp", _read_lease_for_ever),
@@ -1240,6 +1247,7 @@ _SEEDS = {
     "deaths not counted": 15,
     "suspects set aside": 8,
     "versions not logged": 5,
+    "a newer leader saves a snapshot": 5,
     "older version goes on": 35,
     "another leader's sync": 8,
     "read lease for ever": 6,

@@ -154,7 +154,8 @@ class Leadership:
 
     def snapshot(self) -> None:
         """Take a snapshot now, as an operator asks for."""
-        if self._compacting is not None:
+        replica = self._replica
+        if self._compacting is not None and replica.state.may_save(replica.application_version):
             self._compacting.begin()
 
     def hand_over(self) -> None:
@@ -225,9 +226,8 @@ class Leadership:
         if replica.may_finalize():
             replica.world.trace(self._process.name, "an operator finalizes the upgrade")
             replica.store.log(ApplicationVersion(replica.application_version, "operator"))
-        # An older replica could not read what a newer one writes.
-        if replica.application_version == replica.state.version and self._compacting.due():
-            self._compacting.begin()
+        if self._compacting.due():
+            self.snapshot()
 
     def _lead(self, found: Recovered | None) -> None:
         replica, setting = self._replica, self._replica.setting

@@ -13,7 +13,7 @@ from chaos.sim.group.desk import GroupDesk
 from chaos.sim.group.driving import Bell
 from chaos.sim.group.leadership import TERM_S, Leadership
 from chaos.sim.loop import Process
-from chaos.sim.machine import Machine
+from chaos.sim.machine import Machine, Unreadable
 from chaos.sim.network import Rpc
 from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Server
@@ -212,6 +212,8 @@ class Replica:
             again = 0.1
         except CannotApply as error:
             self.world.trace(self.process.name, f"waits for {error}")
+        except Unreadable as error:
+            self.world.broken(self.process.name, error)
         self.process.after(again, self._follow, term)
 
     def _rebuild(self) -> None:
