@@ -180,7 +180,12 @@ def open_group(
 
 
 def _serving(statuses: Iterable[pb.GroupStatusReply]) -> pb.GroupStatusReply | None:
-    return next((status for status in statuses if status.serves), None)
+    return next((status for status in statuses if serves(status)), None)
+
+
+def serves(status: pb.GroupStatusReply) -> bool:
+    """Whether it takes calls: by its role where it does not say, as programs of before."""
+    return status.serves if status.HasField("serves") else status.role == "leader"
 
 
 def _status(stub: Any, more: dict[str, Any]) -> Any:

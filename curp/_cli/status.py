@@ -8,7 +8,7 @@ import sys
 
 from google.protobuf.json_format import MessageToDict
 
-from curp._cli.asking import open_group
+from curp._cli.asking import open_group, serves
 from curp._cli.poison import told_case
 from curp._security import add_client_options
 from curp._wire import case_from_message
@@ -55,7 +55,7 @@ def _status(arguments: argparse.Namespace) -> int:
                 else _lines(address, status)
             )
             sys.stdout.write("\n".join(lines) + "\n")
-    if not any(status is not None and status.serves for _, status in statuses):
+    if not any(status is not None and serves(status) for _, status in statuses):
         return NO_SERVICE
     return WELL if all(_well(status) for _, status in statuses) else DEGRADED
 
@@ -82,7 +82,7 @@ def _left_out(status: pb.GroupStatusReply) -> list[str]:
 def _lines(address: str, status: pb.GroupStatusReply) -> list[str]:
     lag = max(0, status.tail - status.applied)
     role = status.role
-    if role == "leader" and not status.serves:
+    if role == "leader" and not serves(status):
         role = "leader whose lease is over"
     lines = [
         f"{address}  {status.replica}  {role}  configuration "
