@@ -31,7 +31,6 @@ class ClientBatch:
         network: Network,
         state: ClientState,
         calls: Sequence[PlannedCall],
-        want_lease: Callable[[], None],
         ended: Callable[[ClientBatch, list[BatchResult]], None],
     ) -> None:
         self.planned = calls[0]
@@ -55,8 +54,7 @@ class ClientBatch:
             items,
             self.planned.deadline_s,
             None,
-            woken=self._wake,
-            want_lease=want_lease,
+            self._wake,
         )
 
     def go(self) -> None:

@@ -29,6 +29,7 @@ from rifl._client.settings import Settings
 from rifl._client.state import LEASE_TIMEOUT_S, ClientState
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import LeaseStep
+from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._calling.targets import Targets
 from rifl.core._shared.outcome import Outcome
@@ -47,13 +48,24 @@ def secret_of(session: str) -> bytes:
 class _State(ClientState):
     """The client's state, on simulated clocks and dice."""
 
-    def __init__(self, settings: Settings, router: Router | None, process: Process, dice: Random):
+    def __init__(
+        self,
+        settings: Settings,
+        router: Router | None,
+        process: Process,
+        dice: Random,
+        look: Callable[[], None],
+    ) -> None:
         self._process = process
+        self._look = look
         self._dice = dice
         super().__init__(settings, router)
         self.now = process.clock
         self.jitter = dice.random
         self.stamp = self._stamp  # type: ignore[method-assign]
+
+    def look_at_lease(self) -> None:
+        self._look()
 
     def _stamp(self) -> tuple[int, int]:
         return int((EPOCH_S + self._process.clock()) * 1e6), self._dice.getrandbits(64)
@@ -103,8 +115,8 @@ class Client:
         if setting.servers > 1:
             names = [f"server{index}:1" for index in range(setting.servers)]
             router = Router(Targets(names), self.process.clock)
-        self.state = _State(settings, router, self.process, self._dice)
         self.keeper = _Keeper(self)
+        self.state = _State(settings, router, self.process, self._dice, self.keeper.look)
         self.group: GroupPath | None = None
         if setting.witnesses is not None and not self._plain:
             self.group = GroupPath(
@@ -176,7 +188,6 @@ class Client:
             self.world.network,
             self.state,
             calls,
-            self.keeper.look,
             self._batch_finished,
         )
         self.outstanding[batch] = None
@@ -249,17 +260,22 @@ class _Exchange(Exchange):
         self.stream: ClientStream | None = None
         if planned.messages:
             self.stream = ClientStream(client.world, client.process, planned)
-            self.hedges = self.stream.sends
-        now = client.state.now()
+        state = client.state
+        now = state.now()
         self.request = encode(
             Operation(planned.number, planned.account, planned.amount, planned.behaviour)
         )
+        hedges = self.stream is None or self.stream.sends
         super().__init__(
-            client.state,
-            planned.method,
-            started_at=now,
-            deadline=None if planned.deadline_s is None else now + planned.deadline_s,
-            key=planned.key or None,
+            state,
+            Invocation(
+                planned.method,
+                now,
+                None if planned.deadline_s is None else now + planned.deadline_s,
+                planned.key or None,
+                hedge_after_s=state.settings.hedge_after_s if hedges else None,
+                stamp=state.stamp(),
+            ),
         )
 
     def launch(
@@ -280,7 +296,7 @@ class _Exchange(Exchange):
                 self.fail(error)
             return
         path = client.group
-        view = None if path is None or header is None else path.view_for(self._method)
+        view = None if path is None or header is None else path.view_for(self.invocation.method)
         if path is not None and view is not None and header is not None and self.planned.unrecorded:
             header = path.unrecorded(header)
         elif path is not None and view is not None and header is not None:
@@ -288,7 +304,7 @@ class _Exchange(Exchange):
                 path,
                 view,
                 target,
-                self._method,
+                self.invocation.method,
                 header[1],
                 self.request,
                 timeout_s,
@@ -300,7 +316,7 @@ class _Exchange(Exchange):
             client.process,
             target,
             "call",
-            self._method,
+            self.invocation.method,
             metadata,
             self.request,
             timeout_s,
@@ -331,9 +347,6 @@ class _Exchange(Exchange):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if at is None else self._client.process.at(at, self.wake)
-
-    def want_lease(self) -> None:
-        self._client.keeper.look()
 
     def ended(self) -> None:
         self._client.finished(self)

@@ -26,15 +26,7 @@ async def run_batch(
 ) -> list[BatchResult]:
     """Run a batch to its end."""
     woken = asyncio.Event()
-    run = BatchRun(
-        client,
-        method,
-        items,
-        timeout,
-        metadata,
-        woken=woken.set,
-        want_lease=client.look_at_lease,
-    )
+    run = BatchRun(client, method, items, timeout, metadata, woken.set)
     inner: Any = channel.unary_unary(method)
     try:
         while (step := run.next()) is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import grpc
 import grpc.aio
@@ -25,74 +25,51 @@ from rifl._client.errors import unserialisable
 from rifl._client.keys import invalid_metadata, take_key
 from rifl._client.opening import open_aio, opening
 from rifl._client.routing import Router
-from rifl._client.settings import Settings, channel_options, make_settings, method_name
+from rifl._client.settings import (
+    ConnectKeywords,
+    Settings,
+    channel_options,
+    make_settings,
+    method_name,
+    shows,
+)
 from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.client_lease import ClientLease
-from rifl.core._calling.retry import RetryPolicy
+from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.targets import Targets, split_targets
-from rifl.core._shared.observer import Observer
 
 
+@shows(ConnectKeywords)
 def connect(
     target: str | Sequence[str],
     credentials: grpc.ChannelCredentials | None = None,
-    *,
-    options: Sequence[tuple[str, Any]] = (),
-    compression: grpc.Compression | None = None,
-    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
-    retry: RetryPolicy | None = None,
-    hedge_after: float | None = None,
-    window: int = 512,
-    unresolved_for: float = 60.0,
-    unresolved_limit: int = 64,
-    on_lease_lost: Callable[[int], None] | None = None,
-    observer: Observer | Sequence[Observer] | None = None,
-    session: str | None = None,
-    session_retention: float | None = None,
-    secret: str | bytes | None = None,
-    follow_leaders: bool = False,
-    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
-    keep_deadline_exceeded: bool = False,
-    group_path: str = "adaptive",
+    **keywords: Unpack[ConnectKeywords],
 ) -> AioChannel:
     """Open an aio channel whose unary calls have their effect once.
 
     As ``rifl._client.connect``, for ``grpc.aio``. ``interceptors`` run below: once
     for each attempt, on serialised requests; they cost each call a task.
     """
-    inner_options, grpc_retries, max_response_bytes = channel_options(options)
+    options, grpc_retries, max_response_bytes = channel_options(keywords.get("options"))
     settings = make_settings(
-        retry=retry,
-        hedge_after=hedge_after,
-        window=window,
-        unresolved_for=unresolved_for,
-        unresolved_limit=unresolved_limit,
-        on_lease_lost=on_lease_lost,
-        grpc_retries=grpc_retries,
-        max_response_bytes=max_response_bytes,
-        observer=observer,
-        session_name=session,
-        session_retention_s=session_retention,
-        session_secret=secret,
-        conflict_keys=conflict_keys,
-        keep_deadline_exceeded=keep_deadline_exceeded,
-        group_path=group_path,
+        keywords, grpc_retries=grpc_retries, max_response_bytes=max_response_bytes
     )
-    around = list(interceptors)
+    around = list(keywords.get("interceptors", ()))
 
     def open_one(address: str) -> grpc.aio.Channel:
-        return open_aio(address, credentials, inner_options, compression, around)
+        return open_aio(address, credentials, options, keywords.get("compression"), around)
 
     targets = split_targets(target)
     if opening():
         # Called in place of gRPC's function, by another call of this one.
         return open_one(targets[0])  # type: ignore[return-value]
-    if len(targets) == 1 and not follow_leaders:
-        channel = AioChannel(open_one(targets[0]), settings, open_one, intercepted=bool(around))
+    follow = keywords.get("follow_leaders", False)
+    inner: grpc.aio.Channel
+    if len(targets) == 1 and not follow:
+        inner = open_one(targets[0])
     else:
-        router = Router(Targets(targets, follow=follow_leaders))
-        inner = AioSeveralTargets(router, open_one)
-        channel = AioChannel(inner, settings, open_one, intercepted=bool(around))
+        inner = AioSeveralTargets(Router(Targets(targets, follow=follow)), open_one)
+    channel = AioChannel(inner, settings, open_one, intercepted=bool(around))
     channel._client.insecure = credentials is None
     return channel
 
@@ -321,22 +298,22 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                     issued = client.session.try_begin(*stamp, sent_at)
 
         def recovery(issued: IssuedCall | None, on_end: Callable[[], None]) -> AioExchange:
-            return AioExchange(
-                client,
+            invocation = Invocation(
                 self._method,
-                self._sender(body, metadata, credentials, wait_for_ready, compression),
-                started_at=sent_at,
-                deadline=deadline,
-                call=issued,
-                context=self._deserializer,
+                sent_at,
+                deadline,
+                key,
+                hedge_after_s=client.settings.hedge_after_s,
+                stamp=client.stamp(),
+                decode=self._deserializer,
                 begun=begun,
-                on_end=on_end,
-                key=key,
             )
+            send = self._sender(body, metadata, credentials, wait_for_ready, compression)
+            return AioExchange(client, invocation, send, issued, on_end)
 
         call = UnaryUnaryCall(client, deadline, recovery)
         if issued is not None:
-            issued.context = self._deserializer
+            issued.decode = self._deserializer
             header = client.header(issued)
             limit = self._attempt_timeout_s
             if limit is not None and (timeout is None or timeout > limit):

@@ -14,6 +14,7 @@ from rifl._client.answers import FinalStatus
 from rifl._client.errors import CallError, Status
 from rifl._client.exchange import CLOSED_TEXT, Exchange
 from rifl.core._calling.attempt import IssuedCall
+from rifl.core._calling.invocation import Invocation
 
 # Sends one attempt: its header entry and its timeout; returns gRPC's call.
 AioSender = Callable[[tuple[str, bytes] | None, float | None], Awaitable[Any]]
@@ -25,29 +26,12 @@ class AioExchange(Exchange):
     def __init__(
         self,
         client: AioClient,
-        method: str,
+        invocation: Invocation,
         send: AioSender,
-        *,
-        started_at: float,
-        deadline: float | None,
         call: IssuedCall | None = None,
-        context: Any = None,
-        begun: Any = None,
         on_end: Callable[[], None] | None = None,
-        key: bytes | None = None,
-        stream: bool = False,
     ) -> None:
-        super().__init__(
-            client,
-            method,
-            started_at=started_at,
-            deadline=deadline,
-            call=call,
-            context=context,
-            begun=begun,
-            key=key,
-            stream=stream,
-        )
+        super().__init__(client, invocation, call)
         self._client = client
         self._send = send
         self.on_end = on_end
@@ -60,10 +44,6 @@ class AioExchange(Exchange):
         # Set where another attempt is sent, and at the end.
         self._moved = asyncio.Event()
         client.under_way.add(self)
-
-    def want_lease(self) -> None:
-        """See ``Exchange``."""
-        self._client.look_at_lease()
 
     def launch(
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None

@@ -16,9 +16,10 @@ from rifl._client.aio_client import AioClient
 from rifl._client.aio_exchange import AioExchange
 from rifl._client.aio_status import at_hand
 from rifl._client.errors import CallError, unserialisable
-from rifl._client.keys import invalid_metadata, refuse_key, take_key
+from rifl._client.keys import invalid_metadata, refuse_key
 from rifl._client.resending import AioResending, resumed
 from rifl._client.state import forked_error
+from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.stream_attempts import ReceivedResponses
 
 _AHEAD = 16
@@ -105,12 +106,9 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
         """See ``grpc.aio.StreamUnaryMultiCallable``."""
         client = self._client
         client.check_usable(credentials)
-        now = client.now()
-        key, metadata = take_key(metadata)
-        begun = None
-        if client.observer is not None:
-            metadata, begun = client.observer.call_begins(self._method, metadata)
-        given = tuple(metadata or ())
+        invocation, given = client.invoked(
+            self._method, metadata, timeout, decode=self._deserializer, stream=True
+        )
         resending = AioResending(request_iterator, self._serializer)
 
         async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
@@ -124,31 +122,15 @@ class AioStreamUnaryMultiCallable(grpc.aio.StreamUnaryMultiCallable):  # type: i
                 compression=compression,
             )
 
-        deadline = None if timeout is None else now + timeout
-        call = StreamUnaryCall(client, deadline)
+        call = StreamUnaryCall(client, invocation.deadline)
         call.feed(resending, by_iterator=request_iterator is not None)
-        call.run(
-            AioExchange(
-                client,
-                self._method,
-                send,
-                started_at=now,
-                deadline=deadline,
-                context=self._deserializer,
-                on_end=call.finish,
-                begun=begun,
-                key=key,
-                stream=True,
-            ),
-            invalid_metadata(given),
-        )
+        exchange = AioExchange(client, invocation, send, on_end=call.finish)
+        call.run(exchange, invalid_metadata(given))
         return call
 
 
 class _StreamExchange(AioExchange):
     """Hands the messages of one attempt after the other to the caller."""
-
-    hedges = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -272,16 +254,13 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
         """See ``grpc.aio.UnaryStreamMultiCallable``."""
         client = self._client
         client.check_usable(credentials)
-        now = client.now()
-        key, metadata = take_key(metadata)
         try:
             body = request if self._serializer is None else self._serializer(request)
         except Exception as error:
             raise unserialisable() from error
-        begun = None
-        if client.observer is not None:
-            metadata, begun = client.observer.call_begins(self._method, metadata)
-        given = tuple(metadata or ())
+        invocation, given = client.invoked(
+            self._method, metadata, timeout, stream=True, hedges=False
+        )
 
         def send_now(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             return self._inner(
@@ -297,23 +276,14 @@ class AioUnaryStreamMultiCallable(grpc.aio.UnaryStreamMultiCallable):  # type: i
             return send_now(header, timeout_s)
 
         lease = client.lease
-        if lease is not None and key is None and not lease.methods.has(self._method, stream=True):
-            return _watched(client, self._method, now, begun, send_now(None, timeout))
-        deadline = None if timeout is None else now + timeout
-        call = UnaryStreamCall(client, deadline)
-        call.run(
-            _StreamExchange(
-                client,
-                self._method,
-                send,
-                started_at=now,
-                deadline=deadline,
-                begun=begun,
-                key=key,
-                stream=True,
-            ),
-            invalid_metadata(given),
-        )
+        if (
+            lease is not None
+            and invocation.key is None
+            and not lease.methods.has(self._method, stream=True)
+        ):
+            return _watched(client, invocation, send_now(None, timeout))
+        call = UnaryStreamCall(client, invocation.deadline)
+        call.run(_StreamExchange(client, invocation, send), invalid_metadata(given))
         return call
 
 
@@ -338,19 +308,18 @@ class AioBidirectionalMultiCallable(grpc.aio.StreamStreamMultiCallable):  # type
         if client.forked:
             raise forked_error()
         refuse_key(metadata)
-        now, begun = client.now(), None
-        if client.observer is not None:
-            metadata, begun = client.observer.call_begins(self._method, metadata)
-        call = self._inner(request_iterator, timeout, metadata, *args, **kwargs)
-        return _watched(client, self._method, now, begun, call)
+        invocation, metadata = client.invoked(self._method, metadata, None, stream=True)
+        call = self._inner(request_iterator, timeout, metadata or None, *args, **kwargs)
+        return _watched(client, invocation, call)
 
 
-def _watched(client: AioClient, method: str, sent_at: float, begun: Any, call: Any) -> Any:
+def _watched(client: AioClient, invocation: Invocation, call: Any) -> Any:
     """Return a call that is passed through, its end told to the observer, if there is one."""
     if client.observer is not None:
 
         def ended(done: Any) -> None:
-            client.tell_plain(method, sent_at, at_hand(done.code()), begun)
+            code = at_hand(done.code())
+            client.tell_plain(invocation.method, invocation.started_at, code, invocation.begun)
 
         call.add_done_callback(ended)
     return call

@@ -126,13 +126,10 @@ class BatchRun:
         items: Iterable[BatchItem],
         timeout: float | None,
         metadata: Any,
-        *,
         woken: Callable[[], None],
-        want_lease: Callable[[], None],
     ) -> None:
         state.check_usable()
-        key, metadata = take_key(metadata)
-        if key is not None:
+        if take_key(metadata)[0] is not None:
             raise ValueError("the keys of a batch are its items': rifl.BatchItem(request, key)")
         items = list(items)
         requests = [item[0] for item in items]
@@ -140,31 +137,24 @@ class BatchRun:
         if state.settings.session_name is None and any(each is not None for each in keys):
             raise key_error(NO_SESSION)
         self._state = state
-        self._method = method
         self._requests = requests
         self._keys = keys
-        self._begun: Any = None
-        if state.observer is not None:
-            metadata, self._begun = state.observer.call_begins(method, metadata)
-        self._metadata = (*(metadata or ()), (BATCH_KEY, BATCH_VALUE))
-        self._started_at = state.now()
+        self._invocation, metadata = state.invoked(method, metadata, timeout)
+        self._metadata = (*metadata, (BATCH_KEY, BATCH_VALUE))
         self._flow = BatchFlow(
             state.session,
-            method,
+            self._invocation,
             [item_bytes(*item) for item in zip(requests, keys, strict=True)],
             keys,
             state.batch_limits,
-            started_at=self._started_at,
-            deadline=None if timeout is None else self._started_at + timeout,
-            stamp=state.stamp(),
-            keyed_only=state.settings.session_name is not None,
         )
-        self._route = None if state.router is None else Route(state.router, self._started_at)
+        self._route = None
+        if state.router is not None:
+            self._route = Route(state.router, self._invocation.started_at)
         self._number = 0
         # Of the last attempt that failed as a whole: why there is nothing better.
         self._last: Status | None = None
         self._woken = woken
-        self._want_lease = want_lease
         self._refusal: tuple[Status, Answer] | None = None
 
     # See ``Waiter``.
@@ -213,7 +203,7 @@ class BatchRun:
         if action is BatchAction.DONE:
             return None
         if action is BatchAction.LEASE:
-            self._want_lease()
+            state.look_at_lease()
         return Pause(flow.wake_at)
 
     def replied(self, reply: bytes) -> None:
@@ -258,11 +248,11 @@ class BatchRun:
         ]
         observer = self._state.observer
         if observer is not None:
-            seconds = self._state.now() - self._started_at
+            seconds = self._state.now() - self._invocation.started_at
             observer.batch_ended(
                 [
                     EndedCall(
-                        self._method,
+                        self._invocation.method,
                         result.rpc_id,
                         attempts,
                         result.outcome,
@@ -272,7 +262,7 @@ class BatchRun:
                     )
                     for result, attempts in zip(results, flow.attempts, strict=True)
                 ],
-                self._begun,
+                self._invocation.begun,
             )
         return results
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import grpc
 
@@ -14,7 +14,14 @@ from rifl._client.multicallable import UnaryUnaryMultiCallable
 from rifl._client.opening import open_sync, opening
 from rifl._client.routing import Router
 from rifl._client.session import Session
-from rifl._client.settings import Settings, channel_options, make_settings, method_name
+from rifl._client.settings import (
+    ConnectKeywords,
+    Settings,
+    channel_options,
+    make_settings,
+    method_name,
+    shows,
+)
 from rifl._client.streams import (
     BidirectionalMultiCallable,
     StreamUnaryMultiCallable,
@@ -23,32 +30,14 @@ from rifl._client.streams import (
 from rifl._client.sync_batches import Batches
 from rifl._client.sync_client import SyncClient
 from rifl._client.targets import SeveralTargets
-from rifl.core._calling.retry import RetryPolicy
 from rifl.core._calling.targets import Targets, split_targets
-from rifl.core._shared.observer import Observer
 
 
+@shows(ConnectKeywords)
 def connect(
     target: str | Sequence[str],
     credentials: grpc.ChannelCredentials | None = None,
-    *,
-    options: Sequence[tuple[str, Any]] = (),
-    compression: grpc.Compression | None = None,
-    interceptors: Sequence[Any] = (),
-    retry: RetryPolicy | None = None,
-    hedge_after: float | None = None,
-    window: int = 512,
-    unresolved_for: float = 60.0,
-    unresolved_limit: int = 64,
-    on_lease_lost: Callable[[int], None] | None = None,
-    observer: Observer | Sequence[Observer] | None = None,
-    session: str | None = None,
-    session_retention: float | None = None,
-    secret: str | bytes | None = None,
-    follow_leaders: bool = False,
-    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
-    keep_deadline_exceeded: bool = False,
-    group_path: str = "adaptive",
+    **keywords: Unpack[ConnectKeywords],
 ) -> Channel:
     """Open a channel whose unary calls have their effect once.
 
@@ -102,36 +91,24 @@ def connect(
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
     make no sense. See ``Channel``.
     """
-    inner_options, grpc_retries, max_response_bytes = channel_options(options)
+    options, grpc_retries, max_response_bytes = channel_options(keywords.get("options"))
     settings = make_settings(
-        retry=retry,
-        hedge_after=hedge_after,
-        window=window,
-        unresolved_for=unresolved_for,
-        unresolved_limit=unresolved_limit,
-        on_lease_lost=on_lease_lost,
-        grpc_retries=grpc_retries,
-        max_response_bytes=max_response_bytes,
-        observer=observer,
-        session_name=session,
-        session_retention_s=session_retention,
-        session_secret=secret,
-        conflict_keys=conflict_keys,
-        keep_deadline_exceeded=keep_deadline_exceeded,
-        group_path=group_path,
+        keywords, grpc_retries=grpc_retries, max_response_bytes=max_response_bytes
     )
+    interceptors = keywords.get("interceptors", ())
 
     def open_one(address: str) -> grpc.Channel:
-        inner = open_sync(address, credentials, inner_options, compression)
+        inner = open_sync(address, credentials, options, keywords.get("compression"))
         return grpc.intercept_channel(inner, *interceptors) if interceptors else inner
 
     targets = split_targets(target)
     if opening():
         # Called in place of gRPC's function, by another call of this one.
         return open_one(targets[0])  # type: ignore[return-value]
-    if len(targets) == 1 and not follow_leaders:
+    follow = keywords.get("follow_leaders", False)
+    if len(targets) == 1 and not follow:
         return Channel(open_one(targets[0]), settings, open_one)
-    router = Router(Targets(targets, follow=follow_leaders))
+    router = Router(Targets(targets, follow=follow))
     return Channel(SeveralTargets(router, open_one), settings, open_one)
 
 

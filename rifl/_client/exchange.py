@@ -16,6 +16,7 @@ from rifl._client.routing import Route
 from rifl._client.state import ClientState
 from rifl.core._calling.attempt import Answer, IssuedCall
 from rifl.core._calling.call_flow import Action, CallFlow
+from rifl.core._calling.invocation import Invocation
 from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.identity import RpcId
@@ -38,44 +39,22 @@ class Exchange(ABC):
     time, without a lock held: by whoever posts into an idle exchange.
     """
 
-    # Whether a second attempt may run beside the first.
-    hedges = True
-
     def __init__(
         self,
         state: ClientState,
-        method: str,
-        *,
-        started_at: float,
-        deadline: float | None,
+        invocation: Invocation,
         call: IssuedCall | None = None,
-        context: Any = None,
-        begun: Any = None,
-        key: bytes | None = None,
-        stream: bool = False,
     ) -> None:
+        """``call``: where it has an identity already, under which the first attempt was sent."""
         self.state = state
-        self._method = method
-        self._started_at = started_at
-        # What the observer wants back at the end.
-        self._begun = begun
+        self.invocation = invocation
         self.status: Status | None = None
         self.reply: Any = None
         self.error: Exception | None = None
-        self.flow = CallFlow(
-            state.session,
-            method,
-            started_at=started_at,
-            deadline=deadline,
-            hedge_after_s=state.settings.hedge_after_s if self.hedges else None,
-            stamp=state.stamp(),
-            call=call,
-            context=context,
-            key=key,
-            keyed_only=state.settings.session_name is not None,
-            stream=stream,
-        )
-        self._route = None if state.router is None else Route(state.router, started_at)
+        self.flow = CallFlow(state.session, invocation, call)
+        self._route = None
+        if state.router is not None:
+            self._route = Route(state.router, invocation.started_at)
         # Whether the caller, or the end of the channel, cancelled it.
         self.given_up = False
         self._ended = False
@@ -206,11 +185,7 @@ class Exchange(ABC):
         else:
             self.set_timer(flow.wake_at)
             if action is Action.LEASE:
-                self.want_lease()
-
-    @abstractmethod
-    def want_lease(self) -> None:
-        """Have whoever keeps the lease look at it now."""
+                state.look_at_lease()
 
     def _answered(self, number: int, status: Status, reply: Any) -> None:
         self._last = status
@@ -275,15 +250,15 @@ class Exchange(ABC):
         code: Any = self.status.code() if self.status is not None else grpc.StatusCode.UNKNOWN
         observer.call_ended(
             EndedCall(
-                self._method,
+                self.invocation.method,
                 self.rpc_id,
                 flow.attempts_sent,
                 flow.outcome,
                 flow.reason,
                 code.name,
-                self.state.now() - self._started_at,
+                self.state.now() - self.invocation.started_at,
             ),
-            self._begun,
+            self.invocation.begun,
         )
 
     def _build_error(self) -> CallError:

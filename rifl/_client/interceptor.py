@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 import grpc
 
 from rifl._client.errors import CallError
-from rifl._client.keys import take_key
 from rifl._client.multicallable import closed_call
 from rifl._client.session import Session
-from rifl._client.settings import make_settings
+from rifl._client.settings import InterceptorKeywords, interceptor_settings, method_name, shows
 from rifl._client.sync_client import SyncClient
-from rifl._client.sync_exchange import BlockingExchange, CallFuture
-from rifl.core._calling.retry import RetryPolicy
-from rifl.core._shared.observer import Observer
+from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
+from rifl.core._calling.invocation import Invocation
 
 
+@shows(InterceptorKeywords)
 def client_interceptor(
     lease_channel: grpc.Channel,
-    *,
-    retry: RetryPolicy | None = None,
-    window: int = 512,
-    unresolved_for: float = 60.0,
-    unresolved_limit: int = 64,
-    on_lease_lost: Callable[[int], None] | None = None,
-    grpc_retries: bool = True,
-    max_response_bytes: int = 0,
-    observer: Observer | Sequence[Observer] | None = None,
-    keep_deadline_exceeded: bool = False,
+    **keywords: Unpack[InterceptorKeywords],
 ) -> ClientInterceptor:
     """Build an interceptor for ``grpc.intercept_channel``.
 
@@ -50,23 +40,7 @@ def client_interceptor(
     - It costs each call about 15% of its throughput (``grpc.intercept_channel``
       does); a closed channel does not give its client id back: call ``close``.
     """
-    return ClientInterceptor(
-        SyncClient(
-            lease_channel,
-            make_settings(
-                retry=retry,
-                hedge_after=None,
-                window=window,
-                unresolved_for=unresolved_for,
-                unresolved_limit=unresolved_limit,
-                on_lease_lost=on_lease_lost,
-                grpc_retries=grpc_retries,
-                max_response_bytes=max_response_bytes,
-                observer=observer,
-                keep_deadline_exceeded=keep_deadline_exceeded,
-            ),
-        )
-    )
+    return ClientInterceptor(SyncClient(lease_channel, interceptor_settings(keywords)))
 
 
 class CallDetails(
@@ -118,16 +92,11 @@ class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
         """See ``grpc.UnaryUnaryClientInterceptor``."""
         client = self._client
         client.check_usable()
-        now = client.now()
-        timeout = client_call_details.timeout
-        deadline = None if timeout is None else now + timeout
-        method = client_call_details.method
-        method = method.decode() if isinstance(method, bytes) else method
-        key, metadata = take_key(client_call_details.metadata)
-        given: Any = tuple(metadata or ())
-        begun = None
-        if client.observer is not None:
-            given, begun = client.observer.call_begins(method, given)
+        invocation, given = client.invoked(
+            method_name(client_call_details.method),
+            client_call_details.metadata,
+            client_call_details.timeout,
+        )
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             try:
@@ -137,15 +106,7 @@ class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
             except ValueError:
                 return closed_call()
 
-        exchange = _Intercepted(
-            client,
-            method,
-            send,
-            started_at=now,
-            deadline=deadline,
-            begun=begun,
-            key=key,
-        )
+        exchange = _Intercepted(client, invocation, send)
         return exchange.first_then_rest()
 
 
@@ -157,9 +118,8 @@ class _Intercepted(BlockingExchange):
     background.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._arguments = (args, kwargs)
+    def __init__(self, client: SyncClient, invocation: Invocation, send: Sender) -> None:
+        super().__init__(client, invocation, send)
         self._future: Any = None
 
     def launch(
@@ -169,8 +129,7 @@ class _Intercepted(BlockingExchange):
         attempt = self._send(header, timeout_s)
         self._attempts[number] = attempt
         if number == 1 and not attempt.done():
-            args, kwargs = self._arguments
-            self._future = CallFuture(*args, **kwargs)
+            self._future = CallFuture(self._client, self.invocation, self._send)
             self._future.adopt(self.flow, number, attempt)
             self._over = True
             return

@@ -12,7 +12,7 @@ import grpc
 
 from rifl._client.errors import CallError, call_error
 from rifl._wire.header import KEY_KEY
-from rifl.core._calling.call_flow import OWN_HEADER
+from rifl.core._calling.invocation import OWN_HEADER
 from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.identity import check_key
 from rifl.core._shared.outcome import Outcome

@@ -12,8 +12,8 @@ from rifl._client.errors import CallError, call_error, plain_error, unserialisab
 from rifl._client.keys import CURRENT_KEY, invalid_metadata, take_key
 from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
-from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.invocation import Invocation
 from rifl.core._shared.outcome import Outcome
 
 
@@ -87,25 +87,13 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         """See ``grpc.UnaryUnaryMultiCallable.future``."""
         client = self._client
         client.check_usable()
-        now = client.now()
-        key, metadata = take_key(metadata)
-        begun = None
-        if client.observer is not None:
-            metadata, begun = client.observer.call_begins(self._method, metadata)
-        send = self._sender(
-            self._serialise(request), metadata, credentials, wait_for_ready, compression
+        body = self._serialise(request)
+        invocation, given = client.invoked(
+            self._method, metadata, timeout, decode=self._deserializer
         )
-        future = CallFuture(
-            client,
-            self._method,
-            send,
-            started_at=now,
-            deadline=None if timeout is None else now + timeout,
-            context=self._deserializer,
-            begun=begun,
-            key=key,
-        )
-        future.begin(invalid_metadata(metadata))
+        send = self._sender(body, given, credentials, wait_for_ready, compression)
+        future = CallFuture(client, invocation, send)
+        future.begin(invalid_metadata(given))
         return future
 
     def _call(
@@ -158,10 +146,14 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 with client.lock:
                     call = client.session.try_begin(*stamp, sent_at)
         if call is None:
-            return self._call_slowly(
-                None, None, with_call, body, sent_at, timeout, metadata, credentials,
-                wait_for_ready, compression, begun, key,
-            )  # fmt: skip
+            client.check_usable()
+            exchange = BlockingExchange(
+                client,
+                self._invocation(sent_at, timeout, key, begun),
+                self._sender(body, metadata, credentials, wait_for_ready, compression),
+            )
+            exchange.begin(invalid_metadata(metadata))
+            return self._run(exchange, with_call)
         header = client.header(call)
         limit = self._attempt_timeout_s
         try:
@@ -174,14 +166,18 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 compression,
             )
         except grpc.RpcError as error:
-            call.context = self._deserializer
-            return self._call_slowly(
-                call, error, with_call, body, sent_at, timeout, metadata, credentials,
-                wait_for_ready, compression, begun,
-            )  # fmt: skip
+            call.decode = self._deserializer
+            exchange = BlockingExchange(
+                client,
+                self._invocation(sent_at, timeout, None, begun),
+                self._sender(body, metadata, credentials, wait_for_ready, compression),
+                call,
+            )
+            exchange.resume(sent_at, error, invalid_metadata(metadata))  # type: ignore[arg-type]
+            return self._run(exchange, with_call)
         except BaseException as error:
             # Interrupted: the call may have run.
-            call.context = self._deserializer
+            call.decode = self._deserializer
             with client.lock:
                 client.session.abandon(call, client.now())
             if observer is not None:
@@ -199,38 +195,23 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             client.tell_first(self._method, call, sent_at, "OK", begun)
         return reply
 
-    def _call_slowly(
-        self,
-        call: IssuedCall | None,
-        error: Any,
-        with_call: bool,
-        body: bytes,
-        started_at: float,
-        timeout: float | None,
-        metadata: Any,
-        credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-        begun: Any,
-        key: bytes | None = None,
-    ) -> Any:
-        if call is None:
-            self._client.check_usable()
-        exchange = BlockingExchange(
-            self._client,
+    def _invocation(
+        self, sent_at: float, timeout: float | None, key: bytes | None, begun: Any
+    ) -> Invocation:
+        client = self._client
+        return Invocation(
             self._method,
-            self._sender(body, metadata, credentials, wait_for_ready, compression),
-            started_at=started_at,
-            deadline=None if timeout is None else started_at + timeout,
-            call=call,
-            context=self._deserializer,
+            sent_at,
+            None if timeout is None else sent_at + timeout,
+            key,
+            hedge_after_s=client.settings.hedge_after_s,
+            stamp=client.stamp(),
+            decode=self._deserializer,
             begun=begun,
-            key=key,
         )
-        if call is None:
-            exchange.begin(invalid_metadata(metadata))
-        else:
-            exchange.resume(started_at, error, invalid_metadata(metadata))
+
+    @staticmethod
+    def _run(exchange: BlockingExchange, with_call: bool) -> Any:
         try:
             reply = exchange.run()
         except CallError as failed:

@@ -33,7 +33,7 @@ def open_sync(
     target: str,
     credentials: grpc.ChannelCredentials | None,
     options: Sequence[tuple[str, Any]],
-    compression: grpc.Compression | None,
+    compression: grpc.Compression | None = None,
 ) -> grpc.Channel:
     """Open a channel by ``grpc.insecure_channel`` or ``grpc.secure_channel``."""
     if credentials is None:

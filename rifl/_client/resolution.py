@@ -141,7 +141,7 @@ class Resolver(Asking):
                 original_code=code,
             )
         elif record is not None and record.response is not None:
-            decode = self._call.context
+            decode = self._call.decode
             message = record.response if decode is None else decode(record.response)
         if outcome is not Outcome.UNKNOWN or record is not None:
             state = self._state

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict, TypeVar
+
+import grpc
 
 from lease_server import BadRequest, SessionPolicy
 from lease_server._sessions import SessionTable
@@ -13,6 +17,8 @@ from rifl._wire.header import MAX_RESPONSE_BYTES
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._shared.identity import DEFAULT_WINDOW
 from rifl.core._shared.observer import Observer
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 GROUP_PATHS = ("adaptive", "fast", "synced")
 _RETRIES_OPTION = "grpc.enable_retries"
@@ -29,9 +35,63 @@ _RECONNECT_OPTIONS = (
 _SHORTEST_S, _LONGEST_S = 0.001, SessionPolicy().max_retention_s
 
 
+class _Keywords(TypedDict, total=False):
+    retry: RetryPolicy | None
+    window: int
+    unresolved_for: float
+    unresolved_limit: int
+    on_lease_lost: Callable[[int], None] | None
+    observer: Observer | Sequence[Observer] | None
+    keep_deadline_exceeded: bool
+
+
+class InterceptorKeywords(_Keywords, total=False):
+    """The keywords of ``rifl.client_interceptor``, which says what they mean."""
+
+    grpc_retries: bool
+    max_response_bytes: int
+
+
+class AioInterceptorKeywords(InterceptorKeywords, total=False):
+    """Those of ``rifl.aio.client_interceptor``."""
+
+    hedge_after: float | None
+
+
+class ConnectKeywords(_Keywords, total=False):
+    """The keywords of ``rifl.connect`` and ``rifl.aio.connect``; the former says what they mean."""
+
+    options: Sequence[tuple[str, Any]]
+    compression: grpc.Compression | None
+    interceptors: Sequence[Any]
+    hedge_after: float | None
+    session: str | None
+    session_retention: float | None
+    secret: str | bytes | None
+    follow_leaders: bool
+    conflict_keys: Mapping[str, Callable[[Any], Any]] | None
+    group_path: str
+
+
+# The settings that keywords are, as they are given.
+_FIELDS = {
+    "retry": "retry",
+    "hedge_after": "hedge_after_s",
+    "window": "window",
+    "unresolved_for": "unresolved_s",
+    "unresolved_limit": "unresolved_limit",
+    "on_lease_lost": "on_lease_lost",
+    "observer": "observer",
+    "session": "session_name",
+    "session_retention": "session_retention_s",
+    "keep_deadline_exceeded": "keep_deadline_exceeded",
+    "group_path": "group_path",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """A client's configuration; see ``rifl._client.connect``."""
+    """A client's configuration; see ``rifl.connect``."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     # Whether the application gave none, so that a path may bring its own.
@@ -75,45 +135,82 @@ class Settings:
                 raise ValueError(f"conflict_keys: {method} has no callable; fields need no saying")
 
 
+_DEFAULTS: dict[str, Any] = {
+    **{
+        keyword: next(each.default for each in fields(Settings) if each.name == named)
+        for keyword, named in _FIELDS.items()
+    },
+    "retry": None,
+    "options": (),
+    "compression": None,
+    "interceptors": (),
+    "secret": None,
+    "follow_leaders": False,
+    "conflict_keys": None,
+    # What an interceptor cannot see: gRPC's own retries may be on.
+    "grpc_retries": True,
+    "max_response_bytes": 0,
+}
+
+
 def make_settings(
-    *,
-    retry: RetryPolicy | None,
-    hedge_after: float | None,
-    window: int,
-    unresolved_for: float,
-    unresolved_limit: int,
-    on_lease_lost: Callable[[int], None] | None,
-    grpc_retries: bool,
-    max_response_bytes: int,
-    observer: Observer | Sequence[Observer] | None,
-    session_name: str | None = None,
-    session_retention_s: float | None = None,
-    session_secret: str | bytes | None = None,
-    conflict_keys: Mapping[str, Callable[[Any], Any]] | None = None,
-    keep_deadline_exceeded: bool = False,
-    group_path: str = "adaptive",
+    given: Mapping[str, Any], *, grpc_retries: bool, max_response_bytes: int
 ) -> Settings:
-    """Build settings of ``connect``'s arguments."""
-    if session_secret is not None and session_name is None:
+    """Build settings of the keywords of a call of ``connect``, or of an interceptor's."""
+    name, secret = given.get("session"), given.get("secret")
+    if secret is not None and name is None:
         raise ValueError("a secret belongs to a session: rifl.connect(..., session=...)")
+    found = {named: given[keyword] for keyword, named in _FIELDS.items() if keyword in given}
+    retry = found.pop("retry", None)
     return Settings(
+        **found,
         retry=retry or RetryPolicy(),
         default_retry=retry is None,
-        hedge_after_s=hedge_after,
-        window=window,
-        unresolved_s=unresolved_for,
-        unresolved_limit=unresolved_limit,
-        on_lease_lost=on_lease_lost,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
-        observer=observer,
-        session_name=session_name,
-        session_retention_s=session_retention_s,
-        session_secret=find_session_secret(session_secret) if session_name is not None else b"",
-        keep_deadline_exceeded=keep_deadline_exceeded,
-        conflict_keys=dict(conflict_keys or {}),
-        group_path=group_path,
+        session_secret=find_session_secret(secret) if name is not None else b"",
+        conflict_keys=dict(given.get("conflict_keys") or {}),
     )
+
+
+def interceptor_settings(given: InterceptorKeywords) -> Settings:
+    """Build an interceptor's settings."""
+    return make_settings(
+        given,
+        grpc_retries=given.get("grpc_retries", _DEFAULTS["grpc_retries"]),
+        max_response_bytes=given.get("max_response_bytes", _DEFAULTS["max_response_bytes"]),
+    )
+
+
+def shows(keywords: type) -> Callable[[_Function], _Function]:
+    """Have a function take the keywords of a ``TypedDict``, and no others.
+
+    ``help`` and ``inspect.signature`` show them with their defaults, as if they stood there.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_DEFAULTS[name],
+                annotation=annotation.__forward_arg__,
+            )
+            for name, annotation in keywords.__annotations__.items()
+        ]
+        shown = signature.replace(parameters=[*own, *named])
+
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            shown.bind(*args, **given)
+            return function(*args, **given)
+
+        checked.__signature__ = shown  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
+
+    return decorate
 
 
 def _check_session_name(name: str) -> None:

@@ -15,6 +15,7 @@ import grpc
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, CallError, ForkedProcessError, Status
+from rifl._client.keys import take_key
 from rifl._client.paths import open_path
 from rifl._client.routing import Router
 from rifl._client.settings import Settings
@@ -27,6 +28,7 @@ from rifl.core._calling.batch_limits import BatchLimits
 from rifl.core._calling.batch_steps import Leg
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
+from rifl.core._calling.invocation import Invocation
 from rifl.core._shared.errors import StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.outcome import Outcome
@@ -99,6 +101,7 @@ class ClientState:
             unresolved_s=settings.unresolved_s,
             unresolved_limit=settings.unresolved_limit,
             grpc_retries=settings.grpc_retries,
+            named=settings.session_name is not None,
         )
         # Ordered sets: who came first is served first.
         self.lease_waiters: dict[Waiter, None] = {}
@@ -133,6 +136,36 @@ class ClientState:
             raise forked_error()
         if self.closed:
             raise ValueError("Cannot invoke RPC on closed channel!")
+
+    def look_at_lease(self) -> None:
+        """Have whoever keeps the lease look at it now. Never blocks."""
+        raise NotImplementedError
+
+    def invoked(
+        self,
+        method: str,
+        metadata: Any,
+        timeout_s: float | None,
+        *,
+        decode: Any = None,
+        stream: bool = False,
+        hedges: bool = True,
+    ) -> tuple[Invocation, tuple[Any, ...]]:
+        """Take a call from its caller; return it, and the metadata that its attempts carry.
+
+        Raises ``BadHeaderError`` for two keys. From here on the observer waits for its end.
+        """
+        now = self.now()
+        key, metadata = take_key(metadata)
+        begun = None
+        if self.observer is not None:
+            metadata, begun = self.observer.call_begins(method, metadata)
+        deadline = None if timeout_s is None else now + timeout_s
+        hedge_after_s = self.settings.hedge_after_s if hedges else None
+        invocation = Invocation(
+            method, now, deadline, key, stream, hedge_after_s, self.stamp(), decode, begun
+        )
+        return invocation, tuple(metadata or ())
 
     def tell_first(
         self, method: str, call: IssuedCall, sent_at: float, code: str, begun: Any
@@ -218,7 +251,7 @@ class ClientState:
         )
         with self.lock:
             before = self.session.store
-            takes = self.session.may_take(grant, named=session)
+            takes = self.session.may_take(grant)
         if before not in (0, grant.store):
             _log.warning("another_store", hint=ANOTHER_STORE, client_id=grant.client_id)
         if not takes:

@@ -9,11 +9,12 @@ from typing import Any
 import grpc
 
 from rifl._client.errors import CallError, unserialisable
-from rifl._client.keys import invalid_metadata, refuse_key, take_key
+from rifl._client.keys import invalid_metadata, refuse_key
 from rifl._client.resending import Resending, resumed
 from rifl._client.state import forked_error
 from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
+from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.stream_attempts import ReceivedResponses
 
 
@@ -90,12 +91,9 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
     ) -> Any:
         client = self._client
         client.check_usable()
-        now = client.now()
-        key, metadata = take_key(metadata)
-        begun = None
-        if client.observer is not None:
-            metadata, begun = client.observer.call_begins(self._method, metadata)
-        given = tuple(metadata or ())
+        invocation, given = client.invoked(
+            self._method, metadata, timeout, decode=self._deserializer, stream=True
+        )
         resending = Resending(requests, self._serializer)
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
@@ -104,17 +102,7 @@ class StreamUnaryMultiCallable(grpc.StreamUnaryMultiCallable):  # type: ignore[t
             marked = 0 if header is None else client.end_marker
             return self._inner.future(resending.attempt(marked=marked), timeout_s, entries, *rest)
 
-        return kind(
-            client,
-            self._method,
-            send,
-            started_at=now,
-            deadline=None if timeout is None else now + timeout,
-            context=self._deserializer,
-            begun=begun,
-            key=key,
-            stream=True,
-        )
+        return kind(client, invocation, send)
 
 
 class StreamCall(CallFuture):
@@ -125,8 +113,6 @@ class StreamCall(CallFuture):
     in the background, as ``CallFuture`` does, but for its messages, which are taken when
     they are asked for.
     """
-
-    hedges = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -281,35 +267,27 @@ class UnaryStreamMultiCallable(grpc.UnaryStreamMultiCallable):  # type: ignore[t
         """See ``grpc.UnaryStreamMultiCallable.__call__``."""
         client = self._client
         client.check_usable()
-        now = client.now()
-        key, metadata = take_key(metadata)
         try:
             body = request if self._serializer is None else self._serializer(request)
         except Exception as error:
             raise unserialisable() from error
-        begun = None
-        if client.observer is not None:
-            metadata, begun = client.observer.call_begins(self._method, metadata)
-        given = tuple(metadata or ())
+        invocation, given = client.invoked(
+            self._method, metadata, timeout, stream=True, hedges=False
+        )
 
         def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
             entries = given if header is None else (*given, header)
             return self._inner(body, timeout_s, entries, credentials, wait_for_ready, compression)
 
         lease = client.lease
-        if lease is not None and key is None and not lease.methods.has(self._method, stream=True):
-            return watched(client, self._method, now, begun, send(None, timeout))
+        if (
+            lease is not None
+            and invocation.key is None
+            and not lease.methods.has(self._method, stream=True)
+        ):
+            return watched(client, invocation, send(None, timeout))
         sender: Sender = send
-        call = StreamCall(
-            client,
-            self._method,
-            sender,
-            started_at=now,
-            deadline=None if timeout is None else now + timeout,
-            begun=begun,
-            key=key,
-            stream=True,
-        )
+        call = StreamCall(client, invocation, sender)
         call.begin(invalid_metadata(given))
         if call.error is not None and not isinstance(call.error, CallError):
             # Such as metadata that gRPC rejects: nothing was sent.
@@ -338,19 +316,19 @@ class BidirectionalMultiCallable(grpc.StreamStreamMultiCallable):  # type: ignor
         if client.forked:
             raise forked_error()
         refuse_key(metadata)
-        now, begun = client.now(), None
-        if client.observer is not None:
-            metadata, begun = client.observer.call_begins(self._method, metadata)
-        call = self._inner(request_iterator, timeout, metadata, *args, **kwargs)
-        return watched(client, self._method, now, begun, call)
+        invocation, metadata = client.invoked(self._method, metadata, None, stream=True)
+        call = self._inner(request_iterator, timeout, metadata or None, *args, **kwargs)
+        return watched(client, invocation, call)
 
 
-def watched(client: SyncClient, method: str, sent_at: float, begun: Any, call: Any) -> Any:
+def watched(client: SyncClient, invocation: Invocation, call: Any) -> Any:
     """Return a call that is passed through, its end told to the observer, if there is one."""
     if client.observer is not None:
 
         def ended() -> None:
-            client.tell_plain(method, sent_at, call.code(), begun)
+            client.tell_plain(
+                invocation.method, invocation.started_at, call.code(), invocation.begun
+            )
 
         if not call.add_callback(ended):
             ended()

@@ -53,15 +53,7 @@ class Batches:
         self, method: str, items: Iterable[BatchItem], timeout: float | None, metadata: Any
     ) -> tuple[BatchRun, threading.Event]:
         client, woken = self._client, threading.Event()
-        run = BatchRun(
-            client,
-            method,
-            items,
-            timeout,
-            metadata,
-            woken=woken.set,
-            want_lease=client.look_at_lease,
-        )
+        run = BatchRun(client, method, items, timeout, metadata, woken.set)
         return run, woken
 
     def _drive(self, method: str, run: BatchRun, woken: threading.Event) -> list[BatchResult]:

@@ -18,6 +18,7 @@ from rifl._client.state import forked_error
 from rifl._client.sync_client import SyncClient
 from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.call_flow import CallFlow
+from rifl.core._calling.invocation import Invocation
 
 # Sends one attempt: its header entry and its timeout; returns gRPC's future.
 Sender = Callable[[tuple[str, bytes] | None, float | None], Any]
@@ -27,34 +28,14 @@ class _SyncExchange(Exchange):
     def __init__(
         self,
         client: SyncClient,
-        method: str,
+        invocation: Invocation,
         send: Sender,
-        *,
-        started_at: float,
-        deadline: float | None,
         call: IssuedCall | None = None,
-        context: Any = None,
-        begun: Any = None,
-        key: bytes | None = None,
-        stream: bool = False,
     ) -> None:
-        super().__init__(
-            client,
-            method,
-            started_at=started_at,
-            deadline=deadline,
-            call=call,
-            context=context,
-            begun=begun,
-            key=key,
-            stream=stream,
-        )
+        super().__init__(client, invocation, call)
         self._client = client
         self._send = send
         self._attempts: dict[int, Any] = {}
-
-    def want_lease(self) -> None:
-        self._client.look_at_lease()
 
     def launch(
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
@@ -149,7 +130,6 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._deadline: float | None = kwargs["deadline"]
         self._condition = threading.Condition()
         self._callbacks: list[Callable[[], None]] = []
         self._timer: Any = None
@@ -263,9 +243,8 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
 
     def time_remaining(self) -> Any:
         """Return the seconds to the deadline, None if there is none."""
-        if self._deadline is None:
-            return None
-        return max(self._deadline - self.state.now(), 0.0)
+        deadline = self.invocation.deadline
+        return None if deadline is None else max(deadline - self.state.now(), 0.0)
 
     def initial_metadata(self) -> Any:
         """Wait for the end; return the answer's initial metadata."""

@@ -13,6 +13,7 @@ import rifl
 import rifl.core
 from rifl._client.errors import ForkedProcessError
 from rifl._client.streams import StreamCall
+from rifl.core._calling.invocation import Invocation
 from tests.client.protocol_server import ECHO
 
 
@@ -23,9 +24,7 @@ def main(target: str) -> int:
         future = method.future(b"")
         future.result()
         waiting = method.future(b"")
-        stream = StreamCall(
-            channel._client, ECHO, lambda header, timeout: None, started_at=0.0, deadline=None
-        )
+        stream = StreamCall(channel._client, Invocation(ECHO, 0.0), lambda header, timeout: None)
         bidirectional = channel.stream_stream(ECHO)
         uses = (
             lambda: waiting.result(),

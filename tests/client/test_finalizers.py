@@ -19,6 +19,7 @@ import rifl
 import rifl.aio
 from rifl._client.aio_streams import UnaryStreamCall, _StreamExchange
 from rifl._client.streams import StreamCall
+from rifl.core._calling.invocation import Invocation
 from tests.calls.services import Kinds, serving
 from tests.helpers.waiting import until
 
@@ -102,9 +103,7 @@ def test_a_stream_may_be_collected_at_any_line(how: str) -> None:
             client = channel._client
 
             def leave() -> None:
-                call = StreamCall(
-                    client, COUNT, lambda header, timeout: None, started_at=0.0, deadline=None
-                )
+                call = StreamCall(client, Invocation(COUNT, 0.0), lambda header, timeout: None)
                 if how == "collected":
                     call.itself = call  # type: ignore[attr-defined]
 
@@ -136,7 +135,7 @@ def test_an_aio_stream_may_be_collected_at_any_line() -> None:
             def leave() -> None:
                 call = UnaryStreamCall(client, None)
                 # Not begun: that is no finalizer's, and takes the lock.
-                call._exchange = _StreamExchange(client, COUNT, send, started_at=0.0, deadline=None)
+                call._exchange = _StreamExchange(client, Invocation(COUNT, 0.0), send)
 
             every = EveryLine(leave)
             async with channel:

@@ -13,6 +13,7 @@ from rifl.core._calling.attempt import Answer
 from rifl.core._calling.batch_flow import BatchAction, BatchFlow, BatchLimits, Leg
 from rifl.core._calling.client_lease import Grant
 from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import RetryPolicy
 
 METHOD = "/t.Rows/Put"
@@ -23,8 +24,10 @@ EXPIRED = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
 BROKEN = Answer("UNAVAILABLE")
 
 
-def session(*, window: int = 100, methods: str = "*", leased: bool = True) -> ClientSession:
-    found = ClientSession(window=window, retry=RetryPolicy(max_elapsed_s=60.0))
+def session(
+    *, window: int = 100, methods: str = "*", leased: bool = True, named: bool = False
+) -> ClientSession:
+    found = ClientSession(window=window, retry=RetryPolicy(max_elapsed_s=60.0), named=named)
     if leased:
         grant(found, methods=methods)
     return found
@@ -39,7 +42,8 @@ def flow(found: ClientSession, keys: Any, *, limits: BatchLimits | None = None, 
     keys = list(keys)
     sizes = more.pop("sizes", [10] * len(keys))
     given_ = {"started_at": 0.0, "stamp": (5, 6), **more}
-    return BatchFlow(found, METHOD, sizes, keys, limits or BatchLimits(), **given_)
+    invocation = Invocation(METHOD, **given_)
+    return BatchFlow(found, invocation, sizes, keys, limits or BatchLimits())
 
 
 def sent(batch: Any, now: float) -> Leg:
@@ -221,7 +225,7 @@ def test_what_can_never_be_sent_ends_at_once() -> None:
     batch = flow(session(methods="/other/*"), [b"a", None])
     assert batch.step(0.0) is BatchAction.DONE
     assert {ended.reason for ended in batch.ended} == {"NOT_DEDUPLICATED"}
-    batch = flow(session(), [b"a", None], keyed_only=True)
+    batch = flow(session(named=True), [b"a", None])
     assert batch.step(0.0) is BatchAction.DONE
     assert {ended.reason for ended in batch.ended} == {"BAD_HEADER"}
     batch = flow(session(leased=False), [b"a", None])

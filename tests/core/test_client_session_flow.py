@@ -10,6 +10,7 @@ from rifl.core._calling.attempt import Answer
 from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.client_lease import Grant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
+from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import RetryPolicy
 
 METHOD = "/p.S/M"
@@ -35,7 +36,7 @@ def session(window: int = 512, **policy: object) -> ClientSession:
 
 def test_retries_until_an_answer() -> None:
     """Attempts follow each other after their backoff until one is answered (DESIGN §3)."""
-    flow = CallFlow(session(), METHOD, started_at=0.0)
+    flow = CallFlow(session(), Invocation(METHOD, 0.0))
     assert flow.start(0.0) is Action.SEND
     assert flow.answered(1, LOST, 1.0, 0.5) is Action.WAIT
     assert flow.wake_at == 1.025
@@ -50,7 +51,7 @@ def test_retries_until_an_answer() -> None:
 def test_the_callers_deadline_ends_it_unknown_and_resolvable() -> None:
     """At the deadline the outcome is unknown and stays resolvable (DESIGN §4)."""
     made = session()
-    flow = CallFlow(made, METHOD, started_at=0.0, deadline=5.0)
+    flow = CallFlow(made, Invocation(METHOD, 0.0, deadline=5.0))
     assert flow.start(0.0) is Action.SEND
     assert flow.attempt_timeout_s == 5.0
     assert flow.answered(1, Answer("DEADLINE_EXCEEDED"), 4.999, 0.5) is Action.RAISE
@@ -61,7 +62,7 @@ def test_the_callers_deadline_ends_it_unknown_and_resolvable() -> None:
 
 def test_a_timed_out_attempt_is_not_the_end() -> None:
     """An attempt's own time-out is retried within the deadline."""
-    flow = CallFlow(session(attempt_timeout_s=1.0), METHOD, started_at=0.0, deadline=5.0)
+    flow = CallFlow(session(attempt_timeout_s=1.0), Invocation(METHOD, 0.0, deadline=5.0))
     flow.start(0.0)
     assert flow.attempt_timeout_s == 1.0
     assert flow.answered(1, Answer("DEADLINE_EXCEEDED"), 1.0, 0.5) is Action.WAIT
@@ -71,7 +72,7 @@ def test_retries_run_out() -> None:
     """The last status is raised; a copy of what was refused may still run (DESIGN §3)."""
     for answers in ([DRAINING, DRAINING], [LOST, DRAINING]):
         made = session(max_attempts=2)
-        flow = CallFlow(made, METHOD, started_at=0.0)
+        flow = CallFlow(made, Invocation(METHOD, 0.0))
         flow.start(0.0)
         assert flow.answered(1, answers[0], 0.0, 0.0) is Action.WAIT
         assert flow.woken(0.0) is Action.SEND
@@ -82,7 +83,7 @@ def test_retries_run_out() -> None:
 
 def test_without_deadline_retries_are_bounded_in_time() -> None:
     """Calls without a deadline are retried for ``max_elapsed_s``."""
-    flow = CallFlow(session(max_elapsed_s=10.0), METHOD, started_at=0.0)
+    flow = CallFlow(session(max_elapsed_s=10.0), Invocation(METHOD, 0.0))
     flow.start(0.0)
     assert flow.answered(1, LOST, 11.0, 0.5) is Action.RAISE
 
@@ -90,7 +91,7 @@ def test_without_deadline_retries_are_bounded_in_time() -> None:
 def test_waits_for_a_lease_then_for_the_window() -> None:
     """Nothing is sent without a lease or without room; time over means not executed."""
     made = ClientSession(window=1)
-    flow = CallFlow(made, METHOD, started_at=0.0, deadline=5.0)
+    flow = CallFlow(made, Invocation(METHOD, 0.0, deadline=5.0))
     assert flow.start(0.0) is Action.LEASE
     assert flow.wake_at == 5.0
     made.granted(Grant(client_id=7, token=b"t", term_s=60.0, deduplicated=("*",)), 0.0)
@@ -106,7 +107,7 @@ def test_without_a_deadline_a_full_window_is_what_is_told() -> None:
     """A call that may not wait any longer, and had no deadline, says what it waited for (§3)."""
     made = session(window=1, max_elapsed_s=5.0)
     made.begin(0, 0, 0.0)
-    flow = CallFlow(made, METHOD, started_at=0.0)
+    flow = CallFlow(made, Invocation(METHOD, 0.0))
     assert flow.start(0.0) is Action.WINDOW
     assert flow.woken(5.0) is Action.RAISE
     assert (flow.code, flow.outcome) == ("RESOURCE_EXHAUSTED", Outcome.NOT_EXECUTED)
@@ -115,7 +116,7 @@ def test_without_a_deadline_a_full_window_is_what_is_told() -> None:
 def test_the_pauses_before_the_deadline_are_shortened() -> None:
     """A pause that would outlast the call is cut to half of what is left: the last attempt is
     made a moment before the deadline, and nobody is given up with time to spare (DESIGN §3)."""
-    flow = CallFlow(session(initial_backoff_s=2.0), METHOD, started_at=0.0, deadline=5.0)
+    flow = CallFlow(session(initial_backoff_s=2.0), Invocation(METHOD, 0.0, deadline=5.0))
     assert flow.start(0.0) is Action.SEND
     now, sent = 0.0, []
     action = flow.answered(1, LOST, now, 0.999)
@@ -132,7 +133,7 @@ def test_the_pauses_before_the_deadline_are_shortened() -> None:
 def test_what_the_server_told_is_not_shortened() -> None:
     """RetryInfo is the least of a pause, however little time is left (DESIGN §3)."""
     told = Answer("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", retry_after_s=0.4)
-    flow = CallFlow(session(initial_backoff_s=2.0), METHOD, started_at=0.0, deadline=1.0)
+    flow = CallFlow(session(initial_backoff_s=2.0), Invocation(METHOD, 0.0, deadline=1.0))
     flow.start(0.0)
     assert flow.answered(1, told, 0.0, 0.999) is Action.WAIT
     assert flow.wake_at == 0.5
@@ -156,7 +157,7 @@ def test_a_lease_is_asked_for_while_a_call_waits_for_it() -> None:
 
 def test_a_method_that_is_not_deduplicated_is_sent_once() -> None:
     """No identity, no retry (DESIGN §5: the SDK retries no others)."""
-    flow = CallFlow(session(), "/p.S/Read", started_at=0.0)
+    flow = CallFlow(session(), Invocation("/p.S/Read", 0.0))
     assert flow.start(0.0) is Action.SEND
     assert flow.call is None
     assert flow.answered(1, LOST, 1.0, 0.5) is Action.RAISE
@@ -165,7 +166,7 @@ def test_a_method_that_is_not_deduplicated_is_sent_once() -> None:
 
 def test_a_hedge_is_the_same_call_and_the_first_final_answer_wins() -> None:
     """A hedge has the identity and a higher attempt; refusals wait for it."""
-    flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)
+    flow = CallFlow(session(), Invocation(METHOD, 0.0, hedge_after_s=1.0))
     assert flow.start(0.0) is Action.SEND
     assert flow.wake_at == 1.0
     assert flow.woken(1.0) is Action.SEND
@@ -179,7 +180,7 @@ def test_a_hedge_is_the_same_call_and_the_first_final_answer_wins() -> None:
 def test_only_a_later_attempts_answer_needs_its_label() -> None:
     """The first attempt's answer is plain, even when it comes after a hedge (DESIGN §3)."""
     for attempt, action in ((1, Action.RETURN), (2, Action.RAISE)):
-        flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)
+        flow = CallFlow(session(), Invocation(METHOD, 0.0, hedge_after_s=1.0))
         flow.start(0.0)
         flow.woken(1.0)
         assert flow.answered(attempt, Answer("OK"), 2.0, 0.5) is action
@@ -187,7 +188,7 @@ def test_only_a_later_attempts_answer_needs_its_label() -> None:
 
 def test_a_hedged_call_takes_no_new_identity() -> None:
     """A hedged call refused for its lease is raised as unknown (DESIGN §3)."""
-    flow = CallFlow(session(), METHOD, started_at=0.0, hedge_after_s=1.0)
+    flow = CallFlow(session(), Invocation(METHOD, 0.0, hedge_after_s=1.0))
     flow.start(0.0)
     flow.woken(1.0)
     expired = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
@@ -202,7 +203,7 @@ EXPIRED = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "LEASE_EXPIRED")
 def test_a_new_identity_waits_for_its_lease() -> None:
     """After LEASE_EXPIRED on attempt 1 the call begins anew (DESIGN §3)."""
     made = session()
-    flow = CallFlow(made, METHOD, started_at=0.0)
+    flow = CallFlow(made, Invocation(METHOD, 0.0))
     flow.start(0.0)
     assert flow.answered(1, EXPIRED, 1.0, 0.5) is Action.WAIT
     assert flow.wake_at == 1.025
@@ -216,7 +217,7 @@ def test_a_new_identity_waits_for_its_lease() -> None:
 def test_new_identities_back_off_and_are_counted() -> None:
     """Where each is refused as expired, too, the pauses grow, and the attempts end (DESIGN §3)."""
     made = session(max_attempts=4)
-    flow = CallFlow(made, METHOD, started_at=0.0)
+    flow = CallFlow(made, Invocation(METHOD, 0.0))
     now, pauses = 0.0, []
     assert flow.start(now) is Action.SEND
     for client_id in (8, 9, 10):
@@ -237,14 +238,12 @@ def test_new_identities_back_off_and_are_counted() -> None:
 def test_a_key_that_was_not_sent_is_unknown() -> None:
     """Another process may have run it, and nobody asked the store (DESIGN §3)."""
     for key, outcome in ((None, Outcome.NOT_EXECUTED), (b"k", Outcome.UNKNOWN)):
-        made = ClientSession()
-        flow = CallFlow(
-            made, METHOD, started_at=0.0, deadline=1.0, key=key, keyed_only=key is not None
-        )
+        made = ClientSession(named=key is not None)
+        flow = CallFlow(made, Invocation(METHOD, 0.0, deadline=1.0, key=key))
         assert flow.start(0.0) is Action.LEASE
         assert flow.woken(1.0) is Action.RAISE
         assert (flow.outcome, flow.code) == (outcome, "DEADLINE_EXCEEDED")
-        refused = CallFlow(made, METHOD, started_at=0.0, key=key, keyed_only=key is not None)
+        refused = CallFlow(made, Invocation(METHOD, 0.0, key=key))
         assert refused.start(0.0) is Action.LEASE
         answer = Answer("FAILED_PRECONDITION", Outcome.UNKNOWN, "SESSION_CLOSED")
         assert refused.lease_refused(answer, 1.0) is Action.RAISE
@@ -254,7 +253,7 @@ def test_a_key_that_was_not_sent_is_unknown() -> None:
 def test_an_answered_hedge_is_acknowledged_a_while_later() -> None:
     """Its other attempt may be on its way, and is no bug of the caller's (DESIGN §3)."""
     made = session()
-    flow = CallFlow(made, METHOD, started_at=0.0, hedge_after_s=0.1)
+    flow = CallFlow(made, Invocation(METHOD, 0.0, hedge_after_s=0.1))
     assert flow.start(0.0) is Action.SEND
     assert flow.woken(0.1) is Action.SEND
     assert flow.answered(1, Answer("OK"), 0.2, 0.5) is Action.RETURN
@@ -273,7 +272,7 @@ def test_what_is_acknowledged_later_is_bounded_and_gives_way() -> None:
     made = session(window=8)
 
     def hedged(now: float) -> None:
-        flow = CallFlow(made, METHOD, started_at=now, hedge_after_s=0.1)
+        flow = CallFlow(made, Invocation(METHOD, now, hedge_after_s=0.1))
         flow.start(now)
         flow.woken(now + 0.1)
         assert flow.answered(2, REPLAYED, now + 0.2, 0.5) is Action.RETURN
@@ -321,7 +320,8 @@ def test_every_flow_ends_truthfully(
     between attempts of one id; nothing stays outstanding (DESIGN §3)."""
     made = session(max_elapsed_s=10.0)
     flow = CallFlow(
-        made, METHOD, started_at=0.0, deadline=deadline, hedge_after_s=hedge, stamp=(1, 2)
+        made,
+        Invocation(METHOD, 0.0, deadline=deadline, hedge_after_s=hedge, stamp=(1, 2)),
     )
     now, may_have_run, client_id = 0.0, False, 7
     action = flow.start(now)

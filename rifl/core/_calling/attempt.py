@@ -93,13 +93,13 @@ class IssuedCall:
 
     ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
     the first attempt whose answer did not say otherwise; while it is false, no attempt
-    that was answered has run. ``context`` belongs to the shell.
+    that was answered has run. ``decode`` belongs to the shell.
     """
 
     __slots__ = (
         "attempt",
         "completed",
-        "context",
+        "decode",
         "first_incomplete",
         "key",
         "lease",
@@ -129,7 +129,7 @@ class IssuedCall:
         self.seed = seed
         self.attempt = 1
         self.may_have_run = False
-        self.context: Any = None
+        self.decode: Any = None
 
     @property
     def rpc_id(self) -> RpcId:

@@ -10,6 +10,7 @@ from rifl.core._calling.batch_limits import BatchLimits
 from rifl.core._calling.batch_steps import BatchAction, Ended, Leg
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import shortened_s
 from rifl.core._shared.errors import (
     BadHeader,
@@ -51,16 +52,12 @@ class BatchFlow:
     def __init__(
         self,
         session: ClientSession,
-        method: str,
+        invocation: Invocation,
         sizes: Sequence[int],
         keys: Sequence[bytes | None],
         limits: BatchLimits,
-        *,
-        started_at: float,
-        deadline: float | None = None,
-        stamp: tuple[int, int] = (0, 0),
-        keyed_only: bool = False,
     ) -> None:
+        """``sizes`` and ``keys`` are the items', in bytes and in their order."""
         count = len(keys)
         self.ended: list[Ended | None] = [None] * count
         self.calls: list[IssuedCall | None] = [None] * count
@@ -68,15 +65,13 @@ class BatchFlow:
         self.leg: Leg | None = None
         self.wake_at: float | None = None
         self._session = session
-        self._method = method
+        self._invocation = invocation
         self._sizes = sizes
         self._keys = keys
         self._limits = limits
-        self._deadline = deadline
-        self._stamp = stamp
-        self._keyed_only = keyed_only
+        self._deadline = invocation.deadline
         # Positions not under way: when each may be sent, in their order.
-        self._due: dict[int, float] = dict.fromkeys(range(count), started_at)
+        self._due: dict[int, float] = dict.fromkeys(range(count), invocation.started_at)
         # Why each was refused last: what its end is told with, if time runs out.
         self._refusals: dict[int, tuple[str, Any]] = {}
         self._sent: set[IssuedCall] = set()
@@ -85,9 +80,9 @@ class BatchFlow:
         self._left = count
         self._unparsed = 0
         max_elapsed_s = session.retry.max_elapsed_s
-        self._give_up_at = deadline
-        if deadline is None and max_elapsed_s is not None:
-            self._give_up_at = started_at + max_elapsed_s
+        self._give_up_at = invocation.deadline
+        if invocation.deadline is None and max_elapsed_s is not None:
+            self._give_up_at = invocation.started_at + max_elapsed_s
 
     @property
     def ends_at(self) -> float | None:
@@ -202,10 +197,10 @@ class BatchFlow:
             if self._session.of_another_store(self._stores.get(at, 0)):
                 self._end(at, Ended(Outcome.UNKNOWN, StoreMismatch.reason, StoreMismatch.code))
         fresh = [at for at in fresh if at in self._due]
-        if self._method not in lease.methods:
+        if self._invocation.method not in lease.methods:
             # Sent all the same, the envelope would reach a handler.
             refusal: type[RiflError] = NotDeduplicated
-        elif self._keyed_only and not all(self._keys[at] for at in fresh):
+        elif self._session.named and not all(self._keys[at] for at in fresh):
             refusal = BadHeader
         else:
             return
@@ -250,8 +245,8 @@ class BatchFlow:
     def _issue(self, at: int, now: float) -> IssuedCall | None:
         key = self._keys[at]
         if key is None:
-            return self._session.begin(*self._stamp, now)
-        return self._session.begin_keyed(key, *self._stamp, now)
+            return self._session.begin(*self._invocation.stamp, now)
+        return self._session.begin_keyed(key, *self._invocation.stamp, now)
 
     def _send(self, items: list[int], now: float) -> BatchAction:
         calls: list[IssuedCall] = []

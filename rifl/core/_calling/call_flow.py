@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 from rifl.core._calling.attempt import Answer, IssuedCall, Step
 from rifl.core._calling.client_session import ClientSession
+from rifl.core._calling.invocation import OWN_HEADER, Invocation
 from rifl.core._calling.retry import shortened_s
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.invariant import invariant
 from rifl.core._shared.outcome import Outcome
-
-# In place of a key: the call's metadata name it, by the plain header. No key is empty.
-OWN_HEADER = b""
 
 
 class Action(enum.Enum):
@@ -42,7 +39,7 @@ class CallFlow:
     ``OWN_HEADER`` is sent once, without a header of ours: it is its caller who knows
     whether the server takes that header, and so whether it may be sent again. At the
     end the identity is acknowledged or set aside as unresolved; whatever
-    attempts are still under way are to be cancelled. ``context`` is kept on the call
+    attempts are still under way are to be cancelled. ``decode`` is kept on the call
     for the shell.
 
     Invariant: at most two attempts are under way, and none after the end.
@@ -52,23 +49,13 @@ class CallFlow:
     def __init__(
         self,
         session: ClientSession,
-        method: str,
-        *,
-        started_at: float,
-        deadline: float | None = None,
-        hedge_after_s: float | None = None,
-        stamp: tuple[int, int] = (0, 0),
+        invocation: Invocation,
         call: IssuedCall | None = None,
-        context: Any = None,
-        key: bytes | None = None,
-        keyed_only: bool = False,
-        stream: bool = False,
     ) -> None:
         self.call = call
-        self._key = key
-        self._keyed_only = keyed_only
-        self._stream = stream
-        self._context = context
+        self._invocation = invocation
+        self._key = invocation.key
+        self._deadline = invocation.deadline
         self.wake_at: float | None = None
         self.attempt_timeout_s: float | None = None
         self.outcome = Outcome.UNKNOWN
@@ -76,10 +63,6 @@ class CallFlow:
         self.code = ""
         self.done = False
         self._session = session
-        self._method = method
-        self._deadline = deadline
-        self._hedge_after_s = hedge_after_s
-        self._stamp = stamp
         self._deduplicated = True
         # What granted the identity that the call had before, 0 if it had none.
         self._store = 0
@@ -89,9 +72,9 @@ class CallFlow:
         self._retry_at: float | None = None
         self._window_full = False
         max_elapsed_s = session.retry.max_elapsed_s
-        self._give_up_at = deadline
-        if deadline is None and max_elapsed_s is not None:
-            self._give_up_at = started_at + max_elapsed_s
+        self._give_up_at = invocation.deadline
+        if invocation.deadline is None and max_elapsed_s is not None:
+            self._give_up_at = invocation.started_at + max_elapsed_s
 
     @property
     def keyed(self) -> bool:
@@ -194,11 +177,11 @@ class CallFlow:
     def _begin(self, now: float) -> Action:
         self._retry_at = None
         self._window_full = False
-        session = self._session
+        session, invocation = self._session, self._invocation
         if self._key == OWN_HEADER:
             self._deduplicated = False
             return self._send(now)
-        if self._key is not None and not self._keyed_only:
+        if self._key is not None and not session.named:
             # The client id is this channel's, and another one after a lost lease: the key
             # would name another call then, silently.
             self.code = BadHeader.code
@@ -210,27 +193,27 @@ class CallFlow:
             self.code = StoreMismatch.code
             return self._end(Action.RAISE, Outcome.UNKNOWN, StoreMismatch.reason)
         lease = session.lease
-        if lease is not None and not lease.methods.has(self._method, stream=self._stream):
+        if lease is not None and not lease.methods.has(invocation.method, stream=invocation.stream):
             if self._key is not None:
                 # Sent without it, the call would happen as often as it is sent.
                 self.code = NotDeduplicated.code
                 return self._end(Action.RAISE, Outcome.NOT_EXECUTED, NotDeduplicated.reason)
             self._deduplicated = False
             return self._send(now)
-        if self._key is None and self._keyed_only:
+        if self._key is None and session.named:
             self.code = BadHeader.code
             return self._end(Action.RAISE, Outcome.NOT_EXECUTED, BadHeader.reason)
         try:
             if self._key is None:
-                self.call = session.begin(*self._stamp, now)
+                self.call = session.begin(*invocation.stamp, now)
             else:
-                self.call = session.begin_keyed(self._key, *self._stamp, now)
+                self.call = session.begin_keyed(self._key, *invocation.stamp, now)
         except WindowExceeded:
             self._window_full = True
             self.wake_at = _earliest(self._give_up_at, session.unresolved_until())
             return Action.WINDOW
         if self.call is not None:
-            self.call.context = self._context
+            self.call.decode = invocation.decode
         return self._send(now)
 
     def _send(self, now: float) -> Action:
@@ -241,8 +224,9 @@ class CallFlow:
         number = self.call.attempt if self.call is not None else 1
         self._under_way[number] = (now, to_deadline and remaining is not None)
         self._sent += 1
-        if self._hedge_after_s is not None and self._deduplicated and len(self._under_way) == 1:
-            self._hedge_at = now + self._hedge_after_s
+        hedge_after_s = self._invocation.hedge_after_s
+        if hedge_after_s is not None and self._deduplicated and len(self._under_way) == 1:
+            self._hedge_at = now + hedge_after_s
         self._wait()
         return Action.SEND
 

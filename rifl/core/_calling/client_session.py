@@ -74,7 +74,9 @@ class ClientSession:
         unresolved_s: float = 60.0,
         unresolved_limit: int = 64,
         grpc_retries: bool = False,
+        named: bool = False,
     ) -> None:
+        """``named``: its client id is a named session's, which takes calls with a key only."""
         if window < 1 or unresolved_limit < 0 or unresolved_s < 0:
             raise ValueError("window >= 1, unresolved_limit >= 0 and unresolved_s >= 0 must hold")
         self.retry = retry or RetryPolicy()
@@ -85,6 +87,7 @@ class ClientSession:
         self._unresolved_s = unresolved_s
         self._unresolved_limit = unresolved_limit
         self._grpc_retries = grpc_retries
+        self.named = named
         # Answered calls that are not acknowledged yet, and when they will be.
         self._lingering: deque[tuple[IssuedCall, float]] = deque()
         self._unresolved: OrderedDict[RpcId, tuple[IssuedCall, float]] = OrderedDict()
@@ -95,12 +98,12 @@ class ClientSession:
 
     # The lease.
 
-    def may_take(self, grant: Grant, *, named: bool) -> bool:
+    def may_take(self, grant: Grant) -> bool:
         """Whether a grant's id may be taken: that of a named session from its store only.
 
         The same key would be a new call under an id of other records (invariant 6).
         """
-        return not named or self.store in (0, grant.store)
+        return not self.named or self.store in (0, grant.store)
 
     def granted(self, grant: Grant, sent_at: float) -> ClientLease:
         """Take a new client id, asked for at ``sent_at``."""
