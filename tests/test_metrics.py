@@ -231,8 +231,8 @@ def test_without_an_observer_nothing_is_measured(monkeypatch: pytest.MonkeyPatch
     def forbidden(*_: Any) -> Any:
         raise AssertionError("measured, and nobody asked")
 
-    monkeypatch.setattr("rifl._server.tail.time", SimpleNamespace(perf_counter=forbidden))
-    monkeypatch.setattr("rifl._server.tail.ServedCall", forbidden)
+    monkeypatch.setattr("rifl._server.reply.time", SimpleNamespace(perf_counter=forbidden))
+    monkeypatch.setattr("rifl._server.reply.ServedCall", forbidden)
     monkeypatch.setattr("rifl._client.state.EndedCall", forbidden)
     monkeypatch.setattr("rifl._client.exchange.EndedCall", forbidden)
     with (

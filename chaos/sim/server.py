@@ -29,10 +29,10 @@ from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._leases.requests import RequestDesk, Terms
 from rifl._leases.service import status_of
-from rifl._server.answers import answer_status, refusal_status
 from rifl._server.batches import Batch
 from rifl._server.engine import Engine, KeysFrom
 from rifl._server.outcomes import RESOLUTION, resolution_call, resolution_reply
+from rifl._server.reply import Reply
 from rifl._stores.base import Store
 from rifl._stores.errors import StoreError
 from rifl._stores.shared.backend import BackendError
@@ -492,7 +492,7 @@ class Server:
             return
         self._note(rpc, operation, call, answer)
         rpc.refused = answer.outcome is Outcome.NOT_EXECUTED
-        status = answer_status(answer, call)
+        status = Reply(call, answer).status()
         self._send(rpc, status)
         self._shell.reach(Point.ANSWERED)
         if rpc.method == _REPEATABLE:
@@ -542,7 +542,7 @@ class Server:
                 subject = f"call {operation.call}"
             copy = " (copy)" if rpc.copy else ""
             self.world.trace(self.name, f"{subject}{copy}: {error.reason}: {error}")
-        self._send(rpc, refusal_status(error, call))
+        self._send(rpc, Reply(call, error).status())
         if isinstance(error, LeaseExpired) and call is not None:
             self._told_as_expired(call.client_id)
         if rpc.kind != "resolve" and isinstance(error, LeaseExpired):

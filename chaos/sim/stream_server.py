@@ -18,8 +18,8 @@ from chaos.sim.shell import Eventual, Handlers, Shell, Task
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.world import World
 from rifl._grpc.codes import STATUS_CODES
-from rifl._server.answers import answer_status
 from rifl._server.engine import Engine
+from rifl._server.reply import Reply
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
@@ -100,7 +100,7 @@ class StreamDesk:
                 f"{record.response or record.details!r}",
             )
         rpc.refused = outcome is Outcome.NOT_EXECUTED
-        self.send(rpc, answer_status(answer, call))
+        self.send(rpc, Reply(call, answer).status())
         self.shell.reach(Point.ANSWERED)
 
 

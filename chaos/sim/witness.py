@@ -18,7 +18,7 @@ from curp.v1 import curp_pb2 as pb
 from curp.witness._desk import WitnessDesk
 from rifl._client.answers import FinalStatus
 from rifl._grpc.codes import STATUS_CODES
-from rifl._server.answers import refusal_status
+from rifl._server.reply import Reply
 from rifl.core._shared.errors import RiflError
 
 __all__ = ["FIRST_WITNESS", "GROUP", "Witness"]
@@ -130,7 +130,7 @@ class Witness:
             else:
                 reply = self._desk.collect(rpc.request)
         except RiflError as error:
-            status = refusal_status(error, None)
+            status = Reply(None, error).status()
             self.world.network.reply(
                 rpc,
                 FinalStatus(

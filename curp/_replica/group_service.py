@@ -18,7 +18,7 @@ from lease_server._tokens import peer_bound
 from rifl._leases.peer import peer_of
 from rifl._log import get_logger
 from rifl._server import aio, sync
-from rifl._server.answers import refusal_status
+from rifl._server.reply import Reply
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, NotLeader, NotYours, RiflError
 from rifl.core._shared.reasons import error_class
@@ -160,7 +160,7 @@ def _sync_behavior(
         try:
             return _answer(kind, answer, raw, context)
         except RiflError as error:
-            return sync.send(context, refusal_status(error, None))
+            return sync.send(context, Reply(None, error).status())
 
     if pool is not None:
         # gRPC's own way to keep a handler out of the server's pool.
@@ -176,6 +176,6 @@ def _aio_behavior(
         try:
             return await loop.run_in_executor(pool, _answer, kind, answer, raw, context)
         except RiflError as error:
-            return await aio.send(context, refusal_status(error, None))
+            return await aio.send(context, Reply(None, error).status())
 
     return behavior

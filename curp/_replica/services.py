@@ -15,9 +15,9 @@ from curp._core.entries import Operation
 from curp._declarations import KeyDeclaration, declared_conflicts, fields_from_wire
 from curp._replica.errors import Diverged, NotServed
 from curp.v1 import curp_pb2 as pb
-from rifl._server.answers import raised_result, returned_result
 from rifl._server.context import CURRENT, AioHandlerContext, HandlerContext, Serving
 from rifl._server.declarations import find_service
+from rifl._server.handler_results import raised_result, returned_result
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.policy import MethodPolicy, PolicyError
 from rifl.core._serving.serving import bounded

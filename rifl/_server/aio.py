@@ -8,15 +8,11 @@ from typing import Any
 
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
-from rifl._server.answers import (
-    Status,
-    is_bare,
-    raised_result,
-    returned,
-)
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
 from rifl._server.eager import start_task
 from rifl._server.engine import Engine
+from rifl._server.handler_results import raised_result, returned
+from rifl._server.reply import Status, is_bare
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARKS, is_batch
 from rifl.core._serving.client_entry import Attempt
@@ -129,14 +125,15 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     serialize = handler.response_serializer
 
     serving = Serving(store, serialize)
-    tail = engine.tail
-    observed = tail.observed
+    replies = engine.replies
+    observed = replies.observed
 
     async def execute(
         request: bytes, context: Any, started: Any, call: Call, began: float
     ) -> bytes | Status:
         """Carry a claimed call to its durable end, whoever waits: its response, or more."""
         raised: list[BaseException] = []
+        told: Any
         try:
             if isinstance(started, Attempt):
                 ended = end(store, started, await run(request, context, started, raised))
@@ -144,22 +141,22 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                     # Nothing was waited for, and the handler did not raise: most calls.
                     if not observed and is_bare(ended, call):
                         return ended.response  # type: ignore[return-value]  # OK has one
-                    answer = Answer(ended, _EXECUTED)
+                    told = Answer(ended, _EXECUTED)
                 else:
-                    answer = await shell.drive(ended, context)
+                    told = await shell.drive(ended, context)
             else:
-                answer = await shell.drive(
+                told = await shell.drive(
                     started, context, lambda attempt: run(request, context, attempt, raised)
                 )
-        except RiflError as error:
-            return tail.refused(method, call, error, began)
-        if (
-            not (observed or raised)
-            and answer.outcome is _EXECUTED
-            and is_bare(answer.record, call)
-        ):
-            return answer.record.response  # type: ignore[return-value]  # OK has one
-        return tail.answered(method, call, answer, began, raised)
+            if (
+                not (observed or raised)
+                and told.outcome is _EXECUTED
+                and is_bare(told.record, call)
+            ):
+                return told.record.response  # type: ignore[no-any-return]  # OK has one
+        except RiflError as refusal:
+            told = refusal
+        return replies.status(method, call, told, began, raised)
 
     async def run(
         request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
@@ -190,7 +187,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         if request[:1] in MARKS and is_batch(context.invocation_metadata()):
             return await batched(request, context)
         call: Call | None = None
-        began = tail.begin() if observed else 0.0
+        began = replies.begin() if observed else 0.0
         try:
             call = engine.arrive(method, request, context, deserialize)
             claimed: Any = claim(store, call, policy)
@@ -202,9 +199,9 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                 if isinstance(status, bytes):
                     return status
             else:
-                status = tail.answered(method, call, claimed, began)
-        except RiflError as error:
-            status = tail.refused(method, call, error, began)
+                status = replies.status(method, call, claimed, began)
+        except RiflError as refusal:
+            status = replies.status(method, call, refusal, began)
         except asyncio.CancelledError:
             # gRPC's own context does not tell.
             if call is not None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from rifl._server.answers import Status, refusal_status
 from rifl._server.batches import Batch, ItemsContext
+from rifl._server.reply import Status
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
@@ -86,7 +86,7 @@ def batched_behavior(
         return await shell.drive(steps, context)
 
     async def batched(body: bytes, context: Any) -> bytes:
-        began = engine.tail.begin()
+        began = engine.replies.begin()
         calls: list[Any] = []
         try:
             batch = Batch(engine, method, body, context)
@@ -97,12 +97,7 @@ def batched_behavior(
                 batch.leave()
                 raise
             return batch.reply(answers, began)
-        except RiflError as error:
-            # What refuses all items alike was told of each of them.
-            if calls:
-                status = refusal_status(error, calls[0])
-            else:
-                status = engine.tail.refused(method, None, error, began)
-            return await send(context, status)
+        except RiflError as refusal:
+            return await send(context, engine.replies.batch_status(method, calls, refusal, began))
 
     return batched

@@ -11,12 +11,13 @@ import grpc
 import grpc.aio
 
 from rifl._server.aio import AioShell, send
-from rifl._server.answers import Status, first_metadata, raised_result, returned_result
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
+from rifl._server.handler_results import first_metadata, raised_result, returned_result
+from rifl._server.reply import Status
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import HandlerResult, admit, execute
+from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
 from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, RiflError
@@ -125,7 +126,7 @@ def stream_unary_behavior(
     As ``sync_streams.stream_unary_behavior``.
     """
     engine = shell.engine
-    tail = engine.tail
+    replies = engine.replies
     store = engine.store
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
@@ -156,20 +157,19 @@ def stream_unary_behavior(
     ) -> Status:
         """Execute the call to its durable end, whoever waits."""
         raised: list[BaseException] = []
-        call = attempt.call
         try:
-            answer = await shell.drive(
+            told = await shell.drive(
                 execute(store, attempt),
                 context,
                 lambda attempt: run(stream, requests, context, attempt, raised),
             )
-            return tail.answered(method, call, answer, began, raised)
-        except RiflError as error:
-            return tail.refused(method, call, error, began)
+        except RiflError as refusal:
+            told = refusal
+        return replies.status(method, attempt.call, told, began, raised)
 
     async def deduplicated(source: AsyncIterator[bytes], context: Any) -> Any:
         call: Call | None = None
-        began = tail.begin()
+        began = replies.begin()
         try:
             call = engine.arrive_stream(method, context)
             stream = RequestStream(call, policy.buffer_bytes)
@@ -179,9 +179,9 @@ def stream_unary_behavior(
             if isinstance(answer, Attempt):
                 status = await shell.shielded(carry_out(answer, stream, requests, context, began))
             else:
-                status = tail.answered(method, call, answer, began)
-        except RiflError as error:
-            status = tail.refused(method, call, error, began)
+                status = replies.status(method, call, answer, began)
+        except RiflError as refusal:
+            status = replies.status(method, call, refusal, began)
         except asyncio.CancelledError:
             if call is not None:
                 call.gone = True
@@ -229,7 +229,7 @@ def unary_stream_behavior(
     As ``sync_streams.unary_stream_behavior``. Messages leave by ``context.write``.
     """
     engine = shell.engine
-    tail = engine.tail
+    replies = engine.replies
     store = engine.store
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
@@ -237,8 +237,12 @@ def unary_stream_behavior(
     generates = inspect.isasyncgenfunction(handler.unary_stream)
 
     async def produce(
-        inner: _Context, responses: ResponseStream, outlet: _Outlet, request: bytes
-    ) -> tuple[HandlerResult, BaseException | None]:
+        inner: _Context,
+        responses: ResponseStream,
+        outlet: _Outlet,
+        request: bytes,
+        raised: list[BaseException],
+    ) -> HandlerResult:
         CURRENT.set(inner)
 
         async def emit(response: Any) -> None:
@@ -259,9 +263,10 @@ def unary_stream_behavior(
             # They end the loop, and are no answer: the next start finds the call as after a crash.
             raise
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
-            live = raised_result(inner, error, aio=True)
-            return live, None if inner.aborted else error
-        return returned_result(inner, b"", None, aio=True), None
+            if not inner.aborted:
+                raised.append(error)
+            return raised_result(inner, error, aio=True)
+        return returned_result(inner, b"", None, aio=True)
 
     async def carry_out(
         inner: _Context,
@@ -272,22 +277,23 @@ def unary_stream_behavior(
         began: float,
     ) -> Status:
         """Execute the call to its durable end, whoever listens."""
-        raised: BaseException | None = None
+        raised: list[BaseException] = []
+        told: Answer | RiflError
         try:
             steps = execute(store, inner.rifl_attempt)
             await shell.drive(steps, inner)
-            live, raised = await produce(inner, responses, outlet, request)
-            answer = responses.ended(await shell.drive(steps, inner, value=responses.result(live)))
-            return tail.answered(method, call, answer, began, () if raised is None else (raised,))
-        except RiflError as error:
-            return tail.refused(method, call, error, began)
+            live = responses.result(await produce(inner, responses, outlet, request, raised))
+            told = responses.ended(await shell.drive(steps, inner, value=live))
+        except RiflError as refusal:
+            told = refusal
         finally:
             await outlet.put(_END)
+        return replies.status(method, call, told, began, raised)
 
     async def deduplicated(request: bytes, context: Any) -> None:
         call: Call | None = None
         opened = True
-        began = tail.begin()
+        began = replies.begin()
         try:
             call = engine.arrive(method, request, context, deserialize)
             received = engine.received(context)
@@ -309,13 +315,13 @@ def unary_stream_behavior(
                 opened = outlet.opened
             else:
                 rest = ResponseStream.rest(answer.record, received)
-                status = tail.answered(method, call, answer, began)
+                status = replies.status(method, call, answer, began)
                 if status.initial_metadata:
                     await context.send_initial_metadata(status.initial_metadata)
                 for message in rest:
                     await context.write(message)
-        except RiflError as error:
-            status = tail.refused(method, call, error, began)
+        except RiflError as refusal:
+            status = replies.status(method, call, refusal, began)
         await send(context, status._replace(initial_metadata=()) if opened else status)
 
     return deduplicated

@@ -5,42 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rifl._server.answers import refusal_info, refusal_outcome
 from rifl._server.engine import Engine
-from rifl._wire.envelope import BatchedCall, encode_executed, encode_reply, is_bare, parse_batch
-from rifl._wire.envelope import ItemReply as Reply
+from rifl._wire.envelope import BatchedCall, parse_batch
 from rifl._wire.header import ATTEMPTS_BY_GRPC_KEY, find_header
 from rifl.core._serving.batching import BatchAnswer
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.serving import Answer
 from rifl.core._shared.call import Call
-from rifl.core._shared.codes import CODE_NUMBERS
-from rifl.core._shared.errors import (
-    BatchTooLarge,
-    Draining,
-    LeaseExpired,
-    NotLeader,
-    NotYours,
-    RiflError,
-    SessionClosed,
-    StoreMismatch,
-    StoreUnavailable,
-)
-from rifl.core._shared.outcome import Outcome
-from rifl.core._shared.record import CompletionRecord
-
-# Said of the client or of the server, not of the call: told once if told of all.
-_OF_ALL = (
-    LeaseExpired,
-    NotYours,
-    SessionClosed,
-    StoreMismatch,
-    Draining,
-    StoreUnavailable,
-    NotLeader,
-)
-# What an item's answer takes beside what it says, roughly.
-_ITEM_BYTES = 32
 
 
 class Batch:
@@ -89,27 +59,7 @@ class Batch:
 
     def reply(self, answers: Sequence[BatchAnswer], began: float) -> bytes:
         """Return the batch's answer; raises the one refusal that is every item's."""
-        self._engine.tail.batch(self._method, self.calls, answers, began, self._raised)
-        first = answers[0]
-        if isinstance(first, _OF_ALL) and all(type(other) is type(first) for other in answers):
-            raise first
-        left = self.calls[0].max_response_bytes
-        if (executed := _executed(answers)) is not None and (
-            sum(map(len, executed)) + _ITEM_BYTES * len(executed) <= left
-        ):
-            return encode_executed(executed)
-        replies: list[Reply] = []
-        for call, answer in zip(self.calls, answers, strict=True):
-            reply = _reply(call, answer)
-            size = reply.record.size + _ITEM_BYTES
-            if size <= left:
-                left -= size
-            else:
-                # It is recorded: asked for again, in a smaller batch, it fits.
-                error = BatchTooLarge("the answers do not fit one message")
-                reply = _refusal(error, call)._replace(outcome=Outcome.UNKNOWN)
-            replies.append(reply)
-        return encode_reply(replies)
+        return self._engine.replies.envelope(self._method, self.calls, answers, began, self._raised)
 
 
 class ItemsContext:
@@ -133,34 +83,3 @@ class ItemsContext:
 
     def disable_next_message_compression(self) -> None:
         """Do nothing, as above."""
-
-
-def _executed(answers: Sequence[BatchAnswer]) -> list[bytes] | None:
-    """Return the responses if all items were executed, with no more to say of any."""
-    responses: list[bytes] = []
-    for answer in answers:
-        if type(answer) is not Answer:
-            return None
-        record, outcome = answer
-        if outcome is not Outcome.EXECUTED or not is_bare(record):
-            return None
-        responses.append(record.response)  # type: ignore[arg-type]  # a bare one has one
-    return responses
-
-
-def _reply(call: Call, answer: BatchAnswer) -> Reply:
-    if isinstance(answer, Answer):
-        return Reply(answer.record, answer.outcome)
-    if isinstance(answer, RiflError):
-        return _refusal(answer, call)
-    # As for a single call: gRPC logs it, and the caller asks again.
-    raise answer
-
-
-def _refusal(error: RiflError, call: Call) -> Reply:
-    info, retry_after_s = refusal_info(error, call)
-    outcome = refusal_outcome(error, call)
-    record = CompletionRecord(
-        CODE_NUMBERS[error.code], str(error), outcome=outcome, reason=error.reason
-    )
-    return Reply(record, outcome, retry_after_s, info)

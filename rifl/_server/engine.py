@@ -11,7 +11,7 @@ from lease_server import Authority, LeaseError
 from lease_server._tokens import peer_bound
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
-from rifl._server.tail import Tail
+from rifl._server.reply import Replies
 from rifl._stores.base import Store
 from rifl._wire.header import (
     ATTEMPTS_BY_GRPC_KEY,
@@ -72,7 +72,7 @@ class Engine:
         self.max_aio_waiters = max_aio_waiters
         self._max_wait_s = max_wait_s
         self._peer_property = peer_property
-        self.tail = Tail(observer)
+        self.replies = Replies(observer)
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from

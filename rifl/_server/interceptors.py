@@ -15,7 +15,7 @@ from rifl._log import get_logger
 from rifl._server import aio, aio_streams, sync, sync_streams
 from rifl._server.declarations import untaken_options
 from rifl._server.engine import Engine
-from rifl._server.tail import Tail
+from rifl._server.reply import Replies
 from rifl._stores.forks import forked_error
 from rifl._wire.header import HEADER_KEY, is_repeated
 from rifl.core._serving.policy import MethodPolicy, PolicyError
@@ -124,7 +124,7 @@ class SyncInterceptor(grpc.ServerInterceptor):
 
     def __init__(self, engine: Engine) -> None:
         self._wrapping = _Wrapping(
-            engine, _sync_wrap(sync.SyncShell(engine)), _sync_refuse(engine.tail)
+            engine, _sync_wrap(sync.SyncShell(engine)), _sync_refuse(engine.replies)
         )
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
@@ -156,7 +156,7 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
             behavior = aio.unary_behavior(self.shell, method, policy, handler)
             return grpc.unary_unary_rpc_method_handler(behavior)
 
-        self._wrapping = _Wrapping(engine, wrap, _aio_refuse(engine.tail))
+        self._wrapping = _Wrapping(engine, wrap, _aio_refuse(engine.replies))
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -219,10 +219,11 @@ def _sync_wrap(shell: sync.SyncShell, *, aio: bool = False) -> _Wrap:
     return wrap
 
 
-def _sync_refuse(tail: Tail) -> _Refuse:
+def _sync_refuse(replies: Replies) -> _Refuse:
     def refusing(method: str, error: RiflError, handler: Any) -> Any:
         def refuse(request: Any, context: Any) -> RawAnswer:
-            return RawAnswer(sync.send(context, tail.refused(method, None, error, tail.begin())))
+            status = replies.status(method, None, error, replies.begin())
+            return RawAnswer(sync.send(context, status))
 
         def refuse_stream(request: Any, context: Any) -> Iterator[bytes]:
             refuse(request, context)
@@ -235,10 +236,10 @@ def _sync_refuse(tail: Tail) -> _Refuse:
     return refusing
 
 
-def _aio_refuse(tail: Tail) -> _Refuse:
+def _aio_refuse(replies: Replies) -> _Refuse:
     def refusing(method: str, error: RiflError, handler: Any) -> Any:
         async def refuse(request: Any, context: Any) -> bytes | None:
-            status = tail.refused(method, None, error, tail.begin())
+            status = replies.status(method, None, error, replies.begin())
             message = await aio.send(context, status)
             return None if handler.response_streaming else message
 

@@ -8,8 +8,8 @@ import grpc
 import grpc.aio
 
 from rifl._server import aio, sync
-from rifl._server.answers import refusal_status
 from rifl._server.engine import Engine
+from rifl._server.reply import Reply
 from rifl._wire.records import outcome_to_wire, record_to_message
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.serving import Answer, resolve
@@ -79,7 +79,7 @@ def _sync_resolve(engine: Engine) -> Any:
             answer = shell.drive(resolve(engine.store, call, RESOLUTION), context)
             return resolution_reply(answer).SerializeToString()
         except RiflError as error:
-            return sync.send(context, refusal_status(error, None))
+            return sync.send(context, Reply(None, error).status())
 
     return behavior
 
@@ -91,6 +91,6 @@ def _aio_resolve(engine: Engine, shell: aio.AioShell) -> Any:
             work = shell.drive(resolve(engine.store, call, RESOLUTION), context)
             return resolution_reply(await shell.shielded(work)).SerializeToString()
         except RiflError as error:
-            return await aio.send(context, refusal_status(error, None))
+            return await aio.send(context, Reply(None, error).status())
 
     return behavior

@@ -10,14 +10,10 @@ import grpc
 
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.raw import RawAnswer
-from rifl._server.answers import (
-    Status,
-    is_bare,
-    raised_result,
-    returned,
-)
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.engine import Engine
+from rifl._server.handler_results import raised_result, returned
+from rifl._server.reply import Status, is_bare
 from rifl._server.running_on import RunningOn
 from rifl._server.sync_batches import batched_behavior
 from rifl._stores.pending import Pending
@@ -117,8 +113,8 @@ def unary_behavior(
     serialize = handler.response_serializer
 
     serving = Serving(store, serialize)
-    tail = engine.tail
-    observed = tail.observed
+    replies = engine.replies
+    observed = replies.observed
     arrive = engine.arrive
 
     def run(request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]) -> Handled:
@@ -158,34 +154,34 @@ def unary_behavior(
             return batched(request, context)
         call: Call | None = None
         raised: list[BaseException] = []
-        began = tail.begin() if observed else 0.0
+        began = replies.begin() if observed else 0.0
         try:
             call = arrive(method, request, context, deserialize)
             admitted: Any = claim(store, call, policy)
             if not isinstance(admitted, Attempt):
                 admitted = shell.drive(admitted, context)
             if not isinstance(admitted, Attempt):
-                answer = admitted
+                told = admitted
             elif isinstance(started := start(store, admitted), Attempt):
                 ended = end(store, started, run(request, context, started, raised))
                 if isinstance(ended, CompletionRecord):
                     # Nothing was waited for, and the handler did not raise: most calls.
                     if not observed and is_bare(ended, call):
                         return RawAnswer(ended.response)  # type: ignore[arg-type]  # OK has one
-                    answer = Answer(ended, _EXECUTED)
+                    told = Answer(ended, _EXECUTED)
                 else:
-                    answer = shell.drive(ended, context)
+                    told = shell.drive(ended, context)
             else:
-                answer = drive(started, request, context, raised)
-        except RiflError as error:
-            return RawAnswer(send(context, tail.refused(method, call, error, began)))
-        if (
-            not (observed or raised)
-            and answer.outcome is _EXECUTED
-            and is_bare(answer.record, call)
-        ):
-            return RawAnswer(answer.record.response)
-        return RawAnswer(send(context, tail.answered(method, call, answer, began, raised)))
+                told = drive(started, request, context, raised)
+            if (
+                not (observed or raised)
+                and told.outcome is _EXECUTED
+                and is_bare(told.record, call)
+            ):
+                return RawAnswer(told.record.response)
+        except RiflError as refusal:
+            told = refusal
+        return RawAnswer(send(context, replies.status(method, call, told, began, raised)))
 
     return deduplicated
 

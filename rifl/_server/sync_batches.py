@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from rifl._grpc.raw import RawAnswer
-from rifl._server.answers import Status, refusal_status
 from rifl._server.batches import Batch, ItemsContext
+from rifl._server.reply import Status
 from rifl.core._serving.batching import serve_batch
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
@@ -61,7 +61,7 @@ def batched_behavior(
         return [engine.store.fetch(call) for call in calls]
 
     def batched(body: bytes, context: Any) -> RawAnswer:
-        began = engine.tail.begin()
+        began = engine.replies.begin()
         calls: list[Any] = []
         try:
             batch = Batch(engine, method, body, context)
@@ -79,12 +79,8 @@ def batched_behavior(
                 gone=batch.gone,
             )
             return RawAnswer(batch.reply(shell.drive(steps, context), began))
-        except RiflError as error:
-            # What refuses all items alike was told of each of them.
-            if calls:
-                status = refusal_status(error, calls[0])
-            else:
-                status = engine.tail.refused(method, None, error, began)
+        except RiflError as refusal:
+            status = engine.replies.batch_status(method, calls, refusal, began)
             return RawAnswer(send(context, status))
 
     return batched

@@ -9,13 +9,14 @@ from typing import Any
 import grpc
 
 from rifl._grpc.raw import RawAnswer
-from rifl._server.answers import Status, first_metadata, raised_result, returned_result
 from rifl._server.context import CURRENT, HandlerContext, Serving
+from rifl._server.handler_results import first_metadata, raised_result, returned_result
+from rifl._server.reply import Status
 from rifl._server.sync import SyncShell, send
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.serving import HandlerResult, admit, execute
+from rifl.core._serving.serving import Answer, HandlerResult, admit, execute
 from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, RiflError
@@ -110,7 +111,7 @@ def stream_unary_behavior(
     trace. A longer one is decided by its identity and handed over as it arrives.
     """
     engine = shell.engine
-    tail = engine.tail
+    replies = engine.replies
     store = engine.store
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
@@ -138,7 +139,7 @@ def stream_unary_behavior(
     def deduplicated(source: Iterator[bytes], context: Any) -> Any:
         call: Call | None = None
         raised: list[BaseException] = []
-        began = tail.begin()
+        began = replies.begin()
         try:
             call = engine.arrive_stream(method, context)
             stream = RequestStream(call, policy.buffer_bytes)
@@ -148,12 +149,12 @@ def stream_unary_behavior(
             def handle(attempt: Attempt) -> HandlerResult:
                 return run(stream, requests, context, attempt, raised)
 
-            answer = shell.drive(stream.admit(store, policy, requests), context)
-            if isinstance(answer, Attempt):
-                answer = shell.drive(execute(store, answer), context, handle)
-        except RiflError as error:
-            return RawAnswer(send(context, tail.refused(method, call, error, began)))
-        return RawAnswer(send(context, tail.answered(method, call, answer, began, raised)))
+            told = shell.drive(stream.admit(store, policy, requests), context)
+            if isinstance(told, Attempt):
+                told = shell.drive(execute(store, told), context, handle)
+        except RiflError as refusal:
+            told = refusal
+        return RawAnswer(send(context, replies.status(method, call, told, began, raised)))
 
     return deduplicated
 
@@ -224,7 +225,7 @@ def unary_stream_behavior(
     can be recorded. A later attempt gets the recorded messages it lacks.
     """
     engine = shell.engine
-    tail = engine.tail
+    replies = engine.replies
     store = engine.store
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
@@ -233,7 +234,7 @@ def unary_stream_behavior(
 
     def deduplicated(request: bytes, context: Any) -> Iterator[bytes]:
         call: Call | None = None
-        began = tail.begin()
+        began = replies.begin()
         try:
             call = engine.arrive(method, request, context, deserialize)
             received = engine.received(context)
@@ -244,11 +245,11 @@ def unary_stream_behavior(
                 attempt = shell.drive(steps, context)
             else:
                 rest = ResponseStream.rest(answer.record, received)
-        except RiflError as error:
-            send(context, tail.refused(method, call, error, began))
+        except RiflError as refusal:
+            send(context, replies.status(method, call, refusal, began))
             return
         if not isinstance(answer, Attempt):
-            status = tail.answered(method, call, answer, began)
+            status = replies.status(method, call, answer, began)
             if status.initial_metadata:
                 context.send_initial_metadata(status.initial_metadata)
             yield from rest
@@ -264,11 +265,12 @@ def unary_stream_behavior(
             return behavior(message, inner)
 
         def conclude(result: HandlerResult, raised: list[BaseException]) -> Status:
+            told: Answer | RiflError
             try:
-                answer = responses.ended(shell.drive(steps, context, value=result))
-                return tail.answered(method, call, answer, began, raised)
-            except RiflError as error:
-                return tail.refused(method, call, error, began)
+                told = responses.ended(shell.drive(steps, context, value=result))
+            except RiflError as refusal:
+                told = refusal
+            return replies.status(method, call, told, began, raised)
 
         made = _Messages(begin, conclude, responses, inner, serialize, aio=aio)
         running_on.keep(made)

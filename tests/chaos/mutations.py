@@ -45,7 +45,7 @@ from lease_server import _sessions as sessions
 from lease_server._sessionbook import SessionBook
 from lease_server._storage import MemoryLeaseStorage
 from lease_server._table import LeaseTable
-from rifl._server import answers
+from rifl._server import reply
 from rifl._stores import codec
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
@@ -404,7 +404,7 @@ def _key_not_executed_as_this_attempt_was_not() -> AbstractContextManager[Any]:
     stack = ExitStack()
     for owner, name, value in (
         # As a server labels it, as the SDK reads that, and where no server was asked.
-        (answers, "told_outcome", told),
+        (reply, "told_outcome", told),
         (attempt, "_NOT_OF_THE_KEY", frozenset()),
         (CallFlow, "_unsent", unsent),
     ):

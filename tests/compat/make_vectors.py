@@ -14,7 +14,7 @@ from typing import Any
 
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._grpc.status import DETAILS_KEY as STATUS_DETAILS_KEY
-from rifl._server.answers import refusal_status
+from rifl._server.reply import Reply
 from rifl._wire.header import fingerprint
 from rifl._wire.labels import OUTCOME_KEY
 from rifl._wire.records import record_to_bytes
@@ -104,7 +104,7 @@ def _answers() -> dict[str, Any]:
     ]
     refusals = []
     for cls in classes:
-        status = refusal_status(cls("why"), None)
+        status = Reply(None, cls("why")).status()
         trailing = dict(status.trailing_metadata)
         details = trailing[STATUS_DETAILS_KEY]
         refusals.append(

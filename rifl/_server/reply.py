@@ -1,0 +1,284 @@
+"""Replies: what every arrival is told, alone or in a batch, and who hears of it (DESIGN §3).
+
+A ``Reply`` is decided once, from an answer or from the refusal in its place; sync and aio
+servers, unary calls, streams and batches differ only in how it is put on the wire. ``Replies``
+ends arrivals by it: what is logged and observed is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rifl._grpc.codes import STATUS_CODES
+from rifl._grpc.status import DETAILS_KEY, details_bin
+from rifl._log import get_logger
+from rifl._server.refusal_log import RefusalLog
+from rifl._wire.envelope import NO_INFO, ItemReply, encode_executed, encode_reply
+from rifl._wire.envelope import is_bare as is_bare_item
+from rifl._wire.labels import OUTCOME_KEY, RPC_INFO
+from rifl.core._serving.serving import Answer, refusal_record
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import (
+    BatchTooLarge,
+    Draining,
+    LeaseExpired,
+    NotLeader,
+    NotYours,
+    RiflError,
+    SessionClosed,
+    StoreMismatch,
+    StoreUnavailable,
+)
+from rifl.core._shared.observer import Observers, ServedCall
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.reasons import REASONS, error_class, told_outcome
+from rifl.core._shared.record import CompletionRecord, Metadata
+
+_log = get_logger("rifl.server")
+_OK = 0
+# Said of the client or of the server, not of the call: told once if told of all of a batch.
+_OF_ALL = (
+    LeaseExpired,
+    NotYours,
+    SessionClosed,
+    StoreMismatch,
+    Draining,
+    StoreUnavailable,
+    NotLeader,
+)
+# What an item's answer takes beside what it says, roughly.
+_ITEM_BYTES = 32
+
+
+class Status(NamedTuple):
+    """What is sent: metadata, and either a response or a status with none."""
+
+    code: int
+    details: str
+    initial_metadata: Metadata
+    trailing_metadata: Metadata
+    response: bytes | None
+
+
+class Reply:
+    """What one arrival is told: an answer, or the refusal in its place.
+
+    ``call`` is None where the header was bad; a refusal then speaks of the call that it was
+    raised for, if that had an identity.
+    """
+
+    __slots__ = ("_call", "_info", "_refused", "_retry_after_s", "outcome", "record")
+
+    def __init__(self, call: Call | None, told: Answer | RiflError) -> None:
+        self._info: Mapping[str, str] = NO_INFO
+        self._retry_after_s: float | None = None
+        self._refused = isinstance(told, RiflError)
+        if isinstance(told, RiflError):
+            call = told.arrival if call is None else call
+            # Others may have sent what has the same key.
+            self.outcome = told_outcome(told, keyed=call is not None and call.key is not None)
+            self.record = refusal_record(told)._replace(outcome=self.outcome)
+            self._info = _refusal_info(call, told)
+            # When asking again may help.
+            self._retry_after_s = REASONS[told.reason].retry_after_s
+        else:
+            self.record, self.outcome = told
+        self._call = call
+
+    def status(self) -> Status:
+        """Return what is sent where the arrival is a call of its own.
+
+        Everything says its outcome but a first attempt's success that was executed;
+        an error does always, since gRPC and proxies make errors of their own that look
+        the same.
+        """
+        record, call = self.record, self._call
+        trailing = record.trailing_metadata
+        if record.reason:
+            info = self._info if self._refused else _speaks_of(call)
+            code = STATUS_CODES[record.code]
+            details = details_bin(code, record.reason, record.details, info, self._retry_after_s)
+            trailing = (*trailing, (DETAILS_KEY, details))
+        later = call is not None and call.attempt > 1
+        if later or self.outcome is not Outcome.EXECUTED or record.code != _OK:
+            trailing = (*trailing, (OUTCOME_KEY, self.outcome.value))
+        if call is not None and call.marks and not self._refused:
+            trailing = (*trailing, *call.marks)
+        return Status(
+            record.code, record.details, record.initial_metadata, trailing, record.response
+        )
+
+    def item(self) -> ItemReply:
+        """Return what a batch's answer says of the arrival."""
+        return ItemReply(self.record, self.outcome, self._retry_after_s, self._info)
+
+    def served(self, method: str, call: Call | None, began: float) -> ServedCall:
+        """Return what an observer is told of it."""
+        record, seconds = self.record, time.perf_counter() - began
+        return ServedCall(method, call, self.outcome, record.reason, record.code, seconds)
+
+
+class Replies:
+    """Ends every arrival of a server: logged, observed, and ready to be sent. Thread-safe.
+
+    An exception of the handler's is logged here and goes no further: what was recorded of
+    it is the answer, for this arrival and all later ones. Raised through the interceptors
+    outside, it were theirs to make another answer of, which no replay could give again.
+    """
+
+    __slots__ = ("_observer", "_refusals")
+
+    def __init__(self, observer: Observers | None) -> None:
+        self._observer = observer
+        self._refusals = RefusalLog()
+
+    @property
+    def observed(self) -> bool:
+        """Whether anybody watches."""
+        return self._observer is not None
+
+    def begin(self) -> float:
+        """Return when an arrival begins, for the observer."""
+        return 0.0 if self._observer is None else time.perf_counter()
+
+    def status(
+        self,
+        method: str,
+        call: Call | None,
+        told: Answer | RiflError,
+        began: float,
+        raised: Sequence[BaseException] = (),
+    ) -> Status:
+        """End an arrival that is a call of its own; ``call`` is None where its header is bad."""
+        if raised:
+            _log_raised("handler_raised", method, call, raised[0])
+        self._note_refusal(method, call, told)
+        reply = Reply(call, told)
+        if self._observer is not None:
+            self._observer.call_served(reply.served(method, call, began))
+        return reply.status()
+
+    def envelope(
+        self,
+        method: str,
+        calls: Sequence[Call],
+        answers: Sequence[Answer | Exception],
+        began: float,
+        raised: Sequence[tuple[Call, BaseException]],
+    ) -> bytes:
+        """End the items of a batch; raises the one refusal that is every item's.
+
+        Of the handlers that raised the first is logged, with the number of them.
+        """
+        if raised:
+            call, error = raised[0]
+            _log_raised("batched_handlers_raised", method, call, error, raised=len(raised))
+        executed = _all_executed(answers)
+        told: list[tuple[Call, Answer | RiflError]] = [
+            (call, answer)
+            for call, answer in zip(calls, answers, strict=True)
+            if isinstance(answer, Answer | RiflError)
+        ]
+        if executed is None:
+            for item, ended in told:
+                self._note_refusal(method, item, ended)
+        if self._observer is not None:
+            self._observer.batch_served(
+                [Reply(item, ended).served(method, item, began) for item, ended in told]
+            )
+        first = answers[0]
+        if isinstance(first, _OF_ALL) and all(type(other) is type(first) for other in answers):
+            raise first
+        for answer in answers:
+            if not isinstance(answer, Answer | RiflError):
+                # As for a single call: gRPC logs it, and the caller asks again.
+                raise answer
+        left = calls[0].max_response_bytes
+        if executed is not None and sum(map(len, executed)) + _ITEM_BYTES * len(executed) <= left:
+            return encode_executed(executed)
+        return encode_reply(list(_fitting(told, left)))
+
+    def batch_status(
+        self, method: str, calls: Sequence[Call], error: RiflError, began: float
+    ) -> Status:
+        """End a batch that is refused as a whole, before its ``calls`` were read or after."""
+        if not calls:
+            return self.status(method, None, error, began)
+        # What refuses all items alike was told of each of them.
+        return Reply(calls[0], error).status()
+
+    def _note_refusal(self, method: str, call: Call | None, told: Answer | RiflError) -> None:
+        """Log a refusal, and an answer that is an error of ours where it is given first."""
+        if isinstance(told, RiflError):
+            self._refusals.refused(method, call, told)
+        elif told.record.reason and told.outcome is not Outcome.REPLAYED:
+            error = error_class(told.record.reason)
+            if error is not None:
+                self._refusals.refused(method, call, error(told.record.details))
+
+
+def is_bare(record: CompletionRecord, call: Call) -> bool:
+    """Whether an executed call's answer is its response and nothing else, as most are.
+
+    Trailing metadata set from Python is dear: a first attempt's success that was
+    executed carries none of ours.
+    """
+    # Code, details and metadata, by position: half the cost.
+    return call.attempt == 1 and not (
+        record[0] or record[1] or record[3] or record[4] or call.marks
+    )
+
+
+def _speaks_of(call: Call | None) -> dict[str, str]:
+    """Return what binds a label to one identity: forwarded to another caller, it is ignored."""
+    return {} if call is None else {RPC_INFO: str(call.rpc_id)}
+
+
+def _refusal_info(call: Call | None, error: RiflError) -> dict[str, str]:
+    """Return what an ErrorInfo says beside the reason."""
+    info = _speaks_of(call)
+    if isinstance(error, LeaseExpired) and call is not None and call.retried_by_grpc:
+        info["previous_attempts"] = "true"
+    if isinstance(error, NotLeader) and error.leader:
+        info["leader"] = error.leader
+    if store := error.store or (0 if call is None else call.store):
+        info["store"] = f"{store:016x}"
+    return info
+
+
+def _all_executed(answers: Sequence[Answer | Exception]) -> list[bytes] | None:
+    """Return the responses if all items were executed, with no more to say of any."""
+    responses: list[bytes] = []
+    for answer in answers:
+        if type(answer) is not Answer:
+            return None
+        record, outcome = answer
+        if outcome is not Outcome.EXECUTED or not is_bare_item(record):
+            return None
+        responses.append(record.response)  # type: ignore[arg-type]  # a bare one has one
+    return responses
+
+
+def _fitting(told: Sequence[tuple[Call, Answer | RiflError]], left: int) -> Iterator[ItemReply]:
+    """Give the items' replies that fit one message; the others are asked for again."""
+    for call, answer in told:
+        reply = Reply(call, answer).item()
+        size = reply.record.size + _ITEM_BYTES
+        if size <= left:
+            left -= size
+        else:
+            # It is recorded: asked for again, in a smaller batch, it fits.
+            error = BatchTooLarge("the answers do not fit one message")
+            reply = Reply(call, error).item()._replace(outcome=Outcome.UNKNOWN)
+        yield reply
+
+
+def _log_raised(
+    event: str, method: str, call: Call | None, error: BaseException, **more: int
+) -> None:
+    """Log an exception of a handler's, as gRPC would have."""
+    if call is not None and not isinstance(error, asyncio.CancelledError):
+        _log.error(event, method=method, rpc_id=str(call.rpc_id), exc_info=error, **more)
