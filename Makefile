@@ -254,7 +254,7 @@ generate: $(GEN_INSTALLED)
 check-generated: $(GEN_INSTALLED)
 	@fresh="$$(mktemp -d)"; trap 'rm -rf "$$fresh"' EXIT; \
 	$(call compile_protos,"$$fresh"); \
-	committed="$$(find $(wildcard rifl curp lease_server examples) \
+	committed="$$(find $(wildcard rifl curp lease_server sharedlog examples) \
 	  -name '*_pb2.py' -o -name '*_pb2.pyi' -o -name '*_pb2_grpc.py')"; \
 	stale=0; \
 	for file in $$( { echo "$$committed"; cd "$$fresh" && find * -type f; } | sort -u); do \

@@ -1,0 +1,74 @@
+"""The one step of an engine: conditions judged, keys put and entries appended together.
+
+The rules of a log are built on this alone, so that an engine has one thing to get right, and
+several writers need no lock between them (DESIGN-LOG §18).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+LSN_BYTES = 8
+
+
+class Condition(NamedTuple):
+    """``key`` holds exactly ``value``; None: it is absent."""
+
+    key: str
+    value: bytes | None
+
+
+class Stamp(enum.Enum):
+    """Which of the commit's LSNs the engine appends to a value: a writer cannot know them."""
+
+    NONE = "none"
+    FIRST = "first"
+    LAST = "last"
+
+
+class Put(NamedTuple):
+    """``key`` gets ``value``, and behind it the stamp's LSN, 8 bytes; None deletes it."""
+
+    key: str
+    value: bytes | None
+    stamp: Stamp = Stamp.NONE
+
+
+class NewEntry(NamedTuple):
+    """What is appended: opaque bytes, and the tags readers select it by."""
+
+    body: bytes
+    tags: tuple[str, ...] = ()
+
+
+class Commit(NamedTuple):
+    """All of it happens, or nothing: each condition holds, each key is put, entries adjacent.
+
+    A key is named once in ``puts``. Stamps need at least one entry.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    puts: tuple[Put, ...] = ()
+    entries: tuple[NewEntry, ...] = ()
+
+
+class Refused(Exception):
+    """A condition did not hold, and nothing was written.
+
+    ``found``: what the keys of *all* the commit's conditions held in that moment.
+    """
+
+    def __init__(self, found: Mapping[str, bytes | None]) -> None:
+        """``found``: each condition's key and its value."""
+        super().__init__(dict(found))
+        self.found = dict(found)
+
+
+def stamped(put: Put, first: int, last: int) -> bytes | None:
+    """Return what an engine keeps for a put, where the commit's entries got these LSNs."""
+    if put.value is None or put.stamp is Stamp.NONE:
+        return put.value
+    lsn = first if put.stamp is Stamp.FIRST else last
+    return put.value + lsn.to_bytes(LSN_BYTES, "big")

@@ -1,0 +1,123 @@
+"""An entry: one row of the log, and what it says of the append that it belongs to."""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from sharedlog._core.errors import CorruptLog
+from sharedlog.v1 import sharedlog_pb2 as pb
+
+VERSION = 1
+
+
+class Kind(enum.Enum):
+    """What an entry is to its readers."""
+
+    COMMITTED = pb.COMMITTED
+    PENDING = pb.PENDING
+    MARKER = pb.MARKER
+    ROLLBACK = pb.ROLLBACK
+
+
+class Decision(NamedTuple):
+    """Of one producer: everything pending through this seq; where that begins, by tag."""
+
+    producer: int
+    through: int
+    begins: Mapping[str, int]
+
+
+class Row(NamedTuple):
+    """What an engine keeps under an LSN."""
+
+    lsn: int
+    body: bytes
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row, read. ``index`` of ``count`` in its append; ``message`` is an envelope's bytes."""
+
+    lsn: int
+    kind: Kind
+    index: int
+    count: int
+    producer: int
+    seq: int
+    message: bytes
+    decisions: tuple[Decision, ...]
+    checksum: int
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last entry of its append: by it a commit is named."""
+        return self.lsn - self.index + self.count - 1
+
+
+def checksum_of(body: bytes) -> int:
+    """Return the CRC-32 of an entry's body."""
+    return zlib.crc32(body)
+
+
+def body_of(
+    kind: Kind,
+    producer: int,
+    seq: int,
+    *,
+    index: int = 0,
+    count: int = 1,
+    message: bytes = b"",
+    decisions: Sequence[Decision] = (),
+) -> bytes:
+    """Return the bytes of an entry; the same for the same arguments."""
+    return pb.Entry(
+        version=VERSION,
+        kind=pb.Kind.Name(kind.value),
+        index=index,
+        count=count,
+        producer=producer,
+        seq=seq,
+        message=message,
+        decisions=[
+            pb.Decision(
+                producer=each.producer,
+                through=each.through,
+                spans=[pb.Span(tag=tag, begin=each.begins[tag]) for tag in sorted(each.begins)],
+            )
+            for each in decisions
+        ],
+    ).SerializeToString()
+
+
+def read_row(row: Row) -> Entry:
+    """Read a row; raises ``CorruptLog`` for what is no entry, or of a newer format."""
+    try:
+        found = pb.Entry.FromString(row.body)
+    except DecodeError as error:
+        raise CorruptLog(f"LSN {row.lsn} is no entry") from error
+    if found.version > VERSION:
+        raise CorruptLog(f"LSN {row.lsn} is of format {found.version}: a newer release wrote it")
+    if not found.version or not found.kind or found.index >= found.count:
+        raise CorruptLog(f"LSN {row.lsn} is no entry")
+    decisions = tuple(
+        Decision(each.producer, each.through, {span.tag: span.begin for span in each.spans})
+        for each in found.decisions
+    )
+    return Entry(
+        row.lsn,
+        Kind(found.kind),
+        found.index,
+        found.count,
+        found.producer,
+        found.seq,
+        found.message,
+        decisions,
+        checksum_of(row.body),
+    )

@@ -1,0 +1,121 @@
+"""What a log refuses, and whether it was appended. All of them pickle."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlreadyCommitted",
+    "AnswerGone",
+    "CorruptLog",
+    "Fenced",
+    "InvalidRequest",
+    "LogError",
+    "LogForked",
+    "OutOfOrder",
+    "PredecessorMismatch",
+    "ProducerRetired",
+    "SeqReused",
+    "SpanGone",
+    "TrimmedLog",
+    "UnknownProducer",
+]
+
+
+class LogError(Exception):
+    """A log's refusal. ``appended``: False if nothing was, None if that is not known."""
+
+    appended: bool | None = False
+
+
+class InvalidRequest(LogError, ValueError):
+    """The request itself cannot be: too large, no such name, too many tags."""
+
+
+class LogForked(LogError):
+    """The position or producer is of another incarnation: a copy was written on."""
+
+
+class UnknownProducer(LogError):
+    """No such producer, or not with this token: nothing of this request is in the log."""
+
+
+class ProducerRetired(LogError):
+    """Somebody retired the producer. What it had pending was rolled back.
+
+    Whether this request was appended before that is told by its answer, where one is kept.
+    """
+
+    appended = None
+
+
+class OutOfOrder(LogError):
+    """The seq is not the producer's highest plus one; ``expected`` is."""
+
+    def __init__(self, message: str, expected: int) -> None:
+        """``expected``: the seq that would be taken."""
+        super().__init__(message, expected)
+        self.expected = expected
+
+    def __str__(self) -> str:
+        """The message alone."""
+        return str(self.args[0])
+
+
+class AnswerGone(LogError):
+    """The seq was appended once, so long ago that its answer is no longer kept."""
+
+    appended = True
+
+
+class SeqReused(LogError):
+    """The seq was appended with other content: nothing of this request is in the log."""
+
+
+class AlreadyCommitted(LogError):
+    """A named producer is past this seq, with other content in its place."""
+
+
+class PredecessorMismatch(LogError):
+    """A named producer's highest is not what this append follows; ``found`` is."""
+
+    def __init__(self, message: str, found: int) -> None:
+        """``found``: the name's highest seq."""
+        super().__init__(message, found)
+        self.found = found
+
+    def __str__(self) -> str:
+        """The message alone."""
+        return str(self.args[0])
+
+
+class Fenced(LogError):
+    """A higher number of the fence exists: whoever holds it took over."""
+
+    def __init__(self, message: str, number: int) -> None:
+        """``number``: the fence's, now."""
+        super().__init__(message, number)
+        self.number = number
+
+    def __str__(self) -> str:
+        """The message alone."""
+        return str(self.args[0])
+
+
+class SpanGone(LogError):
+    """The marker does not name exactly what its producers have pending; nothing was decided."""
+
+
+class TrimmedLog(LogError):
+    """What is asked for was trimmed: ``first`` is the first LSN that is whole."""
+
+    def __init__(self, message: str, first: int) -> None:
+        """``first``: the first LSN that can be read whole."""
+        super().__init__(message, first)
+        self.first = first
+
+    def __str__(self) -> str:
+        """The message alone."""
+        return str(self.args[0])
+
+
+class CorruptLog(LogError):
+    """What was read is not what was written. Nothing is skipped."""

@@ -1,0 +1,60 @@
+"""Fences: named numbers that keep zombies out (DESIGN-LOG §12, L4)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.errors import Fenced
+from sharedlog._core.steps import Get, Rule
+
+
+class Fence(NamedTuple):
+    """What an append shows: the fence's name, and the number that its writer raised it to."""
+
+    name: str
+    number: int
+
+
+def fence_key(name: str) -> str:
+    """Return the key of a fence's number."""
+    return f"fence/{name}"
+
+
+def condition_of(fence: Fence) -> Condition:
+    """Return what holds while nobody raised the fence further."""
+    return Condition(fence_key(fence.name), fence.number.to_bytes(8, "big"))
+
+
+def check_fence(fence: Fence, value: bytes | None) -> None:
+    """Raise ``Fenced`` unless the fence's value is this number."""
+    number = number_of(value)
+    if number != fence.number:
+        raise Fenced(
+            f"fence {fence.name!r} is at {number}, this writer holds {fence.number}: "
+            "somebody took over",
+            number,
+        )
+
+
+def number_of(value: bytes | None) -> int:
+    """Return the number that a fence's key holds; 0: it was never raised."""
+    return 0 if value is None else int.from_bytes(value, "big")
+
+
+def raise_fence(name: str, at_least: int = 0) -> Rule[int]:
+    """Raise a fence by one, or to ``at_least`` if that is more, and return its number.
+
+    From the return on nothing under a lower number is written. Run again after a reply that
+    was lost it raises the fence once more, which harms nobody: numbers need not be dense.
+    """
+    key = fence_key(name)
+    while True:
+        value = (yield Get((key,)))[key]
+        number = max(number_of(value) + 1, at_least)
+        put = Put(key, number.to_bytes(8, "big"))
+        try:
+            yield Commit((Condition(key, value),), (put,))
+        except Refused:
+            continue
+        return number

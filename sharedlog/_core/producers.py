@@ -1,0 +1,232 @@
+"""Producers: an append is in the log once, however often it is sent (DESIGN-LOG §12, L3).
+
+Kept for each producer, by its id:
+
+- ``producer/ID``: its window, and the token that its appends show;
+- ``producer/ID/retired``: there once it was retired;
+- ``producer/ID/seq``: its highest seq;
+- ``producer/ID/answer/SLOT``: seq, fingerprint and last LSN of the newest append of that slot
+  (the seq modulo the window), which is the completion record of RIFL §3;
+- ``producer/ID/open`` and ``producer/ID/span/TAG``: what it has pending (see ``spans``).
+
+Nothing here depends on an LSN that is not known yet, so that a producer may have as many appends
+unanswered as its window allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
+from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.errors import (
+    AnswerGone,
+    InvalidRequest,
+    OutOfOrder,
+    ProducerRetired,
+    SeqReused,
+    UnknownProducer,
+)
+from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
+from sharedlog._core.steps import Get, Lsns, Rule
+
+MAX_WINDOW = 512
+_TOKEN_BYTES = 16
+_FINGERPRINT_BYTES = 16
+_GRANTED = "producers"
+
+
+class Producer(NamedTuple):
+    """Who appends: an id of the log, never given twice, and the token that shows it."""
+
+    id: int
+    token: bytes
+    window: int
+
+
+class Message(NamedTuple):
+    """What is appended: an envelope's bytes, and the tags it is found by."""
+
+    envelope: bytes
+    tags: tuple[str, ...]
+
+
+class Appended(NamedTuple):
+    """``lsn``: of the append's last entry; ``first``: of its first one.
+
+    ``first`` is None where the answer was kept from an earlier arrival.
+    """
+
+    lsn: int
+    first: int | None
+
+
+def identity_key(producer: int) -> str:
+    """Return the key of what a producer shows."""
+    return f"producer/{producer}"
+
+
+def seq_key(producer: int) -> str:
+    """Return the key of a producer's highest seq."""
+    return f"producer/{producer}/seq"
+
+
+def answer_key(producer: int, seq: int, window: int) -> str:
+    """Return the key of what was answered for a seq, until the window has passed it."""
+    return f"producer/{producer}/answer/{seq % window}"
+
+
+def identity_of(window: int, token: bytes) -> bytes:
+    """Return what a producer's own key holds."""
+    return window.to_bytes(2, "big") + token
+
+
+def retired_key(producer: int) -> str:
+    """Return the key that is there once a producer was retired."""
+    return f"producer/{producer}/retired"
+
+
+def open_key(producer: int) -> str:
+    """Return the key that counts the tags with something pending."""
+    return f"producer/{producer}/open"
+
+
+def number(value: int) -> bytes:
+    """Return how numbers are kept."""
+    return value.to_bytes(8, "big")
+
+
+def fingerprint_of(kind: Kind, messages: Sequence[Message], decisions: Sequence[Decision]) -> bytes:
+    """Return what tells one content of an append from another: 16 bytes of a BLAKE2b."""
+    found = hashlib.blake2b(digest_size=_FINGERPRINT_BYTES)
+    found.update(body_of(kind, 0, 0, decisions=decisions))
+    for message in messages:
+        for part in (message.envelope, *(tag.encode() for tag in message.tags)):
+            found.update(len(part).to_bytes(4, "big") + part)
+        found.update(b"\xff\xff\xff\xff")
+    return found.digest()
+
+
+def grant(token: bytes, window: int = 1) -> Rule[Producer]:
+    """Make a producer. Run again after a lost reply it makes another; the first is never used.
+
+    ``token``: 16 random bytes. ``window``: how many of its appends may be unanswered, 1 to 512.
+    """
+    if len(token) != _TOKEN_BYTES or not 1 <= window <= MAX_WINDOW:
+        raise InvalidRequest(f"a token has 16 bytes, a window is 1 to {MAX_WINDOW}")
+    while True:
+        value = (yield Get((_GRANTED,)))[_GRANTED]
+        granted = 1 + (0 if value is None else int.from_bytes(value, "big"))
+        puts = (
+            Put(_GRANTED, number(granted)),
+            Put(identity_key(granted), identity_of(window, token)),
+            Put(seq_key(granted), number(0)),
+            Put(open_key(granted), number(0)),
+        )
+        try:
+            yield Commit((Condition(_GRANTED, value),), puts)
+        except Refused:
+            continue
+        return Producer(granted, token, window)
+
+
+def append(
+    producer: Producer, seq: int, messages: Sequence[Message], *, fence: Fence | None = None
+) -> Rule[Appended]:
+    """Append messages as the producer's ``seq``, committed by this append: once.
+
+    A seq that was appended is answered from what is kept with it, before the fence is judged.
+    Raises ``OutOfOrder``, ``SeqReused``, ``AnswerGone``, ``ProducerRetired``,
+    ``UnknownProducer`` and ``Fenced``; each says whether the append is in the log.
+    """
+    if not messages:
+        raise InvalidRequest("an append has at least one message")
+    count = len(messages)
+    entries = tuple(
+        NewEntry(
+            body_of(
+                Kind.COMMITTED,
+                producer.id,
+                seq,
+                index=index,
+                count=count,
+                message=message.envelope,
+            ),
+            message.tags,
+        )
+        for index, message in enumerate(messages)
+    )
+    fingerprint = fingerprint_of(Kind.COMMITTED, messages, ())
+    return (yield from once(producer, seq, fingerprint, Commit(entries=entries), fence))
+
+
+def once(
+    producer: Producer,
+    seq: int,
+    fingerprint: bytes,
+    commit: Commit,
+    fence: Fence | None,
+) -> Rule[Appended]:
+    """Have a commit happen as the producer's ``seq``, unless that seq is in the log.
+
+    A refusal that nothing of the producer explains is the commit's own conditions': ``Refused``.
+    """
+    if seq < 1:
+        raise InvalidRequest("seqs begin at 1")
+    shown, highest = identity_of(producer.window, producer.token), seq_key(producer.id)
+    answer = answer_key(producer.id, seq, producer.window)
+    mine = [
+        Condition(identity_key(producer.id), shown),
+        Condition(retired_key(producer.id), None),
+        Condition(highest, number(seq - 1)),
+    ]
+    if fence is not None:
+        mine.append(condition_of(fence))
+    whole = Commit(
+        (*mine, *commit.conditions),
+        (
+            Put(highest, number(seq)),
+            Put(answer, number(seq) + fingerprint, Stamp.LAST),
+            *commit.puts,
+        ),
+        commit.entries,
+    )
+    keys = (*(each.key for each in mine), answer)
+    while True:
+        try:
+            lsns: Lsns = yield whole
+        except Refused as refused:
+            found = yield Get(keys)
+            lsn = judge(producer, seq, fingerprint, found)
+            if lsn is not None:
+                return Appended(lsn, None)
+            if fence is not None:
+                check_fence(fence, found[fence_key(fence.name)])
+            if any(refused.found[each.key] != each.value for each in mine):
+                # It was refused by what has changed since: it may be written now.
+                continue
+            raise
+        return Appended(lsns.last, lsns.first)
+
+
+def judge(
+    producer: Producer, seq: int, fingerprint: bytes, found: dict[str, bytes | None]
+) -> int | None:
+    """Return the LSN that a seq got, None if it may be appended; raises what refuses it."""
+    if found[identity_key(producer.id)] != identity_of(producer.window, producer.token):
+        raise UnknownProducer(f"producer {producer.id} is not of this log, or not with this token")
+    highest = int.from_bytes(found[seq_key(producer.id)] or b"", "big")
+    if seq <= highest:
+        kept = found[answer_key(producer.id, seq, producer.window)] or b""
+        if int.from_bytes(kept[:8], "big") != seq:
+            raise AnswerGone(f"seq {seq} was appended; what it was answered is no longer kept")
+        if kept[8:-LSN_BYTES] != fingerprint:
+            raise SeqReused(f"seq {seq} was appended with other content")
+        return int.from_bytes(kept[-LSN_BYTES:], "big")
+    if found[retired_key(producer.id)] is not None:
+        raise ProducerRetired(f"producer {producer.id} was retired; its highest seq is {highest}")
+    if seq != highest + 1:
+        raise OutOfOrder(f"seq {seq} does not follow {highest}", highest + 1)
+    return None

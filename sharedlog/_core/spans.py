@@ -1,0 +1,198 @@
+"""Spans: what is pending, the markers that decide it, and retiring (DESIGN-LOG §13, C1, C2).
+
+A *span* is what one producer has pending under one tag. ``producer/ID/span/TAG`` has the LSN
+where it begins, written with the append that opened it; ``producer/ID/open`` counts them, so that
+a marker which does not know of one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
+from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.errors import InvalidRequest, SpanGone, UnknownProducer
+from sharedlog._core.fences import Fence
+from sharedlog._core.producers import (
+    Appended,
+    Message,
+    Producer,
+    fingerprint_of,
+    identity_key,
+    number,
+    once,
+    open_key,
+    retired_key,
+    seq_key,
+)
+from sharedlog._core.steps import Get, Rule, Scan
+from sharedlog._core.streams import commits_tag, stream_of
+
+
+class Pended(NamedTuple):
+    """``lsn``: of the append's last entry; ``begins``: of the spans that it opened, by tag."""
+
+    lsn: int
+    begins: dict[str, int]
+
+
+def span_key(producer: int, tag: str) -> str:
+    """Return the key of a span's begin."""
+    return f"producer/{producer}/span/{tag}"
+
+
+def pend(
+    producer: Producer,
+    seq: int,
+    messages: Sequence[Message],
+    opened: Sequence[str],
+    *,
+    fence: Fence | None = None,
+) -> Rule[Pended]:
+    """Append messages that nobody sees until a marker commits them: once, as ``append`` is.
+
+    ``opened``: the tags under which the producer has something pending already, by appends that
+    were answered or are on their way. A span that is not as ``opened`` says: ``SpanGone``.
+    """
+    if not messages:
+        raise InvalidRequest("an append has at least one message")
+    fresh = sorted({tag for each in messages for tag in each.tags} - set(opened))
+    keys = [span_key(producer.id, tag) for tag in fresh]
+    count = len(messages)
+    commit = Commit(
+        (
+            Condition(open_key(producer.id), number(len(opened))),
+            *(Condition(key, None) for key in keys),
+        ),
+        (
+            Put(open_key(producer.id), number(len(opened) + len(fresh))),
+            *(Put(key, b"", Stamp.FIRST) for key in keys),
+        ),
+        tuple(
+            NewEntry(
+                body_of(
+                    Kind.PENDING,
+                    producer.id,
+                    seq,
+                    index=index,
+                    count=count,
+                    message=message.envelope,
+                ),
+                message.tags,
+            )
+            for index, message in enumerate(messages)
+        ),
+    )
+    fingerprint = fingerprint_of(Kind.PENDING, messages, ())
+    try:
+        appended = yield from once(producer, seq, fingerprint, commit, fence)
+    except Refused as refused:
+        raise SpanGone(
+            f"producer {producer.id} has other tags pending than {sorted(opened)}"
+        ) from refused
+    if appended.first is not None:
+        return Pended(appended.lsn, dict.fromkeys(fresh, appended.first))
+    # It was there already. A begin that is gone was decided since: a marker will be refused.
+    found = yield Get(tuple(keys))
+    begins = {
+        tag: int.from_bytes(value, "big")
+        for tag, key in zip(fresh, keys, strict=True)
+        if (value := found[key]) is not None
+    }
+    return Pended(appended.lsn, begins)
+
+
+def decide(
+    producer: Producer,
+    seq: int,
+    decisions: Sequence[Decision],
+    *,
+    commits: bool,
+    fence: Fence | None = None,
+) -> Rule[Appended]:
+    """Append the marker that commits what these producers have pending, or rolls it back: once.
+
+    One entry with every tag, so that readers of all substreams see the same moment. Refused as
+    ``SpanGone`` unless none of them is retired, the begins are theirs, all of theirs, and
+    ``through`` is each one's highest seq; of ``producer`` itself that is ``seq - 1``.
+    """
+    if not decisions or len({each.producer for each in decisions}) < len(decisions):
+        raise InvalidRequest("a marker decides each of its producers once, and at least one")
+    kind = Kind.MARKER if commits else Kind.ROLLBACK
+    ordered = tuple(sorted(decisions, key=lambda each: each.producer))
+    entry = _marker(kind, producer.id, seq, ordered)
+    conditions: list[Condition] = []
+    puts: list[Put] = []
+    for each in ordered:
+        if each.producer == producer.id:
+            # ``once`` holds it to that seq, and to not being retired.
+            if each.through != seq - 1:
+                raise SpanGone(f"the marker is seq {seq}, and its producer's through not below it")
+        else:
+            conditions.append(Condition(retired_key(each.producer), None))
+            conditions.append(Condition(seq_key(each.producer), number(each.through)))
+        conditions += _as_they_are(each.producer, each.begins)
+        puts += _closed(each.producer, each.begins)
+    commit = Commit(tuple(conditions), tuple(puts), (entry,))
+    fingerprint = fingerprint_of(kind, (), ordered)
+    try:
+        return (yield from once(producer, seq, fingerprint, commit, fence))
+    except Refused as refused:
+        wrong = sorted(each.key for each in conditions if refused.found[each.key] != each.value)
+        raise SpanGone(f"not what is pending: {', '.join(wrong)}") from refused
+
+
+def retire(producer: int) -> Rule[int]:
+    """End a producer for good, rolling back what it has pending; return its highest seq.
+
+    One step: whoever of it and a marker comes first decides. Done again it changes nothing.
+    Raises ``UnknownProducer``.
+    """
+    prefix = span_key(producer, "")
+    mine = (identity_key(producer), retired_key(producer), seq_key(producer), open_key(producer))
+    while True:
+        found = yield Get(mine)
+        if found[identity_key(producer)] is None:
+            raise UnknownProducer(f"producer {producer} is not of this log")
+        highest = int.from_bytes(found[seq_key(producer)] or b"", "big")
+        if found[retired_key(producer)] is not None:
+            return highest
+        spans: Mapping[str, bytes] = yield Scan(prefix)
+        begins = {
+            key.removeprefix(prefix): int.from_bytes(value[-LSN_BYTES:], "big")
+            for key, value in spans.items()
+        }
+        conditions = [
+            Condition(retired_key(producer), None),
+            Condition(seq_key(producer), number(highest)),
+            *_as_they_are(producer, begins),
+        ]
+        puts = [Put(retired_key(producer), b"\x01"), *_closed(producer, begins)]
+        decision = Decision(producer, highest, begins)
+        entries = (_marker(Kind.ROLLBACK, producer, highest, (decision,)),) if begins else ()
+        try:
+            yield Commit(tuple(conditions), tuple(puts), entries)
+        except Refused:
+            # It appended meanwhile, or was decided.
+            continue
+        return highest
+
+
+def _marker(kind: Kind, producer: int, seq: int, decisions: Sequence[Decision]) -> NewEntry:
+    tags = {tag for each in decisions for tag in each.begins}
+    if kind is Kind.MARKER:
+        tags |= {commits_tag(stream_of(tag)) for tag in tags}
+    return NewEntry(body_of(kind, producer, seq, decisions=decisions), tuple(sorted(tags)))
+
+
+def _as_they_are(producer: int, begins: Mapping[str, int]) -> Iterator[Condition]:
+    yield Condition(open_key(producer), number(len(begins)))
+    for tag in sorted(begins):
+        yield Condition(span_key(producer, tag), number(begins[tag]))
+
+
+def _closed(producer: int, begins: Mapping[str, int]) -> Iterator[Put]:
+    yield Put(open_key(producer), number(0))
+    for tag in sorted(begins):
+        yield Put(span_key(producer, tag), None)

@@ -1,0 +1,58 @@
+"""What a rule asks of a log: rules are generators that yield steps and are sent the answers.
+
+Whoever drives one (a thread, an event loop, the simulator) carries each step out at an engine. A
+commit that a condition refused is *thrown* into the rule as ``Refused``; every other error ends
+it, ``LogUnavailable`` included: a commit of unknown fate is sent again by running the same rule
+again, which finds the answer if it happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeVar
+
+from sharedlog._core.commit import Commit
+from sharedlog._core.entry import Row
+
+_T = TypeVar("_T")
+
+
+class Get(NamedTuple):
+    """Send ``{key: value or None}`` of these keys, as of one moment."""
+
+    keys: tuple[str, ...]
+
+
+class Scan(NamedTuple):
+    """Send ``{key: value}`` of the keys with this prefix, as of one moment."""
+
+    prefix: str
+
+
+class Read(NamedTuple):
+    """Send ``Rows``: those with LSN above ``after``, in order, with this tag if it is given.
+
+    At most ``limit`` of them, but at least one where there is one.
+    """
+
+    after: int
+    limit: int
+    tag: str | None = None
+
+
+class Rows(NamedTuple):
+    """What was read, and through which LSN that is all there is."""
+
+    rows: list[Row]
+    through: int
+
+
+class Lsns(NamedTuple):
+    """What a commit's entries got; both are the tail's if it had none."""
+
+    first: int
+    last: int
+
+
+Step = Commit | Get | Scan | Read
+Rule = Generator[Step, Any, _T]

@@ -1,0 +1,6 @@
+"""Where a log lives: engines that give ``_core``'s rules one atomic step (DESIGN-LOG §18).
+
+- ``engine``: the interface.
+- ``driving``: carries rules out at one.
+- ``memory``: for tests; it ends with its process.
+"""

@@ -1,0 +1,41 @@
+"""The driver of the log's rules at an engine, in the thread that calls it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from sharedlog._core.commit import Commit, Refused
+from sharedlog._core.steps import Get, Read, Rule, Scan, Step
+from sharedlog._engines.engine import Engine
+
+_T = TypeVar("_T")
+
+
+def carry_out(engine: Engine, rule: Rule[_T]) -> _T:
+    """Drive a rule to its end and return what it found; blocks. Raises what ends the rule."""
+    answer: Any = None
+    refused: Refused | None = None
+    while True:
+        try:
+            step = rule.send(answer) if refused is None else rule.throw(refused)
+        except StopIteration as stop:
+            found: _T = stop.value
+            return found
+        answer, refused = None, None
+        try:
+            answer = do(engine, step)
+        except Refused as error:
+            refused = error
+
+
+def do(engine: Engine, step: Step) -> Any:
+    """Carry one step out; a refused commit raises ``Refused``."""
+    match step:
+        case Commit():
+            return engine.commit(step)
+        case Get(keys):
+            return engine.get(keys)
+        case Scan(prefix):
+            return engine.scan(prefix)
+        case Read(after, limit, tag):
+            return engine.read(after, limit, tag)
