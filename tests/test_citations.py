@@ -9,9 +9,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DESIGN = ROOT / "docs" / "design.md"
+DESIGNS = (ROOT / "docs" / "design.md", ROOT / "docs" / "design-log.md")
 KINDS = ("*.py", "*.md", "*.proto", "*.sql", "*.lua", "*.pml", "Makefile")
-PLACES = ("rifl", "lease_server", "curp", "chaos", "examples", "benchmarks", "tests", "docs")
+PLACES = (
+    "rifl",
+    "lease_server",
+    "curp",
+    "sharedlog",
+    "chaos",
+    "examples",
+    "benchmarks",
+    "tests",
+    "docs",
+)
 # A paper's sections are its own; a bare § goes on with the source before it on the line,
 # or is of the design.
 _CITED = re.compile(r"(?:\b(RIFL|CURP|DESIGN|RFC \d+)\b[^§\n]{0,3})?§(\d+)((?:\.\d+)*)")
@@ -23,7 +33,7 @@ _OWN = re.compile(r"Invariants(?: of [^:\n]+)?:\n\n?((?:.*\n)*?)(?=\n\s*\n\s*(?!
 def sections() -> dict[int, set[int]]:
     """Each section of the design, with the numbers of what is numbered in it."""
     found: dict[int, set[int]] = {}
-    for line in DESIGN.read_text().splitlines():
+    for line in "\n".join(each.read_text() for each in DESIGNS).splitlines():
         if heading := re.match(r"## (\d+)\. ", line):
             current = found.setdefault(int(heading[1]), set())
         elif item := re.match(r"(\d+)\. ", line):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.house.imports import ROOT, files, imports, module_of
+from benchmarks.house.imports import PRODUCT, ROOT, files, imports, module_of
 
-PACKAGES = ("rifl", "lease_server", "curp", "chaos", "examples", "benchmarks")
+PACKAGES = ("rifl", "lease_server", "curp", "sharedlog", "chaos", "examples", "benchmarks")
 OTHER_ENTRIES = {
     "proto",
     "tests",
@@ -57,6 +57,10 @@ ARROWS: dict[str, set[str]] = {
     "rifl.testing": {"rifl._client", "rifl._leases", "rifl._server", "rifl._stores", *_CODEC},
     "rifl.spark": {"rifl._client", "rifl._stores", *_CODEC},
     "curp": {"rifl", "lease_server"},
+    "sharedlog": {"sharedlog"},
+    "sharedlog.v1": set(),
+    "sharedlog._core": {"sharedlog.v1"},
+    "sharedlog._engines": {"sharedlog._core"},
     "chaos": {"curp", "rifl", "lease_server"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
     "examples": {"chaos", "curp", "rifl", "lease_server"},
@@ -111,6 +115,8 @@ PUBLIC = {
     "lease_server.v1",
     "rifl.v1",
     "curp.v1",
+    "sharedlog",
+    "sharedlog.v1",
     "curp.log",
     "curp.witness",
 }
@@ -118,7 +124,7 @@ PUBLIC = {
 
 def test_what_is_public_is_a_short_list() -> None:
     """A module that users may not import has an underscore in its path (DESIGN §2)."""
-    product = files("rifl", "lease_server", "curp")
+    product = files(*PRODUCT)
     modules = {module_of(file) for file in product if file.name != "__main__.py"}
     assert {each for each in modules if "._" not in each} == PUBLIC
 
@@ -129,7 +135,7 @@ def test_examples_import_what_users_may() -> None:
         f"{module_of(file)} imports {imported}"
         for file in files("examples")
         for imported in imports(file)
-        if imported.split(".")[0] in ("rifl", "lease_server", "curp") and "._" in imported
+        if imported.split(".")[0] in PRODUCT and "._" in imported
     }
     assert private == set()
 
@@ -260,7 +266,7 @@ CLOSED_GENERATORS = {
 def test_no_finalizer_is_new() -> None:
     """Finalizers and callbacks of weak references are few, known, and take no lock (DESIGN §9)."""
     found = set()
-    for file in files("rifl", "lease_server", "curp"):
+    for file in files(*PRODUCT):
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
@@ -282,7 +288,7 @@ def test_no_finalizer_is_new() -> None:
 def test_no_generator_that_acts_when_it_is_closed_is_new() -> None:
     """A generator's ``finally`` is a finalizer, too (DESIGN §9)."""
     found = set()
-    for file in files("rifl", "lease_server", "curp"):
+    for file in files(*PRODUCT):
         for node in ast.walk(ast.parse(file.read_text())):
             if (
                 isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["PRODUCT", "ROOT", "circles", "files", "graph", "imports", "module_of"]
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("rifl", "lease_server", "curp")
+PRODUCT = ("rifl", "lease_server", "curp", "sharedlog")
 
 
 def files(*packages: str) -> list[Path]:

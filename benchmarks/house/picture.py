@@ -128,7 +128,7 @@ def _left(row: list[str], width: int) -> int:
     return (width - len(row) * (_BOX + _GAP) + _GAP) // 2
 
 
-_COLOURS = {"rifl": "#dcebfb", "curp": "#e3f4e1", "lease_server": "#fdf0d5"}
+_COLOURS = {"rifl": "#dcebfb", "curp": "#e3f4e1", "lease_server": "#fdf0d5", "sharedlog": "#efe3f7"}
 
 
 def _box(name: str, x: int, y: int) -> list[str]:

@@ -190,11 +190,7 @@ class Reader:
 
 
 def _belongs(entry: Entry, decision: Decision, begin: int) -> bool:
-    return (
-        entry.kind is Kind.PENDING
-        and entry.producer == decision.producer
-        and begin <= entry.lsn
-    )
+    return entry.kind is Kind.PENDING and entry.producer == decision.producer and begin <= entry.lsn
 
 
 def _at(rows: Rows, lsn: int) -> Entry:
