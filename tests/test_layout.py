@@ -251,11 +251,10 @@ FINALIZERS = {
 # them. Context managers' are kept by the ``with`` of a frame that runs.
 CLOSED_GENERATORS = {
     # Steps, kept by the frame that drives them to their end.
-    "rifl._stores.shared.backend: __await__",
-    "rifl._stores.shared.pulse: repeat",
+    "rifl._stores.shared.steps: __await__",
+    "rifl._stores.shared.heartbeat: repeat",
     "rifl._stores.shared.store: _claim",
-    "rifl._stores.shared.together: __await__",
-    "rifl._stores.shared.together: _in_step",
+    "rifl._stores.shared.steps: _in_step",
     # Leaves what takes locks to another thread.
     "rifl._server.sync_streams: deduplicated",
     # Closes what it alone has opened.

@@ -17,7 +17,7 @@ from typing import Any
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
-from rifl._stores.sqlite.guard import Guard
+from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.medium import Medium, Owned
 

@@ -53,13 +53,13 @@ class _SimulatedStore(SharedStore):
 
     def _begin(self) -> None:
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
-        rule = self._pulse.beat()
+        rule = self._heartbeat.beat()
         with contextlib.suppress(StopIteration):
             rule.send(self._backend.ask(next(rule)))
         self._process.after(_BEAT_S, self._beat)
 
     def _beat(self) -> None:
-        _Rule(self._process, self._steps(self._pulse.beat()), self._after_beat).go()
+        _Rule(self._process, self._steps(self._heartbeat.beat()), self._after_beat).go()
 
     def _after_beat(self, error: BaseException | None) -> None:
         if isinstance(error, WentBackwards):
@@ -67,7 +67,7 @@ class _SimulatedStore(SharedStore):
         self._process.after(_BEAT_S, self._beat)
         if error is None:
             self._look_after()
-            for rule in (self._pulse.repeat(), *self._pulse.take_due()):
+            for rule in (self._heartbeat.repeat(), *self._heartbeat.take_due()):
                 _Rule(self._process, self._steps(rule), lambda error: None).go()
 
     def commit(self, attempt: Attempt, record: CompletionRecord) -> None:

@@ -14,7 +14,7 @@ from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import RANDOM_BITS, Standing
 from lease_server._tokens import Secret
 from rifl._stores.shared.backend import BackendError
-from rifl._stores.shared.watch import Watch
+from rifl._stores.shared.lease_watch import LeaseWatch
 
 __all__ = ["StoreLeases"]
 
@@ -30,7 +30,7 @@ class StoreLeases:
     def __init__(self, process: Process, store: StoreServer, backend: StoreBackend) -> None:
         self._store = store
         self._backend = backend
-        self._watch = Watch(process.clock)
+        self._watch = LeaseWatch(process.clock)
         self.held = 0
 
     def count(self) -> None:

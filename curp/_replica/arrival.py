@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from curp._core.turns import Turn
-from rifl._stores.held import HeldAnswers
+from rifl._stores.held_answers import HeldAnswers
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader

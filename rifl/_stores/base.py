@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from lease_server._storage import LeaseStorage
-from rifl._stores.held import HeldAnswers
+from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.batching import BatchRecords
 from rifl.core._serving.client_entry import Attempt

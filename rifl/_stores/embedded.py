@@ -8,7 +8,7 @@ from typing import Any
 
 from rifl._log import get_logger
 from rifl._stores.forks import belongs_here
-from rifl._stores.held import HeldAnswers
+from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.client_table import ClientTable

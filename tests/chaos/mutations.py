@@ -51,7 +51,7 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.shared.requests import Ending
 from rifl._stores.shared.store import SharedStore
-from rifl._stores.sqlite import groups, restored
+from rifl._stores.sqlite import batches, restored
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl._stores.sqlite.store import SqliteStore
@@ -356,7 +356,7 @@ def _batch_written_in_part(kind: Any) -> Callable[[], AbstractContextManager[Any
     def entry(wanted: Any, *rows: Any, **keywords: Any) -> Entry:
         return Entry(wanted, *(rows[:1] if wanted is kind else rows), **keywords)
 
-    return _replaced(groups, "Entry", entry)
+    return _replaced(batches, "Entry", entry)
 
 
 def _taken_over_from_the_living() -> AbstractContextManager[Any]:
@@ -365,7 +365,7 @@ def _taken_over_from_the_living() -> AbstractContextManager[Any]:
     def init(self: SharedStore, *arguments: Any, **keywords: Any) -> None:
         original(self, *arguments, **keywords)
         # Whoever is not this replica is taken for dead, and what ran for lost.
-        self._pulse.is_dead = lambda owner: True  # type: ignore[method-assign]
+        self._heartbeat.is_dead = lambda owner: True  # type: ignore[method-assign]
 
     stack = ExitStack()
     stack.enter_context(unittest.mock.patch.object(SharedStore, "__init__", init))

@@ -17,8 +17,8 @@ from rifl._stores.postgres.opening import open_backend as open_postgres
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend as open_redis
+from rifl._stores.shared.lease_watch import LeaseWatch
 from rifl._stores.shared.requests import Beat, Beats
-from rifl._stores.shared.watch import Watch
 
 __all__ = ["OWNERS", "PostgresStore", "RedisStore", "SimulatedStore", "Subject"]
 
@@ -89,7 +89,7 @@ class Subject:
         self.time.aged_s = 0.0
         self.woken.clear()
         self.beats = {}
-        self.leases._watch = Watch(self.time)
+        self.leases._watch = LeaseWatch(self.time)
 
     def close(self) -> None:
         for backend in self.backends.values():

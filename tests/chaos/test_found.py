@@ -20,7 +20,7 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.shared.attempts import Attempts
 from rifl._stores.shared.requests import Ending, TakeBack
 from rifl._stores.shared.store import SharedStore
-from rifl._stores.sqlite.groups import is_stale
+from rifl._stores.sqlite.batches import is_stale
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import attempt
 from rifl.core._serving.client_table import ClientTable
@@ -144,8 +144,8 @@ def _refused_for_good() -> AbstractContextManager[Any]:
 
 def _second_take_over_forgets() -> AbstractContextManager[Any]:
     def take_back(self: SharedStore, attempt: Any, until_s: float) -> None:
-        self._pulse.insist(self._abandon(attempt))
-        self._pulse.take_back(TakeBack(attempt.call, attempt.token), until_s)
+        self._heartbeat.insist(self._abandon(attempt))
+        self._heartbeat.take_back(TakeBack(attempt.call, attempt.token), until_s)
 
     return patch.object(SharedStore, "_take_back", take_back)
 

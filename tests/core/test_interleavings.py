@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rifl._stores.held import HeldAnswers
+from rifl._stores.held_answers import HeldAnswers
 from rifl.core import (
     CompletionRecord,
     LeaseExpired,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rifl._stores.held import HeldAnswers
+from rifl._stores.held_answers import HeldAnswers
 from rifl.core import (
     CompletionRecord,
     Draining,

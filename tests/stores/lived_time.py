@@ -23,8 +23,10 @@ class LivedTime:
     def _beaten(self, replica: Replica, times: int = 3) -> None:
         """Wait for beats, and sweep after each."""
         for _ in range(times):
-            seen = replica.store._pulse._replicas._looked_at
-            until(lambda seen=seen: replica.store._pulse._replicas._looked_at != seen, "it beats")
+            seen = replica.store._heartbeat._replicas._looked_at
+            until(
+                lambda seen=seen: replica.store._heartbeat._replicas._looked_at != seen, "it beats"
+            )
             replica.store.expire_keys()
 
     def test_a_clock_a_day_ahead_for_a_moment_makes_no_key_new(
@@ -75,7 +77,7 @@ class LivedTime:
         for each in replicas.values():
             each.fall_silent()
         for each in replicas.values():
-            each.store._pulse.leave()
+            each.store._heartbeat.leave()
         began = lived()
 
         def beat(name: str, reading_s: float, *, leaving: bool = False) -> float:

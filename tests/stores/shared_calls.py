@@ -71,7 +71,7 @@ class Calls:
 
     def waiting(self) -> int:
         """How many wait for their turn."""
-        return len(self.shared._turns._waiting)
+        return len(self.shared._queue._waiting)
 
     def end(self, attempt: Attempt) -> CompletionRecord | None:
         """Settle a call as the rules do; its record, if it left one."""

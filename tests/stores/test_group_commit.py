@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rifl._stores.sqlite import journal
-from rifl._stores.sqlite.gathering import Gathering
-from rifl._stores.sqlite.guard import Guard
+from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl._stores.sqlite.schema import open_database
 from rifl._stores.sqlite.statements import MOST_AT_ONCE
+from rifl._stores.sqlite.write_queue import Gathering
 from tests.helpers.waiting import until
 
 

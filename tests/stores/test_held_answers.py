@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 import rifl
-from rifl._stores.held import HeldAnswers
+from rifl._stores.held_answers import HeldAnswers
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.held import AnswerBounds
 from rifl.core._serving.policy import KeyBounds

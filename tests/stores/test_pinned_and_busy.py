@@ -15,7 +15,7 @@ import pytest
 
 import rifl
 from rifl._stores import StoreLocked
-from rifl._stores.sqlite import guard, journal
+from rifl._stores.sqlite import file_guard, journal
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from tests.echo import served
@@ -45,7 +45,7 @@ def test_the_wal_is_bounded_while_somebody_reads_and_shrinks_after(
     """Beyond the bound new calls are refused, not executed; without the reader all goes on (§6)."""
     for name, value in (("LONG_WAL_BYTES", 200_000), ("_WAL_STEP_BYTES", 50_000)):
         monkeypatch.setattr(journal, name, value)
-    monkeypatch.setattr(guard, "WAL_BYTES", 1_000_000)
+    monkeypatch.setattr(file_guard, "WAL_BYTES", 1_000_000)
     files.store._main.journal._tend_at = 200_000
     told: list[Any] = []
     files.store.on_refusal = told.append

@@ -21,7 +21,7 @@ from lease_server import LeaseAuthority
 from lease_server._errors import StorageUnavailable
 from rifl._stores import StoreLost, WrongDatabase, open_store
 from rifl._stores.inspection import open_inspection
-from rifl._stores.sqlite.note import note_path, read_note
+from rifl._stores.sqlite.note_file import note_path, read_note
 from rifl._stores.sqlite.schema import accept_copy, connect
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict

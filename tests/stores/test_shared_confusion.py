@@ -19,7 +19,7 @@ import rifl
 import rifl.aio
 from rifl._server.context import HandlerContext, Serving
 from rifl._stores import WrongDatabase
-from rifl._stores.sqlite import lent, sharing
+from rifl._stores.sqlite import lent_connection, shared_transactions
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
@@ -321,7 +321,7 @@ async def test_a_turn_that_ends_after_the_store_was_closed_is_committed(
     calls: Calls, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its handler outlasted the drain: it is not left waiting for its commit (§4)."""
-    monkeypatch.setattr(sharing, "LONGEST_WAIT_S", 0.01)
+    monkeypatch.setattr(shared_transactions, "LONGEST_WAIT_S", 0.01)
     attempts = [calls.begin() for _ in range(2)]
     await _act(calls, attempts[0])
     async with calls.enter_async(attempts[1]) as connection:
@@ -361,7 +361,9 @@ def test_a_block_keeps_no_cursor_that_nobody_holds(calls: Calls) -> None:
         for number in range(300):
             connection.execute(INSERT, (number,))
         gc.collect()
-        kept = [thing for thing in gc.get_objects() if isinstance(thing, lent._LentCursor)]
+        kept = [
+            thing for thing in gc.get_objects() if isinstance(thing, lent_connection._LentCursor)
+        ]
         assert len(kept) < 50
         calls.store.transactions.record(attempt, FIRST, connection)
 

@@ -16,9 +16,9 @@ import pytest
 import rifl
 import rifl.aio
 from rifl._stores import MemoryStore, WrongDatabase
-from rifl._stores.sqlite import journal, sharing, turns
+from rifl._stores.sqlite import journal, shared_transactions, write_queue
 from rifl._stores.sqlite.journal import Entry, Journal
-from rifl._stores.sqlite.turns import Group
+from rifl._stores.sqlite.write_queue import SharedTransaction
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._shared.errors import NotRecorded, RecordPending, StaleRpc, StoreUnavailable
@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Place:
 @pytest.fixture
 def calls(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     """A store over the file, whose transactions do not end for their age."""
-    monkeypatch.setattr(turns, "OPEN_S", 60.0)
+    monkeypatch.setattr(write_queue, "OPEN_S", 60.0)
     calls = Calls(place)
     yield calls
     calls.opened.close()
@@ -84,7 +84,7 @@ def held(calls: Calls, pool: ThreadPoolExecutor, count: int) -> tuple[list[Attem
 def test_those_who_wait_share_one_commit(
     calls: Calls, place: Place, pool: ThreadPoolExecutor
 ) -> None:
-    """Turns in the order they came, in one transaction; all committed or none (§6)."""
+    """WriteQueue in the order they came, in one transaction; all committed or none (§6)."""
     attempts, release = held(calls, pool, 8)
     assert place.effects() == []
     for future in release():
@@ -111,12 +111,12 @@ def test_who_comes_together_is_waited_for(
 ) -> None:
     """Callers that shared a commit share the next one, though none waits for a turn (§6)."""
     # Longer than any pause of this machine's: only the last to come ends the wait.
-    monkeypatch.setattr(sharing, "QUIET_S", 60.0)
-    monkeypatch.setattr(turns, "LONGEST_S", 60.0)
+    monkeypatch.setattr(shared_transactions, "QUIET_S", 60.0)
+    monkeypatch.setattr(write_queue, "LONGEST_S", 60.0)
     attempts, release = held(calls, pool, 8)
     for future in release():
         future.result()
-    groups: set[Group] = set()
+    groups: set[SharedTransaction] = set()
     for _ in range(5):
         attempts = [calls.begin() for _ in range(8)]
         for future in [pool.submit(calls.act, attempt) for attempt in attempts]:
@@ -682,7 +682,7 @@ def test_a_turn_that_does_not_come_within_the_deadline_is_not_executed(
         shared = dedup._store._main.shared  # type: ignore[attr-defined]  # SQLite's
         assert shared.alone(1.0)
         assert not client.call(METHOD, b"second", 2, timeout=0.3).ok
-        until(lambda: not shared._turns._waiting, "it gave up")
+        until(lambda: not shared._queue._waiting, "it gave up")
         shared.released()
         reply = until(
             lambda: (reply := client.call(METHOD, b"second", 2, attempt=2)).ok and reply,

@@ -18,7 +18,7 @@ from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.connections import Pools
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.schema import migrate, read_meta
-from rifl._stores.shared.living import Living
+from rifl._stores.shared.replicas import LivingReplicas
 from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
@@ -65,7 +65,9 @@ class PostgresInspection:
         with self._errors():
             self._connection = self._pools.listener()
         address = self._address
-        self._living = Living(self._beats, beat_s=address.beat_s, dead_after_s=address.dead_after_s)
+        self._living = LivingReplicas(
+            self._beats, beat_s=address.beat_s, dead_after_s=address.dead_after_s
+        )
         try:
             with self._errors():
                 self._connection.execute(

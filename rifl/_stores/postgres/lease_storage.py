@@ -24,7 +24,7 @@ from rifl._stores.postgres.address import PostgresAddress
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.opening import open_backend
 from rifl._stores.shared.backend import BackendError
-from rifl._stores.shared.watch import Watch
+from rifl._stores.shared.lease_watch import LeaseWatch
 
 _SWEPT_AT_ONCE = 200
 # Below it, clients are counted; above, the planner's estimate does.
@@ -45,7 +45,7 @@ class PostgresLeaseStorage:
     def __init__(self, backend: PostgresBackend) -> None:
         self.held = 0
         self._backend = backend
-        self._watch = Watch(time.monotonic)
+        self._watch = LeaseWatch(time.monotonic)
         refuse_in_children(self, leases_forked)
 
     @classmethod

@@ -16,13 +16,12 @@ import redis
 from rifl._log import get_logger
 from rifl._stores.redis.address import RedisAddress, Topology
 from rifl._stores.redis.clients import Clients
-from rifl._stores.redis.keys import sweep_keys
-from rifl._stores.redis.line import AioLine, Line
-from rifl._stores.redis.pipelines import Sent, rounds
+from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
+from rifl._stores.redis.key_sweep import sweep_keys
+from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection
+from rifl._stores.redis.script_calls import Sent, rounds, steps_of
 from rifl._stores.redis.scripts import Script
 from rifl._stores.redis.settings import NotDurable, looked_at
-from rifl._stores.redis.steps import steps_of
-from rifl._stores.redis.together import AioTogether, Together
 from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish
 
@@ -45,8 +44,8 @@ _GLOB = re.compile(r"[*?\[\\]")
 class _OfLoop(NamedTuple):
     """What the tasks of an event loop meet at, and the connection they share."""
 
-    together: AioTogether
-    line: AioLine | None
+    together: AioRequestCombiner
+    line: AioPackedConnection | None
 
 
 class RedisBackend:
@@ -74,8 +73,8 @@ class RedisBackend:
         self._listener: threading.Thread | None = None
         # Calls have a connection of their own, where it is always to the same server.
         self._has_line = address.topology is Topology.SERVER
-        self._line = Line(clients.blocking.connection_pool) if self._has_line else None
-        self._together = Together(self._ask_alone, self._ask_together)
+        self._line = PackedConnection(clients.blocking.connection_pool) if self._has_line else None
+        self._together = RequestCombiner(self._ask_alone, self._ask_together)
         self._aio_together: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = (
             weakref.WeakKeyDictionary()
         )
@@ -100,8 +99,8 @@ class RedisBackend:
 
     def _of_loop(self) -> _OfLoop:
         if not self._has_line:
-            return _OfLoop(AioTogether(self._ask_async, self.ask_all_async), None)
-        line = AioLine(self.clients.awaiting().connection_pool)
+            return _OfLoop(AioRequestCombiner(self._ask_async, self.ask_all_async), None)
+        line = AioPackedConnection(self.clients.awaiting().connection_pool)
 
         async def ask_together(requests: Sequence[Any]) -> list[Any]:
             return await self._all_async(requests, partial(self._exchange_async, line))
@@ -112,7 +111,7 @@ class RedisBackend:
                 raise reply
             return reply
 
-        return _OfLoop(AioTogether(ask_alone, ask_together), line)
+        return _OfLoop(AioRequestCombiner(ask_alone, ask_together), line)
 
     def _ask_alone(self, request: Any) -> Any:
         if self._line is None:
@@ -202,7 +201,7 @@ class RedisBackend:
                 _put(replies, left, await again.execute(raise_on_error=False))
         return replies
 
-    async def _exchange_async(self, line: AioLine, sent: Sent) -> list[Any]:
+    async def _exchange_async(self, line: AioPackedConnection, sent: Sent) -> list[Any]:
         replies = await line.exchange(sent)
         if left := _without_script(sent, replies):
             for script in {sent[at][0] for at in left}:

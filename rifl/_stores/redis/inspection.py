@@ -17,7 +17,7 @@ from rifl._stores.redis.lease_storage import RedisLeaseStorage, read_session
 from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.scripts import ACCEPT, ENDS, LOOK, RELEASE, SETTLE, Script
 from rifl._stores.shared.backend import BackendError, WentBackwards
-from rifl._stores.shared.living import Living
+from rifl._stores.shared.replicas import LivingReplicas
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.errors import OutcomeUnknown
@@ -60,7 +60,7 @@ class RedisInspection:
     def __init__(self, url: str) -> None:
         self._address = RedisAddress.parse(url)
         self._backend, self._layout = find_backend(self._address)
-        self._living = Living(
+        self._living = LivingReplicas(
             self._beats, beat_s=self._address.beat_s, dead_after_s=self._address.dead_after_s
         )
 

@@ -31,7 +31,7 @@ from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.opening import open_backend
 from rifl._stores.redis.scripts import LEASE, LEASES, SESSION
 from rifl._stores.shared.backend import BackendError
-from rifl._stores.shared.watch import Watch
+from rifl._stores.shared.lease_watch import LeaseWatch
 
 _log = get_logger("lease_server")
 _SWEPT_AT_ONCE = 200
@@ -53,7 +53,7 @@ class RedisLeaseStorage:
     def __init__(self, backend: RedisBackend) -> None:
         self.held = 0
         self._backend = backend
-        self._watch = Watch(time.monotonic)
+        self._watch = LeaseWatch(time.monotonic)
         refuse_in_children(self, leases_forked)
 
     @classmethod

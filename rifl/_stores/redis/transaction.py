@@ -9,8 +9,8 @@ from typing import Any
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.rights import probe, refused
+from rifl._stores.redis.script_calls import finish_arguments, member_of
 from rifl._stores.redis.scripts import FINISH, RIGHTS
-from rifl._stores.redis.steps import finish_arguments, member_of
 from rifl._stores.shared.requests import Finish
 from rifl.core._shared.errors import StaleRpc
 

@@ -21,7 +21,6 @@ from rifl._stores.shared.backend import (
     Backend,
     BackendError,
     NotCarriedOut,
-    Steps,
     WentBackwards,
 )
 from rifl._stores.shared.replicas import Replicas
@@ -36,6 +35,7 @@ from rifl._stores.shared.requests import (
     Found,
     Look,
 )
+from rifl._stores.shared.steps import Steps
 from rifl._stores.shared.store import SharedStore
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets as randomness
 import threading
 from collections import OrderedDict
@@ -258,3 +259,16 @@ class Attempts:
 def may_run_again(token: bytes) -> bool:
     """Whether another run may have had its effect before the attempt with this token."""
     return token.startswith(_AGAIN)
+
+
+def loop_ends() -> bool:
+    """Whether every task of the running loop has been cancelled, or has ended.
+
+    So ``asyncio.run`` does when its main coroutine has ended; a server's own cancels its
+    handlers one by one. False where no loop runs.
+    """
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:
+        return False
+    return all(task.cancelling() for task in tasks)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
-
-from rifl.core._serving.later import Later
 
 
 class BackendError(Exception):
@@ -78,51 +76,3 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Let the connections go."""
-
-
-class Steps(Later):
-    """A rule of a shared store: a generator that yields requests.
-
-    Whoever waits decides how they are carried out: ``wait`` blocks, ``await``
-    awaits, over a client of its own kind. So a store needs no second face, and a
-    rule stands once. Errors of the backend are thrown into the rule.
-    """
-
-    __slots__ = ("_backend", "_rule")
-
-    def __init__(self, backend: Backend, rule: Generator[Any, Any, Any]) -> None:
-        self._backend = backend
-        self._rule = rule
-
-    def wait(self) -> Any:
-        """Carry the rule out, blocking; returns or raises what it does."""
-        send, argument = self._rule.send, None
-        try:
-            while True:
-                request = send(argument)
-                try:
-                    send, argument = self._rule.send, self._backend.ask(request)
-                except BackendError as error:
-                    send, argument = self._rule.throw, error
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            # Cancelled in between, a rule has to take back what it asked for.
-            self._rule.close()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        """Carry the rule out on the running event loop."""
-        send, argument = self._rule.send, None
-        try:
-            while True:
-                request = send(argument)
-                try:
-                    reply = yield from self._backend.ask_async(request).__await__()
-                    send, argument = self._rule.send, reply
-                except BackendError as error:
-                    send, argument = self._rule.throw, error
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            # Cancelled in between, a rule has to take back what it asked for.
-            self._rule.close()

@@ -13,19 +13,17 @@ from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import UnsupportedStore, WrongDatabase
 from rifl._stores.forks import belongs_here
-from rifl._stores.held import HeldAnswers
-from rifl._stores.shared.attempts import Attempts, SharedAttempt, may_run_again
+from rifl._stores.held_answers import HeldAnswers
+from rifl._stores.shared.attempts import Attempts, SharedAttempt, loop_ends, may_run_again
 from rifl._stores.shared.backend import (
     Backend,
     BackendError,
     NotCarriedOut,
-    Steps,
     Undurable,
     WentBackwards,
 )
-from rifl._stores.shared.loop_end import loop_ends
+from rifl._stores.shared.heartbeat import Heartbeat
 from rifl._stores.shared.presence import Presence
-from rifl._stores.shared.pulse import Pulse
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.requests import (
     Abandon,
@@ -38,7 +36,7 @@ from rifl._stores.shared.requests import (
     Look,
     TakeBack,
 )
-from rifl._stores.shared.together import AllSteps
+from rifl._stores.shared.steps import AllSteps, Steps
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_seed
@@ -159,7 +157,7 @@ class SharedStore:
         # that drift.
         self._doubtful_after_s = dead_after_s / 2
         self._count_at = clock()
-        self._pulse = Pulse(
+        self._heartbeat = Heartbeat(
             self.owner,
             backend,
             beat_s,
@@ -202,7 +200,7 @@ class SharedStore:
     def _begin(self) -> None:
         self._presence = Presence(self.owner)
         self._backend.listen(self.owner, self._attempts.wake, self._attempts.wake_all)
-        self._pulse.start()
+        self._heartbeat.start()
 
     # -- Records -----------------------------------------------------------------------
 
@@ -324,8 +322,8 @@ class SharedStore:
 
     def close(self) -> None:
         """Say that this replica is gone, and let the connections go."""
-        self._pulse.stop()
-        self._pulse.leave()
+        self._heartbeat.stop()
+        self._heartbeat.leave()
         if self._presence is not None:
             self._presence.close()
         self._backend.close()
@@ -349,11 +347,11 @@ class SharedStore:
         asked, claimed, doubts = False, False, 0
         request = wanted
         try:
-            if self._pulse.crowded():
+            if self._heartbeat.crowded():
                 raise self._not_claimed(attempt, "the store has not answered too many claims")
             while True:
                 gaps = self._attempts.gaps
-                request = request._replace(until_s=self._pulse.until_s())
+                request = request._replace(until_s=self._heartbeat.until_s())
                 asked, began = True, self._clock()
                 reply: Claimed = yield request
                 asked = False
@@ -396,9 +394,9 @@ class SharedStore:
                     wanted = self._runs_again(attempt, wanted, may_run_again(reply.token))
                     request = wanted._replace(take_over=reply.token)
                     continue
-                if not self._pulse.knows(reply.owner):
-                    yield from self._pulse.look()
-                if self._pulse.is_dead(reply.owner):
+                if not self._heartbeat.knows(reply.owner):
+                    yield from self._heartbeat.look()
+                if self._heartbeat.is_dead(reply.owner):
                     lost = _LOST if reply.kind is Kind.PLAIN else b""
                     _log.warning(
                         "taken_over", rpc_id=str(call.rpc_id), method=call.method, owner=reply.owner
@@ -427,11 +425,11 @@ class SharedStore:
         """Undo a claim that was carried out, though its reply is lost, or is so yet."""
         if attempt.ran:
             left = self._left(attempt)
-            self._pulse.insist(self._forsake(attempt, left))
-            self._pulse.take_back(left, until_s)
+            self._heartbeat.insist(self._forsake(attempt, left))
+            self._heartbeat.take_back(left, until_s)
         else:
-            self._pulse.insist(self._abandon(attempt))
-            self._pulse.take_back(TakeBack(attempt.call, attempt.token), until_s)
+            self._heartbeat.insist(self._abandon(attempt))
+            self._heartbeat.take_back(TakeBack(attempt.call, attempt.token), until_s)
 
     def _runs_again(self, attempt: SharedAttempt, wanted: Claim, ran: bool) -> Claim:
         """Return the claim of a call that is taken over, which may have run before."""
@@ -459,7 +457,7 @@ class SharedStore:
         except BackendError as error:
             self._observe(began, error)
             self._attempts.owe(_shared(attempt))
-            self._pulse.insist(self._until_settled(attempt, request))
+            self._heartbeat.insist(self._until_settled(attempt, request))
             raise RecordPending(
                 f"the call ran, but its record is not durable yet: {error}"
             ) from error
@@ -472,7 +470,7 @@ class SharedStore:
         except BackendError as error:
             # Committed or not, the store knows: if not, the call is new again.
             self._attempts.owe(_shared(attempt))
-            self._pulse.insist(self._abandon(attempt))
+            self._heartbeat.insist(self._abandon(attempt))
             raise RecordPending(f"whether the call committed is not known yet: {error}") from error
         if reply.ending is Ending.FENCED:
             self._settle(attempt)
@@ -492,7 +490,7 @@ class SharedStore:
             reply: Finished = yield request
         except BackendError as error:
             self._attempts.owe(_shared(attempt))
-            self._pulse.insist(self._until_settled(attempt, request))
+            self._heartbeat.insist(self._until_settled(attempt, request))
             raise RecordPending(f"the call is not free yet: {error}") from error
         self._settle(attempt)
         if reply.ending in (Ending.FENCED, Ending.STANDS):
@@ -522,7 +520,7 @@ class SharedStore:
             reply: Claimed = yield request
         except BackendError as error:
             self._attempts.owe(_shared(attempt))
-            self._pulse.insist(self._until_settled(attempt, request))
+            self._heartbeat.insist(self._until_settled(attempt, request))
             raise RecordPending(f"the call is not free yet: {error}") from error
         if reply.found in (Found.UNKNOWN_CLIENT, Found.CLOSED):
             # Its row would stay.
@@ -539,7 +537,7 @@ class SharedStore:
                 self._check_durable()
             yield request
         except BackendError:
-            self._pulse.insist(self._until_settled(attempt, request))
+            self._heartbeat.insist(self._until_settled(attempt, request))
             raise
         self._settle(attempt)
 
@@ -583,7 +581,7 @@ class SharedStore:
 
     def _look_after(self) -> None:
         """After every beat: whoever waits for a dead replica decides again."""
-        self._attempts.wake_for(self._pulse.is_dead)
+        self._attempts.wake_for(self._heartbeat.is_dead)
         self._refusing.weak(self._backend.look_again())
         # Not when it is asked for: a scrape must not wait for the store.
         if self.observer is not None and self._clock() >= self._count_at:

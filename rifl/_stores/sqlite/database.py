@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import struct
 import threading
@@ -9,13 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from rifl._stores.codec import DATE_BYTES, RecordCodec
+from rifl._stores.errors import WrongDatabase
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
-from rifl._stores.sqlite.guard import Replaced
+from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.medium import FILES, Medium
-from rifl._stores.sqlite.named import note_named
 from rifl._stores.sqlite.schema import close_database, get_meta, open_database, set_meta
-from rifl._stores.sqlite.sharing import SharedTransactions
+from rifl._stores.sqlite.shared_transactions import SharedTransactions
 from rifl._stores.sqlite.statements import FORGET_UNKNOWN
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RecordPending
@@ -44,6 +45,8 @@ _REMEMBER_INTENTS = (
     "coalesce(changed_at_unix_s, CAST(strftime('%s') AS INTEGER)), NULL "
     "FROM rifl_call WHERE record IS NULL"
 )
+# Under which the names of other databases are kept.
+_NAMED = "databases"
 
 
 def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
@@ -189,7 +192,7 @@ class Database:
 
     def name_others(self, named: Collection[str]) -> None:
         """Note the databases that records go into beside this one; see ``note_named``."""
-        note_named(self._writer, self.path, named)
+        _note_named(self._writer, self.path, named)
 
     def clients(self) -> Iterator[tuple[int, int, bytes]]:
         """Return each client's id, first incomplete seq and packed ranges."""
@@ -264,3 +267,21 @@ class Database:
         else:
             self.guard.closed(None)
         self._ownership.release()
+
+
+def _note_named(connection: sqlite3.Connection, path: Path, named: Collection[str]) -> None:
+    """Note the databases named now, in the store's own, which knows all clients.
+
+    Raises ``WrongDatabase`` if one that was named before is not any more, while a client
+    of that time is known: records in it would not be found, and a retry would run again.
+    """
+    before = set(json.loads(str(get_meta(connection, _NAMED) or "[]")))
+    missing = sorted(before - set(named))
+    if missing and connection.execute("SELECT 1 FROM rifl_client LIMIT 1").fetchone():
+        raise WrongDatabase(
+            f"records of calls that {path} knows are in {', '.join(missing)}, which no atomic "
+            "method names any more: their retries would run again. Name it until the clients of "
+            "that time are over (rifl inspect shows none)"
+        )
+    if before != set(named):
+        set_meta(connection, _NAMED, json.dumps(sorted(named)))

@@ -27,7 +27,7 @@ from rifl._stores.inspection import (
 )
 from rifl._stores.sqlite.address import path_of
 from rifl._stores.sqlite.database import unpack_ranges
-from rifl._stores.sqlite.guard import COMMITS, RAISE_COMMITS
+from rifl._stores.sqlite.file_guard import COMMITS, RAISE_COMMITS
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.ownership import Ownership, owner_of
 from rifl._stores.sqlite.restored import restored

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rifl._log import get_logger
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.gathering import LONGEST_S, QUIET_S, Gathering
-from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
+from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
 from rifl._stores.sqlite.statements import (
     FORGET_UNKNOWN,
     MOST_AT_ONCE,
     REMEMBER_UNKNOWN,
     Statement,
 )
-from rifl._stores.sqlite.turns import LONGEST_WAIT_S
+from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, Gathering
 
 if TYPE_CHECKING:
-    from rifl._stores.sqlite.sharing import SharedTransactions
+    from rifl._stores.sqlite.shared_transactions import SharedTransactions
 
 _log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05

@@ -14,7 +14,7 @@ from lease_server._sessions import SessionRow, SessionState, standing_row
 from lease_server._storage import RANDOM_BITS, short_store_id
 from lease_server._tokens import Secret, rotated
 from rifl._stores.errors import StoreCorrupt
-from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard, Replaced
+from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
 from rifl._stores.sqlite.schema import connect, get_meta, set_meta
 
 _BUSY_TIMEOUT_MS = 2000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from rifl._stores.sqlite.guard import FileGuard, Guard
+from rifl._stores.sqlite.file_guard import FileGuard, Guard
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.ownership import Ownership
 from rifl._stores.sqlite.schema import connect

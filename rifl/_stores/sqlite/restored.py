@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from lease_server._storage import GRANTS_PER_RESTORE, RANDOM_BITS
-from rifl._stores.sqlite.guard import COMMITS, RAISE_COMMITS
-from rifl._stores.sqlite.note import remove_note
+from rifl._stores.sqlite.file_guard import COMMITS, RAISE_COMMITS
+from rifl._stores.sqlite.note_file import remove_note
 from rifl._stores.sqlite.ownership import Ownership
 from rifl._stores.sqlite.schema import accept_copy, connect, get_meta, set_meta
 

@@ -16,8 +16,8 @@ from rifl._stores.errors import (
     StoreUnreachable,
     WrongDatabase,
 )
-from rifl._stores.sqlite.guard import COMMITS, Guard, Held
-from rifl._stores.sqlite.note import remove_note
+from rifl._stores.sqlite.file_guard import COMMITS, Guard, Held
+from rifl._stores.sqlite.note_file import remove_note
 
 _log = get_logger("rifl.store")
 

@@ -14,20 +14,20 @@ from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.address import enforces_keys, path_of
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
-from rifl._stores.sqlite.database import Database, pack_ranges, unpack_ranges
-from rifl._stores.sqlite.groups import (
-    GroupCommits,
+from rifl._stores.sqlite.batches import (
+    BatchCommits,
     is_stale,
     not_started,
     record_pending,
 )
-from rifl._stores.sqlite.guard import Replaced
+from rifl._stores.sqlite.database import Database, pack_ranges, unpack_ranges
+from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
+from rifl._stores.sqlite.record_row import RecordRow
 from rifl._stores.sqlite.schema import opening_error
-from rifl._stores.sqlite.sharing import Turn
-from rifl._stores.sqlite.transaction import Row
+from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
@@ -56,7 +56,7 @@ _KEYS_PER_SWEEP = 1_000
 _UNNOTED_S = 60
 
 
-class SqliteStore(GroupCommits):
+class SqliteStore(BatchCommits):
     """One process, one file, WAL, ``synchronous=FULL``, group commit.
 
     A crash leaves: every answered call's record; an intent for every ``plain``
@@ -203,7 +203,7 @@ class SqliteStore(GroupCommits):
         if mine.committed is not None:
             return mine.committed
         if mine.shared is not None:
-            if isinstance(mine.shared, Turn):
+            if isinstance(mine.shared, BlockTurn):
                 mine.shared.cut_off()
             return mine.shared
         if mine.recorded is None:
@@ -495,7 +495,7 @@ class SqliteStore(GroupCommits):
         with self._lock:
             return self._queue(attempt, entry, database)
 
-    def _row(self, attempt: Attempt, record: CompletionRecord) -> Row:
+    def _row(self, attempt: Attempt, record: CompletionRecord) -> RecordRow:
         """Return the row of an attempt that may still be recorded, else raise."""
         if attempt.policy.kind is not Kind.ATOMIC:
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
@@ -511,7 +511,7 @@ class SqliteStore(GroupCommits):
         except Replaced as error:
             database.journal.stop_for(error)
             raise WrongDatabase(str(error)) from error
-        return Row(
+        return RecordRow(
             database.path,
             database.guard.opening,
             database.guard.number(),

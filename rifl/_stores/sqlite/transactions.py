@@ -9,11 +9,11 @@ from typing import Any
 from rifl._stores.drivers import DbApiTransaction, driver_connection, driver_connection_async
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
+from rifl._stores.sqlite.blocks import AioSharedBlock, SharedBlock, check_no_block
 from rifl._stores.sqlite.database import Database
-from rifl._stores.sqlite.lent import LentConnection, lent_by
-from rifl._stores.sqlite.parts import AioSharedTransaction, SharedTransaction, check_no_block
-from rifl._stores.sqlite.sharing import SharedTransactions, Turn
-from rifl._stores.sqlite.transaction import Row, write_record, write_record_async, write_row
+from rifl._stores.sqlite.lent_connection import LentConnection, lent_by
+from rifl._stores.sqlite.record_row import RecordRow, write_record, write_record_async, write_row
+from rifl._stores.sqlite.shared_transactions import BlockTurn, SharedTransactions
 from rifl._stores.transactions import RecordingTransactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
@@ -31,7 +31,7 @@ class SqliteTransactions(RecordingTransactions):
     def __init__(
         self,
         database_of: Callable[[Attempt], Database],
-        row_of: Callable[[Attempt, CompletionRecord], Row],
+        row_of: Callable[[Attempt, CompletionRecord], RecordRow],
     ) -> None:
         """``row_of``: an attempt's row; raises where it may not be recorded any more."""
         self._database_of = database_of
@@ -77,13 +77,13 @@ class SqliteTransactions(RecordingTransactions):
         mine.unsynced = not await write_record_async(connection, row)
         _check_not_sealed(mine)
 
-    def block(self, attempt: Attempt, remaining_s: float | None) -> SharedTransaction:
+    def block(self, attempt: Attempt, remaining_s: float | None) -> SharedBlock:
         """Return the call's turn in the transaction that calls of its database share."""
-        return SharedTransaction(self._shared(attempt), of_sqlite(attempt), remaining_s)
+        return SharedBlock(self._shared(attempt), of_sqlite(attempt), remaining_s)
 
-    def block_async(self, attempt: Attempt, remaining_s: float | None) -> AioSharedTransaction:
+    def block_async(self, attempt: Attempt, remaining_s: float | None) -> AioSharedBlock:
         """The same for a coroutine."""
-        return AioSharedTransaction(self._shared(attempt), of_sqlite(attempt), remaining_s)
+        return AioSharedBlock(self._shared(attempt), of_sqlite(attempt), remaining_s)
 
     def has_block(self, attempt: Attempt) -> bool:
         """Whether the call has a block that has not ended, or waits for one."""
@@ -98,7 +98,7 @@ class SqliteTransactions(RecordingTransactions):
         self, attempt: SqliteAttempt, record: CompletionRecord, transaction: LentConnection
     ) -> None:
         turn = attempt.shared
-        if not isinstance(turn, Turn) or turn.connection is not transaction:
+        if not isinstance(turn, BlockTurn) or turn.connection is not transaction:
             raise WrongDatabase("the connection is lent to another call")
         row = self._row_of(attempt, record)
 

@@ -244,7 +244,7 @@ def test_a_server_that_is_suspended_is_given_up_in_time(own_server, schema):
     """No answer for long is no answer: the claim may stand, and is taken back (DESIGN §6)."""
     one, two = (Replica(own_server.url(schema=schema, **FAST)) for _ in range(2))
     client = one.client()
-    one.store._pulse.stop()
+    one.store._heartbeat.stop()
     sessions = one.store._postgres.pools.blocking._pool
     pids = [connection.info.backend_pid for connection in sessions]
     for pid in pids:
@@ -266,7 +266,7 @@ def test_another_database_at_the_address_is_not_served_from(shared_server, repli
     one = replicas()
     client = one.client()
     one.finish(one.begin(call(client, 1), IDEMPOTENT))
-    one.store._pulse.stop()
+    one.store._heartbeat.stop()
     with shared_server.connect() as connection:
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
     anew = replicas()

@@ -87,7 +87,7 @@ class Replica:
         """Stop beating, as a process that is suspended does; it may still write."""
         # As those see it that are on another machine.
         self.store._presence.close()
-        self.store._pulse.stop()
+        self.store._heartbeat.stop()
 
     def close(self) -> None:
         """Close the store."""

@@ -208,7 +208,7 @@ def test_a_stale_redis_stops_every_replica(own_server):
     """One replica that saw more than the store now holds stops all of them (DESIGN §6)."""
     one, two = Replica(own_server.url(**FAST)), Replica(own_server.url(**FAST))
     client = one.client()
-    two.store._pulse.stop()
+    two.store._heartbeat.stop()
     put_back = _copy(own_server)
     one.finish(one.begin(call(client, 1), IDEMPOTENT))
     put_back()

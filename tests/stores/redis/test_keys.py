@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rifl._stores import RecordCodec
-from rifl._stores.redis.keys import sweep_keys
+from rifl._stores.redis.key_sweep import sweep_keys
+from rifl._stores.redis.script_calls import steps_of
 from rifl._stores.redis.scripts import CLAIM
-from rifl._stores.redis.steps import steps_of
 from rifl._stores.shared.requests import Claim, Claimed, Found
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import KeyBounds, MethodPolicy

@@ -308,9 +308,9 @@ def late_claim(one, two, proxy, word, when):
     with pytest.raises(StoreUnavailable):
         one.claim(arriving, IDEMPOTENT)
     until(lambda: not one.store._attempts.unsettled(), "the lost claim is taken back")
-    assert one.store._pulse._lost, "it may arrive yet"
+    assert one.store._heartbeat._lost, "it may arrive yet"
     if when == "too late":
-        until(lambda: not one.store._pulse._lost, "it may not take effect any more")
+        until(lambda: not one.store._heartbeat._lost, "it may not take effect any more")
     proxy.let_go()
     until(lambda: proxy.delivered == proxy.held > 0, "the claim arrives all the same")
     return arriving
@@ -340,12 +340,12 @@ def test_a_claim_that_is_late_does_nothing(replicas):
     one, two = replicas(), replicas()
     arriving = call(one.client(), 1)
     # As if a beat had found the store's clock an hour before where it is.
-    one.store._pulse._ahead_s -= 3600
+    one.store._heartbeat._ahead_s -= 3600
     with pytest.raises(StoreUnavailable, match="too long"):
         one.claim(arriving, IDEMPOTENT)
     assert two.claim(arriving, IDEMPOTENT).verdict is Verdict.NEW
     until(
-        lambda: not one.store._pulse._lost and not one.store._attempts.unsettled(),
+        lambda: not one.store._heartbeat._lost and not one.store._attempts.unsettled(),
         "nothing is left to undo",
     )
     assert one.claim(call(arriving.client_id, 2)).verdict is Verdict.NEW, "the next beat tells"
@@ -353,10 +353,10 @@ def test_a_claim_that_is_late_does_nothing(replicas):
 
 def test_claims_that_are_taken_back_are_bounded(replicas, monkeypatch):
     """With too many of them no more are sent, which could not be undone (DESIGN §9)."""
-    monkeypatch.setattr("rifl._stores.shared.pulse._TAKEN_BACK_AT_MOST", 1)
+    monkeypatch.setattr("rifl._stores.shared.heartbeat._TAKEN_BACK_AT_MOST", 1)
     one = replicas()
     arriving = call(one.client(), 1)
-    one.store._pulse.take_back(TakeBack(arriving, b"nobody's"), one.store._pulse.until_s())
+    one.store._heartbeat.take_back(TakeBack(arriving, b"nobody's"), one.store._heartbeat.until_s())
     with pytest.raises(StoreUnavailable, match="too many"):
         one.claim(arriving)
 

@@ -10,14 +10,14 @@ from typing import Any
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.attempt import SqliteAttempt
-from rifl._stores.sqlite.lent import LentConnection
-from rifl._stores.sqlite.sharing import SharedTransactions, Turn
-from rifl._stores.sqlite.turns import LONGEST_WAIT_S, Next
+from rifl._stores.sqlite.lent_connection import LentConnection
+from rifl._stores.sqlite.shared_transactions import BlockTurn, SharedTransactions
+from rifl._stores.sqlite.write_queue import LONGEST_WAIT_S, Next
 from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
 
-class _Part:
+class _Block:
     """What entering and leaving a shared transaction means to the call."""
 
     def __init__(
@@ -28,7 +28,7 @@ class _Part:
         self._limit_s = LONGEST_WAIT_S
         if remaining_s is not None:
             self._limit_s = min(max(0.0, remaining_s), LONGEST_WAIT_S)
-        self._turn: Turn
+        self._turn: BlockTurn
 
     def _begin(self) -> None:
         attempt = self._attempt
@@ -93,7 +93,7 @@ class _Part:
         return error
 
 
-class SharedTransaction(_Part):
+class SharedBlock(_Block):
     """A turn in the shared transaction, for a thread: ``with``.
 
     Entering waits for the turn, leaving for the commit.
@@ -141,7 +141,7 @@ class SharedTransaction(_Part):
             raise self._not_recorded()
 
 
-class AioSharedTransaction(_Part):
+class AioSharedBlock(_Block):
     """The same for a coroutine: ``async with``.
 
     The event loop waits neither for a turn nor for the disk; the handler's statements

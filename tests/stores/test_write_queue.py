@@ -7,7 +7,13 @@ from random import Random
 import pytest
 
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.turns import MOST_HANDLERS, OPEN_S, Group, Next, Turns
+from rifl._stores.sqlite.write_queue import (
+    MOST_HANDLERS,
+    OPEN_S,
+    Next,
+    SharedTransaction,
+    WriteQueue,
+)
 
 
 class _World:
@@ -15,13 +21,13 @@ class _World:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.turns = Turns()
+        self.turns = WriteQueue()
         self.now = 0.0
         # Who has the file, and in what: a turn, the journal's, or a commit.
         self.has: Pending | None = None
         self.alone: dict[Pending, bool] = {}
         self.came: list[Pending] = []
-        self.gatherer: Group | None = None
+        self.gatherer: SharedTransaction | None = None
         self.served = self.committed = 0
 
     def arrive(self) -> None:
@@ -132,7 +138,7 @@ def test_one_at_a_time_in_order_and_no_transaction_forgotten(seed: int) -> None:
 def test_a_transaction_takes_so_many_and_no_more() -> None:
     """It ends though others wait, when it is full or old (§6)."""
     for handlers, age_s in ((MOST_HANDLERS, 0.0), (1, OPEN_S)):
-        turns = Turns()
+        turns = WriteQueue()
         assert turns.arrive(Pending(), alone=False) is Next.GO
         group = turns.opened(0.0)
         waiting = [Pending() for _ in range(MOST_HANDLERS + 1)]
@@ -147,7 +153,7 @@ def test_a_transaction_takes_so_many_and_no_more() -> None:
 
 def test_who_has_its_turn_can_no_longer_leave() -> None:
     """Then the file has to be handed on (§6)."""
-    turns, first, second = Turns(), Pending(), Pending()
+    turns, first, second = WriteQueue(), Pending(), Pending()
     turns.arrive(first, alone=False)
     turns.arrive(second, alone=False)
     group = turns.opened(0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Watch:
+class LeaseWatch:
     """Knows for how long the store was watched without a gap.
 
     A lease is due by the store's clock, and its renewals went to the store; so if

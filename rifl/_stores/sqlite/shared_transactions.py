@@ -1,7 +1,7 @@
 """Transactions that handlers share: many calls' effects and records, one commit (DESIGN §6).
 
 Handlers take turns on one connection, each inside a savepoint, and the transaction is
-committed for all of them when nobody waits any more. ``Turns`` has the rules; here is
+committed for all of them when nobody waits any more. ``WriteQueue`` has the rules; here is
 SQLite.
 """
 
@@ -17,10 +17,15 @@ from typing import Any
 
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.gathering import QUIET_S
-from rifl._stores.sqlite.guard import RAISE_COMMITS, Guard
-from rifl._stores.sqlite.lent import LentConnection, guard
-from rifl._stores.sqlite.turns import LONGEST_WAIT_S, Group, Next, Turns
+from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard
+from rifl._stores.sqlite.lent_connection import LentConnection, guard
+from rifl._stores.sqlite.write_queue import (
+    LONGEST_WAIT_S,
+    QUIET_S,
+    Next,
+    SharedTransaction,
+    WriteQueue,
+)
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._shared.call import Call
@@ -62,7 +67,7 @@ class SharedTransactions:
         self._lock = threading.Lock()
         # Held while a call's block is begun: one at a time.
         self.blocks = threading.Lock()
-        self._turns = Turns()
+        self._queue = WriteQueue()
         self._connection: sqlite3.Connection | None = None
         self._ours: Callable[[bool], None] = _nothing
         self._closed = False
@@ -81,8 +86,8 @@ class SharedTransactions:
         """
         waiter = Pending()
         with self._lock:
-            arrival = self._turns.arrive(waiter, alone=True)
-            group = self._turns.group
+            arrival = self._queue.arrive(waiter, alone=True)
+            group = self._queue.group
         if arrival is Next.COMMIT and group is not None:
             try:
                 self._end(group)
@@ -91,13 +96,13 @@ class SharedTransactions:
                 raise
         elif arrival is Next.WAIT and not waiter.wait_for(limit_s):
             with self._lock:
-                return not self._turns.leave(waiter)
+                return not self._queue.leave(waiter)
         return True
 
     def released(self) -> None:
         """Let whoever waits have the file."""
         with self._lock:
-            waiter = self._turns.released()
+            waiter = self._queue.released()
         if waiter is not None:
             waiter.succeed()
 
@@ -106,19 +111,19 @@ class SharedTransactions:
     def arrive(self, waiter: Pending) -> bool:
         """Ask for a turn; False: it comes when ``waiter`` is done."""
         with self._lock:
-            return self._turns.arrive(waiter, alone=False) is Next.GO
+            return self._queue.arrive(waiter, alone=False) is Next.GO
 
     def leave(self, waiter: Pending, run: Callable[..., Any]) -> None:
         """No longer wait for a turn; ``run`` carries out what may block."""
         with self._lock:
-            left = self._turns.leave(waiter)
+            left = self._queue.leave(waiter)
         if not left:
             self.hand_on(run)
 
     @property
     def is_open(self) -> bool:
         """Whether there is a transaction to join; asked by whoever has the turn."""
-        return self._turns.group is not None
+        return self._queue.group is not None
 
     def open(self, limit_s: float = LONGEST_WAIT_S) -> None:
         """Begin a transaction, for whoever has the turn; blocks so long for other connections.
@@ -145,14 +150,14 @@ class SharedTransactions:
                 raise StoreUnavailable(f"no transaction can be begun: {error}") from error
             raise
         with self._lock:
-            self._turns.opened(time.monotonic())
+            self._queue.opened(time.monotonic())
 
-    def enter(self, attempt: Attempt, run: Callable[..., Any]) -> Turn:
+    def enter(self, attempt: Attempt, run: Callable[..., Any]) -> BlockTurn:
         """Begin a handler's turn in the open transaction.
 
         Raises ``StoreUnavailable``, and then the turn is over.
         """
-        group, connection = self._turns.group, self._connection
+        group, connection = self._queue.group, self._connection
         if group is None or connection is None:
             raise StoreUnavailable("no transaction is open")
         try:
@@ -163,9 +168,9 @@ class SharedTransactions:
         except sqlite3.Error as error:
             self.hand_on(run)
             raise StoreUnavailable(f"no turn can be begun: {error}") from error
-        return Turn(self, group, attempt, LentConnection(connection))
+        return BlockTurn(self, group, attempt, LentConnection(connection))
 
-    def exit(self, turn: Turn, run: Callable[..., Any], *, undo: bool) -> Next | None:
+    def exit(self, turn: BlockTurn, run: Callable[..., Any], *, undo: bool) -> Next | None:
         """End a turn, its effects kept or not; what its handler has to do next.
 
         COMMIT is being done already, by ``run``. None: the turn was over, and this is
@@ -189,7 +194,7 @@ class SharedTransactions:
                 group.error = error
         with self._lock:
             if group.error is None:
-                after, waiter = self._turns.ended(group, time.monotonic())
+                after, waiter = self._queue.ended(group, time.monotonic())
             else:
                 group.handlers += 1
                 after, waiter = Next.COMMIT, None
@@ -202,9 +207,9 @@ class SharedTransactions:
     def hand_on(self, run: Callable[..., Any]) -> None:
         """Give up a turn that was not used."""
         with self._lock:
-            group = self._turns.group
+            group = self._queue.group
             if group is not None:
-                after, waiter = self._turns.handed_on(group, time.monotonic())
+                after, waiter = self._queue.handed_on(group, time.monotonic())
         if group is None:
             self.released()
         elif after is Next.COMMIT:
@@ -212,11 +217,11 @@ class SharedTransactions:
         elif waiter is not None:
             waiter.succeed()
 
-    def gather(self, group: Group) -> None:
+    def gather(self, group: SharedTransaction) -> None:
         """Wait for others to come into an open transaction, then commit it; blocks."""
         while not group.done.wait_for(QUIET_S):
             with self._lock:
-                after = self._turns.gathered(group, time.monotonic())
+                after = self._queue.gathered(group, time.monotonic())
             if after is Next.COMMIT:
                 self._commit(group)
             if after is not Next.GATHER:
@@ -246,13 +251,13 @@ class SharedTransactions:
 
     # -- the end of a transaction ----------------------------------------------------------
 
-    def _commit(self, group: Group) -> None:
+    def _commit(self, group: SharedTransaction) -> None:
         try:
             self._end(group)
         finally:
             self.released()
 
-    def _end(self, group: Group) -> None:
+    def _end(self, group: SharedTransaction) -> None:
         """Commit, and tell the handlers; the file is still whose it was."""
         connection: Any = self._connection
         began = time.perf_counter()
@@ -281,12 +286,12 @@ class SharedTransactions:
                 _log.warning("store_rollback_failed", error=str(error))
             self._ours(False)
             with self._lock:
-                self._turns.closed(group)
+                self._queue.closed(group)
             group.done.succeed()
         if self._on_commit is not None:
             self._on_commit(group.handlers, time.perf_counter() - began, group.error)
 
-    def outcome(self, turn: Turn) -> CompletionRecord | None:
+    def outcome(self, turn: BlockTurn) -> CompletionRecord | None:
         """Return the record a turn left, None if none; its transaction has ended.
 
         Raises ``StoreUnavailable`` if it was not committed, ``RecordPending`` if nobody
@@ -306,7 +311,7 @@ class SharedTransactions:
         raise StoreUnavailable(f"the shared transaction was not committed: {error}")
 
 
-class Turn(Later):
+class BlockTurn(Later):
     """One handler's part in a shared transaction; ``record``: what it recorded there.
 
     ``met``: another record stood there already.
@@ -320,7 +325,7 @@ class Turn(Later):
     def __init__(
         self,
         of: SharedTransactions,
-        group: Group,
+        group: SharedTransaction,
         attempt: Attempt,
         connection: LentConnection,
     ) -> None:

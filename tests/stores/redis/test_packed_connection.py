@@ -1,4 +1,4 @@
-"""The connection that carries what calls ask (rifl._stores.redis.line; DESIGN §6)."""
+"""The connection that carries what calls ask (rifl._stores.redis.packed_connection; DESIGN §6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from rifl._stores.redis.line import AioLine, Line, packed
+from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection, packed
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.invariant import InvariantViolated
 from tests.helpers.waiting import until
@@ -59,7 +59,9 @@ def client(shared_server):
 @pytest.fixture
 def line(client):
     """A line as a store has it."""
-    line = Line(redis.BlockingConnectionPool(**client.connection_pool.connection_kwargs))
+    line = PackedConnection(
+        redis.BlockingConnectionPool(**client.connection_pool.connection_kwargs)
+    )
     yield line
     line.close()
 
@@ -110,7 +112,7 @@ async def test_nobody_gets_the_replies_of_a_task_that_was_cancelled(client, shar
     """The same on an event loop, where deadlines cancel (DESIGN §4)."""
     kwargs = client.connection_pool.connection_kwargs
     pool = redis.asyncio.BlockingConnectionPool(host=kwargs["host"], port=kwargs["port"])
-    line = AioLine(pool)
+    line = AioPackedConnection(pool)
     client.script_load(SLOW.text)
     assert await line.exchange(echoes("a")) == [b"a"]
     waiting = asyncio.create_task(line.exchange([(SLOW, [0, "b"]), *echoes("c")]))

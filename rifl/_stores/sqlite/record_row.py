@@ -29,7 +29,7 @@ _FULL = 2
 _Statements = Generator[tuple[str, tuple[Any, ...]], Any, bool]
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """What is written, and the file and the opening of it that it may be written to.
 
     ``number`` is the commit's. ``client`` is the client's row, None if it is durable
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     call: tuple[int, int | bytes, bytes | None, str, bytes]
 
 
-def write_record(connection: sqlite3.Connection, row: Row) -> bool:
+def write_record(connection: sqlite3.Connection, row: RecordRow) -> bool:
     """Write the row in the transaction open on a sqlite3 connection.
 
     Returns whether that connection's commits wait for the disk.
@@ -72,7 +72,7 @@ def write_record(connection: sqlite3.Connection, row: Row) -> bool:
             raise _standing(row) from error
 
 
-def write_row(connection: sqlite3.Connection, row: Row) -> None:
+def write_row(connection: sqlite3.Connection, row: RecordRow) -> None:
     """Write the row on a connection of ours to the file; raises ``StaleRpc``."""
     now = int(time.time())
     try:
@@ -84,7 +84,7 @@ def write_row(connection: sqlite3.Connection, row: Row) -> None:
         raise _standing(row) from error
 
 
-async def write_record_async(connection: Any, row: Row) -> bool:
+async def write_record_async(connection: Any, row: RecordRow) -> bool:
     """The same for an ``aiosqlite`` connection, or one with its methods."""
     _check(connection)
     statements = _statements(row)
@@ -114,7 +114,7 @@ def _check(connection: Any) -> None:
         )
 
 
-def _statements(row: Row) -> _Statements:
+def _statements(row: RecordRow) -> _Statements:
     found = yield _FILE, ()
     file = os.fsdecode(found[0] or "") if found else ""
     if not file or Path(file).resolve() != row.path:
@@ -138,5 +138,5 @@ def _other_owner() -> StaleRpc:
     )
 
 
-def _standing(row: Row) -> StaleRpc:
+def _standing(row: RecordRow) -> StaleRpc:
     return StaleRpc(f"a record stands for {row.call[0]}/{row.call[1]!r} already")

@@ -32,7 +32,7 @@ class _Waiting:
         self.woken.acquire()
 
 
-class Together:
+class RequestCombiner:
     """For threads. ``ask`` carries out one request, ``ask_all`` many; see ``Backend``."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Together:
             batch[0].woken.release()
 
 
-class AioTogether:
+class AioRequestCombiner:
     """The same for one event loop's tasks."""
 
     def __init__(

@@ -11,7 +11,7 @@ import pytest
 
 import rifl
 import rifl.aio
-from rifl._stores.redis.together import AioTogether, Together
+from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
 from rifl._stores.shared.backend import BackendError
 from tests.echo import METHOD, aio_served, served
 from tests.helpers.waiting import DEADLINE_S, until
@@ -40,7 +40,7 @@ class Way:
 def test_requests_of_threads_travel_together() -> None:
     """One goes at once; those that come meanwhile go after it, in one pipeline."""
     way = Way()
-    together = Together(way.one, way.all)
+    together = RequestCombiner(way.one, way.all)
     found: dict[str, Any] = {}
 
     def ask(request: str) -> None:
@@ -71,7 +71,7 @@ def test_the_way_is_free_after_an_error() -> None:
     def broken(request: Any) -> Any:
         raise BackendError("no connection")
 
-    together = Together(broken, Way().all)
+    together = RequestCombiner(broken, Way().all)
     for _ in range(3):
         with pytest.raises(BackendError):
             together.ask("x")
@@ -92,7 +92,7 @@ async def test_requests_of_tasks_travel_together() -> None:
     async def one(request: Any) -> Any:
         return (await carry([request]))[0]
 
-    together = AioTogether(one, carry)
+    together = AioRequestCombiner(one, carry)
     tasks = [
         asyncio.create_task(together.ask(name)) for name in ("first", "a", "gone", "lost", "b")
     ]

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from rifl._log import get_logger
 from rifl._stores.errors import StoreLocked, StoreLost
-from rifl._stores.sqlite.note import Note, NoteFile, note_path, read_note
+from rifl._stores.sqlite.note_file import Note, NoteFile, note_path, read_note
 
 _log = get_logger("rifl.store")
 # The number of the last commit that a file holds. Records carry theirs, so that a commit of

@@ -10,9 +10,10 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from rifl._log import get_logger
-from rifl._stores.shared.backend import Backend, BackendError, Steps, Undurable, WentBackwards
+from rifl._stores.shared.backend import Backend, BackendError, Undurable, WentBackwards
 from rifl._stores.shared.replicas import Replicas
 from rifl._stores.shared.requests import Beat, Beats, Claim, TakeBack
+from rifl._stores.shared.steps import Steps
 from rifl.core._shared.errors import RiflError
 
 _log = get_logger("rifl.store")
@@ -37,7 +38,7 @@ class _Lost(NamedTuple):
     last: bool = False
 
 
-class Pulse:
+class Heartbeat:
     """Beats every ``beat_s`` and judges the other replicas by theirs.
 
     ``insist`` has a rule carried out in the background, again after every failed

@@ -1,9 +1,11 @@
-"""Requests as calls of scripts (see ``scripts``)."""
+"""Requests as calls of Lua scripts (see ``scripts``): one, or many in one round trip."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
+
+import redis
 
 from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, Script
 from rifl._stores.shared.backend import BackendError
@@ -26,6 +28,8 @@ from rifl.core._shared.call import Call
 
 # A script, the client whose keys it is about (None: the store's), and its arguments.
 Step = tuple[Script, int | None, list[Any]]
+# A pipeline's commands, and the scripts they need should Redis not have them.
+Sent = list[tuple[Script, list[Any]]]
 # How soon the index may have a client's keys looked at when a claim has filed them: by
 # then it has to be back, by the clock of another server of a cluster.
 _FILED_MS = (1_000, 10_000, 60_000)
@@ -50,6 +54,39 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
         reply = yield FINISH, request.call.client_id, arguments
         return int(reply[1]) / 1000
     raise TypeError(f"not a request: {request!r}")
+
+
+def rounds(
+    requests: Sequence[Any],
+    invocation: Callable[..., list[Any]],
+    accept: Callable[[list[Any]], list[Any]],
+) -> Generator[Sent, list[Any], list[Any]]:
+    """Carry requests out in step: yields what to send, is sent the replies or errors.
+
+    Returns for each request its reply, or the ``BackendError`` it failed with. Scripts are
+    run in the order of the requests.
+    """
+    replies: list[Any] = [None] * len(requests)
+    rules = [steps_of(request) for request in requests]
+    moved: list[tuple[int, Any]] = [(at, None) for at in range(len(rules))]
+    while True:
+        asking: list[tuple[int, Step]] = []
+        for at, reply in moved:
+            try:
+                asking.append((at, rules[at].send(reply)))
+            except StopIteration as stop:
+                replies[at] = stop.value
+            except BackendError as error:
+                replies[at] = error
+        if not asking:
+            return replies
+        found = yield [(step[0], invocation(*step)) for _, step in asking]
+        moved = []
+        for (at, _), reply in zip(asking, found, strict=True):
+            if isinstance(reply, redis.RedisError):
+                replies[at] = BackendError(f"{type(reply).__name__}: {reply}")
+            else:
+                moved.append((at, accept(reply)))
 
 
 def member_of(call: Call) -> bytes:

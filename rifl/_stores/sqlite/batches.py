@@ -20,7 +20,7 @@ from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
 
-class GroupCommits(EmbeddedStore):
+class BatchCommits(EmbeddedStore):
     """The part of ``SqliteStore`` that is asked for many calls at once: see ``BatchRecords``.
 
     A crash leaves all of a group's intents or none, all of its records or none.

@@ -6,13 +6,37 @@ import collections
 import enum
 
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.gathering import LONGEST_S, Gathering
 
+# A commit waits no longer than this after the last entry came, and this in all.
+QUIET_S = 0.002
+LONGEST_S = 0.008
 # A transaction takes no further handlers after so many, and after this.
 MOST_HANDLERS = 64
 OPEN_S = 0.05
 # Whose turn has not come by then gives up: a handler does not end.
 LONGEST_WAIT_S = 10.0
+
+
+class Gathering:
+    """Expects of the next commit what came with the last two, whichever were more.
+
+    Callers that waited for one commit come again together: answered, they make their
+    next calls, and the first of these would have an fsync, and many changes of
+    thread, to itself. A caller on its own is expected to come alone, and never
+    waits. One that stays away is waited for twice.
+
+    No clock and no lock: the journal asks and tells under its own.
+    """
+
+    def __init__(self) -> None:
+        self.expected = 1
+        self._last = 1
+
+    def taken(self, entries: int) -> None:
+        """Learn how many went into a commit; one of acknowledgements only tells nothing."""
+        if entries:
+            self.expected = max(entries, self._last)
+            self._last = entries
 
 
 class Next(enum.Enum):
@@ -28,7 +52,7 @@ class Next(enum.Enum):
     GATHER = "gather"
 
 
-class Group:
+class SharedTransaction:
     """Handlers whose effects are in one transaction; ``done`` once its fate is known.
 
     ``error``: why it was not committed; None if it was. ``unknown``: nobody can tell.
@@ -47,7 +71,7 @@ class Group:
         self.unknown = False
 
 
-class Turns:
+class WriteQueue:
     """Hands the right to write from one to the next, in the order they came.
 
     Handlers follow each other in one open transaction; the journal has the file to
@@ -65,7 +89,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self.group: Group | None = None
+        self.group: SharedTransaction | None = None
         self._held = False
         self._waiting: collections.deque[tuple[Pending, bool]] = collections.deque()
         self._gathering = Gathering()
@@ -89,12 +113,12 @@ class Turns:
                 return True
         return False
 
-    def opened(self, now: float) -> Group:
+    def opened(self, now: float) -> SharedTransaction:
         """Note that whoever has the file began a transaction."""
-        self.group = Group(now)
+        self.group = SharedTransaction(now)
         return self.group
 
-    def ended(self, group: Group, now: float) -> tuple[Next, Pending | None]:
+    def ended(self, group: SharedTransaction, now: float) -> tuple[Next, Pending | None]:
         """End a handler's turn: what it does next, and whose turn it is."""
         group.handlers += 1
         after = self.handed_on(group, now)
@@ -108,7 +132,7 @@ class Turns:
                 return Next.GATHER, None
         return after
 
-    def handed_on(self, group: Group, now: float) -> tuple[Next, Pending | None]:
+    def handed_on(self, group: SharedTransaction, now: float) -> tuple[Next, Pending | None]:
         """Give up a turn in an open transaction: the same, without a handler's effects."""
         if self._waiting:
             waiter, alone = self._waiting[0]
@@ -118,7 +142,7 @@ class Turns:
                 return Next.WAIT, waiter
         return Next.COMMIT, None
 
-    def gathered(self, group: Group, now: float) -> Next:
+    def gathered(self, group: SharedTransaction, now: float) -> Next:
         """After nobody came for a while: COMMIT, GATHER again, or WAIT for who commits."""
         if self.group is not group:
             return Next.WAIT
@@ -130,7 +154,7 @@ class Turns:
         self._held = True
         return Next.COMMIT
 
-    def closed(self, group: Group) -> None:
+    def closed(self, group: SharedTransaction) -> None:
         """Note that the open transaction has ended; who ended it has the file."""
         self._gathering.taken(group.handlers)
         self.group = None

@@ -2,7 +2,7 @@
 
 redis-py spends more time on a command than Redis does: on its pool, on looking whether the
 connection is fit for use, on packing some twenty arguments, on counting. Those who meet
-(``together``) take turns anyway, so a connection of their own needs no pool.
+(``combining``) take turns anyway, so a connection of their own needs no pool.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from rifl._stores.redis.pipelines import Sent
+from rifl._stores.redis.script_calls import Sent
 from rifl._stores.redis.scripts import Script
 from rifl.core._shared.invariant import invariant
 
@@ -38,7 +38,7 @@ def _head(script: Script, parts: int) -> bytes:
     return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % (2 + parts, script.sha.encode())
 
 
-class Line:
+class PackedConnection:
     """For threads, one at a time; ``pool`` says how to connect.
 
     A connection that broke is made anew and the commands sent again, as often as the
@@ -93,7 +93,7 @@ class Line:
         return self._connection
 
 
-class AioLine:
+class AioPackedConnection:
     """The same for the tasks of one event loop."""
 
     def __init__(self, pool: Any) -> None:
