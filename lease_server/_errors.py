@@ -1,4 +1,4 @@
-"""What the lease server refuses, one class for each reason (DESIGN §3).
+"""Errors of the lease server, one class for each reason (DESIGN §3).
 
 ::
 

@@ -1,4 +1,4 @@
-"""What the leases tell of what they decide, and to whom."""
+"""Events of the lease server: where it tells what it decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forked child inherits is refused there (DESIGN §5).
+"""Refusals of what a forked child inherits (DESIGN §5).
 
 A fork copies ids that were reserved once, locks that threads of the parent hold, and
 connections that both then write to. So what decides or keeps something belongs to the

@@ -1,4 +1,4 @@
-"""Which secret signs tokens now, and which ones are still valid. Pure."""
+"""The secrets that sign and check tokens, through rotations. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What opens a session where the channel says nothing about its caller (DESIGN §5). Pure."""
+"""The secret of a session, where the channel does not say who calls (DESIGN §5). Pure."""
 
 from __future__ import annotations
 

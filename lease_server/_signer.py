@@ -1,4 +1,4 @@
-"""Makes and checks tokens with the secrets of a storage, through rotations."""
+"""The signer of tokens: the key ring, joined to its storage."""
 
 from __future__ import annotations
 

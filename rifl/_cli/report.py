@@ -1,4 +1,4 @@
-"""What the commands print, as tables or as one JSON object."""
+"""Reports that the commands print, as tables or as one JSON object."""
 
 from __future__ import annotations
 

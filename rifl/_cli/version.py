@@ -1,4 +1,4 @@
-"""Which release is installed, as the commands tell it."""
+"""The release that is installed, as the commands tell it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Where completion records live, by URL (DESIGN §6)."""
+"""Stores: where completion records live, by URL (DESIGN §6).
+
+- ``base``: what servers ask of every store; ``transactions``: of those with transactions.
+- ``memory``, over ``embedded``, which ``sqlite`` and groups are over, too.
+- ``postgres`` and ``redis``, over ``shared``: many servers, one store.
+- ``inspection``, ``settling``: a store from outside its server, and calls settled there.
+- ``codec``, ``drivers``, ``held_answers``, ``pending``, ``forks``, ``errors``: their parts.
+"""
 
 from __future__ import annotations
 

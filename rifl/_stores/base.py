@@ -1,4 +1,4 @@
-"""What every store gives (DESIGN §6): decisions, records, and what leases need kept."""
+"""Stores as servers use them: decisions, records, and what leases need kept (DESIGN §6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How records look in a store: sealed where the user asks, dated where time counts."""
+"""Records as a store keeps them: sealed where the user asks, dated where time counts."""
 
 from __future__ import annotations
 

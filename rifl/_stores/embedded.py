@@ -1,4 +1,4 @@
-"""A store inside the server's process: one table of clients under one lock."""
+"""The part that stores inside the server's process share: one table of clients, one lock."""
 
 from __future__ import annotations
 

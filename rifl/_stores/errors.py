@@ -1,4 +1,4 @@
-"""Why a store cannot be opened (DESIGN §6). Raised at start, never for a call."""
+"""Errors of a store that cannot be opened (DESIGN §6). Raised at start, never for a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything of a server is its own process's: what a forked child inherits is refused."""
+"""Refusals of what a forked child inherits: everything of a server is its own process's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much the answers take that are kept for clients, and for who has no name (DESIGN §9)."""
+"""Bounds on the answers that are kept: for each client, and for who has no name (DESIGN §9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking into a store from outside its server."""
+"""Inspection of a store from outside its server: rows read, calls settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memory:``, once while the process lives (DESIGN §1)."""
+"""The store ``memory:``: once while the process lives (DESIGN §1)."""
 
 from __future__ import annotations
 

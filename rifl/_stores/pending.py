@@ -1,4 +1,4 @@
-"""Something a store has yet to do, which a thread or an event loop waits for."""
+"""Results that a store has yet to produce, and that threads or event loops wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator, or a program for one, says about calls whose outcome is unknown (DESIGN §4)."""
+"""Settlements of calls whose outcome is unknown, by an operator or a program (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests as single statements over our functions, blocking or awaiting (see ``sql/``)."""
+"""The backend over PostgreSQL: each request a single statement over our functions (``sql/``)."""
 
 from __future__ import annotations
 

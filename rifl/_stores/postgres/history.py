@@ -1,4 +1,4 @@
-"""Whether a database is what it was when the store was last written (DESIGN §6).
+"""The history of a database: is it what it was when the store was last written? (DESIGN §6)
 
 An asynchronous standby that is promoted, and a backup that is restored, may lack what was
 acknowledged, and the processes that know may have died with the primary. So the store

@@ -1,4 +1,4 @@
-"""Looking into a PostgreSQL store beside its servers: plain reads, which lock nothing."""
+"""Inspection of a PostgreSQL store beside its servers: plain reads, which lock nothing."""
 
 from __future__ import annotations
 

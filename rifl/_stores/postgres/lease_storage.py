@@ -1,4 +1,4 @@
-"""What the lease server needs kept, in PostgreSQL (DESIGN §5)."""
+"""The lease server's storage in PostgreSQL (DESIGN §5)."""
 
 from __future__ import annotations
 

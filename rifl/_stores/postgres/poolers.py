@@ -1,4 +1,4 @@
-"""Whether a pooler stands between a connection and the server, and in which mode (DESIGN §6).
+"""Poolers between a connection and the server: is there one, and in which mode? (DESIGN §6)
 
 A pooler in transaction mode gives each transaction another session: what a session sets
 leaks to other applications, what it listens to is not heard, and what it was asked before

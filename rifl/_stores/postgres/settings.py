@@ -1,4 +1,4 @@
-"""What a PostgreSQL server's settings mean for the guarantees, checked at start (DESIGN §6)."""
+"""A PostgreSQL server's settings, and what they mean for the guarantees (DESIGN §6)."""
 
 from __future__ import annotations
 

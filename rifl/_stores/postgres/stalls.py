@@ -1,4 +1,4 @@
-"""Clients whose row a foreign session holds: what keeps them from holding up all others."""
+"""Clients whose row a foreign session holds, and who must not hold up all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every call asks: statements that are prepared once a connection, and packed here.
+"""Statements that every call asks: prepared once a connection, and packed here.
 
 psycopg spends more time on such a statement than PostgreSQL does: on a cursor, on the types
 of twenty parameters, on counting what to prepare, on ending a transaction there is none of.

@@ -1,4 +1,11 @@
-"""``redis://``, ``rediss://``, and over Sentinel or a cluster (extra ``rifl-grpc[redis]``)."""
+"""``redis://``, ``rediss://``, and over Sentinel or a cluster (extra ``rifl-grpc[redis]``).
+
+- ``store``: the store and handlers' transactions; ``transaction``: the record in a pipeline.
+- ``backend``: requests over ``clients``; ``combining``, ``packed_connection``: those of calls.
+- ``scripts``, ``script_calls``: the Lua, and requests as calls of it; ``key_sweep``.
+- ``opening``: connected and checked, by ``settings`` and ``rights``; ``address``: URLs.
+- ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside.
+"""
 
 from rifl._stores.redis.address import RedisAddress
 from rifl._stores.redis.lease_storage import RedisLeaseStorage

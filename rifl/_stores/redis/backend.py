@@ -1,4 +1,4 @@
-"""Script calls, blocking or awaiting, to a store that is checked to be the one it was."""
+"""The backend over Redis: each request a script call, to the store that it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that meet on their way to Redis travel together, one pipeline for all.
+"""Combiners of requests that meet on their way to Redis: one pipeline for all of them.
 
 Redis syncs its file once for what it read at once, and most of a command's cost is in
 system calls, locks and wake-ups on this side. Who finds the way free goes at once, alone:

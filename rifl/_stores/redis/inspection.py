@@ -1,4 +1,4 @@
-"""Looking into a Redis store beside its servers: a page at a time, so that none waits long."""
+"""Inspection of a Redis store beside its servers: a page at a time, so that none waits long."""
 
 from __future__ import annotations
 

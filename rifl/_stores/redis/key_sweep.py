@@ -1,4 +1,4 @@
-"""Letting go of keyed calls whose retention is over (DESIGN §4)."""
+"""The sweep of keyed calls whose retention is over (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lease server needs kept, in Redis (DESIGN §5)."""
+"""The lease server's storage in Redis (DESIGN §5)."""
 
 from __future__ import annotations
 

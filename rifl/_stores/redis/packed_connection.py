@@ -1,4 +1,4 @@
-"""One connection for what calls ask, whose commands are packed here.
+"""A connection to Redis for what calls ask, whose commands are packed here.
 
 redis-py spends more time on a command than Redis does: on its pool, on looking whether the
 connection is fit for use, on packing some twenty arguments, on counting. Those who meet

@@ -1,4 +1,4 @@
-"""Whether a Redis user may do all that scripts do, tried when a store opens (DESIGN §6).
+"""Rights of a Redis user: may it do all that scripts do? Tried at start (DESIGN §6).
 
 A script is not undone when one of its commands is refused: what went before stands. So
 every command is tried before the first call, on keys that nothing else uses.

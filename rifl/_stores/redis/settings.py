@@ -1,4 +1,4 @@
-"""What a Redis server's settings mean for the guarantees, checked at start (DESIGN §6)."""
+"""A Redis server's settings, and what they mean for the guarantees (DESIGN §6)."""
 
 from __future__ import annotations
 

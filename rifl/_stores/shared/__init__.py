@@ -1,4 +1,4 @@
-"""What several server replicas over one store need (DESIGN §4 to §6).
+"""Stores that several server replicas share (DESIGN §4 to §6).
 
 A store of this kind is a ``SharedStore`` over a ``Backend``, which only carries
 out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
@@ -14,6 +14,10 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
   that runs it. Replicas beat; one whose beats stood still under somebody's eyes
   is taken for dead. That is a guess: what follows from it is decided by the
   store, conditional on the attempt token that was seen.
+
+- ``store``: the rules; ``requests``: what they ask; ``backend``, ``steps``: who carries it out.
+- ``attempts``: this replica's calls; ``refusing``: why it takes no new ones.
+- ``heartbeat``, ``replicas``, ``presence``: who lives; ``lease_watch``: when leases may end.
 """
 
 from rifl._stores.shared.attempts import SharedAttempt

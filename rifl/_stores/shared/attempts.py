@@ -1,4 +1,4 @@
-"""The attempts of this replica, and those on others that somebody here waits for."""
+"""Attempts of this replica, and those on others that an arrival here waits for."""
 
 from __future__ import annotations
 

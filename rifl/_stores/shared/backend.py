@@ -1,4 +1,4 @@
-"""Between the rules of a shared store and the client library that talks to it."""
+"""The backend of a shared store, which carries out requests, and its errors."""
 
 from __future__ import annotations
 

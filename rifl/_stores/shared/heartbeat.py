@@ -1,4 +1,4 @@
-"""A replica's beats, its view of the others, and what must be retried: a thread for each half."""
+"""A replica's heartbeat: its beats, its view of the others, and what it must retry."""
 
 from __future__ import annotations
 

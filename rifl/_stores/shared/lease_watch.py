@@ -1,4 +1,4 @@
-"""When a sweeper may end leases (DESIGN §5). Pure but for the clock it is given."""
+"""The watch of a sweeper over its store: may it end leases yet? (DESIGN §5) No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""That a replica's process is there, shown to others on its machine (DESIGN §6)."""
+"""A socket that shows other processes of the machine that a replica is there (DESIGN §6)."""
 
 from __future__ import annotations
 

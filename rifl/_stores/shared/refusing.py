@@ -1,4 +1,4 @@
-"""Whether a shared store takes new calls, and who is told when that changes (DESIGN §6)."""
+"""The reason for which a shared store refuses new calls, and who hears of it (DESIGN §6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a shared store, each request one atomic step there."""
+"""Requests to a shared store, each one atomic step there, and their replies."""
 
 from __future__ import annotations
 

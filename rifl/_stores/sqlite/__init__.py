@@ -1,4 +1,14 @@
-"""``sqlite:///file``: the embedded default; durable, with group commit."""
+"""``sqlite:///file``: the embedded default; durable, with group commit.
+
+- ``store``: decisions in memory, records on disk; ``attempt``, ``batches``: its calls.
+- ``database``: one file of ours; ``schema``, ``statements``: its tables and what is written.
+- ``journal``: group commit; ``write_queue``: who writes to the file, one after the other.
+- ``transactions``: handlers' own; ``record_row``: what is written in them.
+- ``shared_transactions``: many calls in one commit; ``blocks``: a handler's part in one;
+  ``lent_connection``: what it does its statements on.
+- ``file_guard``, ``note_file``, ``ownership``, ``medium``: the files, and whose they are.
+- ``lease_storage``, ``inspection``, ``restored``, ``address``: as their names say.
+"""
 
 from rifl._stores.sqlite.store import SqliteStore
 

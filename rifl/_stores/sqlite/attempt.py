@@ -1,4 +1,4 @@
-"""An attempt of a call over SQLite: what its store knows of it beside the rules."""
+"""An attempt over SQLite: its intent, and its part in transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch makes durable: all its intents in one commit, all its records in one."""
+"""The commits of a batch: all its intents in one, all its records in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call's part in a shared transaction, as its handler has it: a block, sync or async."""
+"""Blocks of handlers in a shared transaction, for threads and for coroutines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class _Block:
     def _entered(self, run: Callable[..., Any]) -> LentConnection:
         attempt = self._attempt
         self._turn = attempt.shared = self._of.enter(attempt, run)
-        # Looked at after that, as ``shared`` is by who sealed it: one of both sees the other.
+        # Looked at after ``shared`` was set. Who seals an attempt looks at ``shared`` after it
+        # sealed: whichever comes second, the block is cut off.
         if attempt.sealed:
             self._turn.cut_off()
             raise StaleRpc("the call ended before its block began")

@@ -1,4 +1,4 @@
-"""Whether the files of a SQLite store are those that it writes to (DESIGN §6).
+"""The guard of a SQLite store's files: are they still those that it writes to? (DESIGN §6)
 
 SQLite goes on with a file that was removed, renamed or copied over, and what it commits
 then is nowhere after a restart. So every commit is numbered, and after each one the names

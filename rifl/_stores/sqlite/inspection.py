@@ -1,4 +1,4 @@
-"""Looking into a SQLite store, owned or not (WAL: readers never block its writer)."""
+"""Inspection of a SQLite store, owned or not (WAL: readers never block its writer)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit: what calls have to make durable, one fsync for many (DESIGN §6)."""
+"""The journal: group commit of what calls make durable, one fsync for many (DESIGN §6)."""
 
 from __future__ import annotations
 

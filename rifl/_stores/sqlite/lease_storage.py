@@ -1,4 +1,4 @@
-"""What the lease server needs kept, in the SQLite store's file (DESIGN §5)."""
+"""The lease server's storage in the SQLite store's file (DESIGN §5)."""
 
 from __future__ import annotations
 

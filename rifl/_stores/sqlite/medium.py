@@ -1,4 +1,4 @@
-"""What is under a SQLite store: its files, whose they are, and who commits."""
+"""The medium under a SQLite store: its files, their owner, and the thread that commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process owns a SQLite store at a time (DESIGN §6)."""
+"""The lock by which one process owns a SQLite store at a time (DESIGN §6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The completion record inside a handler's own SQLite transaction (DESIGN §6)."""
+"""The row of a completion record, written inside a handler's own transaction (DESIGN §6)."""
 
 from __future__ import annotations
 

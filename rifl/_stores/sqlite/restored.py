@@ -1,4 +1,4 @@
-"""Taking a file that was restored from a backup for the store (DESIGN §5)."""
+"""Restored files: a backup that is taken for the store from now on (DESIGN §5)."""
 
 from __future__ import annotations
 

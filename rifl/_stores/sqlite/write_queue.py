@@ -1,4 +1,4 @@
-"""Whose turn it is to write to a SQLite file (DESIGN §6)."""
+"""The queue of those who write to a SQLite file: handlers, and the journal (DESIGN §6)."""
 
 from __future__ import annotations
 
