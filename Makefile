@@ -266,6 +266,7 @@ check-generated: $(GEN_INSTALLED)
 house: $(INSTALLED)
 	$(PYTHON) -m benchmarks.house --picture docs/house.svg
 	$(PYTHON) -m benchmarks.house
+	$(PYTHON) -m benchmarks.house --way
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,6 +2,7 @@
 
 - ``imports``: every module and what it imports, read from the source; nothing is run.
 - ``figures``: what issue and closing notes compare: modules, lines, public names, circles.
+- ``way``: the files and frames of one call.
 - ``picture``: the packages on their floors, as SVG (``docs/house.svg``).
 
 ``python -m benchmarks.house`` prints the figures; ``make picture`` draws the picture anew.

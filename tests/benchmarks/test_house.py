@@ -3,6 +3,7 @@
 from benchmarks.house.figures import figures
 from benchmarks.house.imports import ROOT, circles
 from benchmarks.house.picture import parts, picture
+from benchmarks.house.way import way
 
 
 def test_circles_are_found_and_chains_are_not():
@@ -31,3 +32,12 @@ def test_figures_are_of_this_tree():
     assert int(count) > 100
     assert int(lines) > 10_000
     assert int(found["private modules"]) < int(count)
+
+
+def test_the_way_of_one_call_goes_through_both_sides():
+    """From the client's channel to the rules that serve it, and back."""
+    first, *files = way()
+    counted = {line.split()[1]: int(line.split()[0]) for line in files}
+    assert first == f"one unary call: {len(counted)} files, {sum(counted.values())} frames"
+    for part in ("rifl/_client/", "rifl/core/_calling/", "rifl/_server/", "rifl/core/_serving/"):
+        assert any(name.startswith(part) for name in counted)
