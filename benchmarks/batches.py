@@ -19,6 +19,7 @@ import grpc
 from rifl._server import Deduplicator
 from rifl._server.sync import SyncShell, unary_behavior
 from rifl._wire.envelope import encode_batch
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicy
 from rifl.v1 import rifl_pb2
 
@@ -47,7 +48,7 @@ class _Context:
 def measure(url: str, kind: str, *, rows: int = 500, batches: int = 60) -> dict[str, Any]:
     """Return microseconds of processor time a row."""
     keep = rows * (batches + 1)
-    with Deduplicator(url, max_keys=keep, max_key_bytes=1 << 30) as dedup:
+    with Deduplicator(url, bounds=Bounds(max_keys=keep, max_key_bytes=1 << 30)) as dedup:
         engine = dedup._engine
         grant = dedup._authority.grant()
         header = rifl_pb2.CallHeader(client_id=grant.client_id, token=grant.token, attempt=1)

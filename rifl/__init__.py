@@ -52,6 +52,7 @@ from rifl._stores import (
     settle_unknown,
     unknown_calls,
 )
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy, PolicyError
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import Observer
@@ -60,6 +61,7 @@ from rifl.core._shared.outcome import Outcome
 __all__ = [
     "BatchItem",
     "BatchResult",
+    "Bounds",
     "CallError",
     "Channel",
     "ClientInterceptor",

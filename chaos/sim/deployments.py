@@ -18,8 +18,8 @@ from lease_server._storage import MemoryLeaseStorage
 from rifl._stores.memory import MemoryStore
 from rifl._stores.sqlite import restored
 from rifl._stores.sqlite.store import SqliteStore
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.policy import KeyBounds
 from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["KEYS", "Deployment", "MemoryDeployment", "SqliteDeployment"]

@@ -39,6 +39,7 @@ from rifl._stores.shared.backend import BackendError
 from rifl._stores.sqlite.store import SqliteStore
 from rifl._wire.labels import OUTCOME_KEY, without_labels
 from rifl.core._serving.batching import BatchAnswer, serve_batch
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import Answer, HandlerResult, resolve
@@ -178,9 +179,7 @@ class Server:
         self._engine = make_engine(
             authority,
             POLICIES,
-            max_waiters=self._max_waiters,
-            max_aio_waiters=0,
-            max_wait_s=10.0,
+            bounds=Bounds(max_waiters=self._max_waiters, max_aio_waiters=0, max_wait_s=10.0),
             peer_property=None,
             keys_from=KeysFrom.ANYONE,
         )

@@ -18,11 +18,11 @@ from curp._core.entries import (
     SessionForgotten,
     SessionPut,
 )
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._serving.policy import KeyBounds
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.identity import DEFAULT_WINDOW, RpcId

@@ -51,8 +51,8 @@ from rifl._server.outcomes import SERVICE as OUTCOMES
 from rifl._server.outcomes import add_outcomes_service
 from rifl._server.pool import pool_size
 from rifl._stores.forks import belongs_here
-from rifl.core._serving.held import AnswerBounds
-from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicy
+from rifl.core._serving.bounds import Bounds, KeyBounds
+from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._shared.observer import Observer, Statistics
 
 # What clients load to send their calls by: an entry point of the group `rifl.paths`.
@@ -60,6 +60,7 @@ PATH = "curp"
 
 _log = get_logger("curp.replica")
 _MAX_WAIT_S = 30.0
+_SHARED_KEYS, _SHARED_KEY_BYTES = 100_000, 64 << 20
 
 
 class Replica:
@@ -211,9 +212,19 @@ class Replica:
         self._observer = watcher = _watching(observer)
         self._store.observer = self._store.watcher = watcher
         key_bounds = KeyBounds(retention_s=key_retention_s)
+        bounds = Bounds(
+            max_waiters=max_waiters,
+            max_aio_waiters=max_aio_waiters,
+            max_wait_s=_MAX_WAIT_S,
+            # An address of callers without a name has a quarter of these.
+            max_keys=_SHARED_KEYS,
+            max_key_bytes=_SHARED_KEY_BYTES,
+            max_answer_bytes=max_answer_bytes,
+            max_total_answer_bytes=max_total_answer_bytes,
+        )
         # Judged by the leader, for new calls: nothing of it is in the log.
         self._store.held.bound(
-            AnswerBounds(client_bytes=max_answer_bytes, total_bytes=max_total_answer_bytes),
+            bounds,
             key_bounds,
         )
         # Of calls, which the leader takes; and of the replica, that it has not stopped.
@@ -231,9 +242,7 @@ class Replica:
             self._services,
             self._authority,
             self._policies,
-            max_waiters=max_waiters or 0,
-            max_aio_waiters=max_aio_waiters,
-            max_wait_s=_MAX_WAIT_S,
+            bounds=bounds,
             peer_property=peer_property,
             observer=watcher,
             keys_from=KeysFrom(keys_from),

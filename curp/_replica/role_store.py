@@ -22,9 +22,10 @@ from curp._replica.reads import Reads
 from lease_server._storage import LeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.leases import Leases
-from rifl.core._serving.policy import KeyBounds, MethodPolicies
+from rifl.core._serving.policy import MethodPolicies
 from rifl.core._shared.errors import Deposed, NotLeader
 
 

@@ -66,8 +66,7 @@ def main() -> int:
     with rifl.Deduplicator(
         options.store,
         methods=methods,
-        max_keys=options.max_keys,
-        max_key_bytes=options.max_keys << 10,
+        bounds=rifl.Bounds(max_keys=options.max_keys, max_key_bytes=options.max_keys << 10),
     ) as dedup:
         server = grpc.server(ThreadPoolExecutor(8), interceptors=[dedup.interceptor()])
         flights_pb2_grpc.add_BooksServicer_to_server(books, server)

@@ -97,7 +97,7 @@ class AioShell:
 
     async def _wait(self, attempt: Attempt, context: Any) -> bool:
         engine = self.engine
-        if self._waiting >= engine.max_aio_waiters:
+        if self._waiting >= engine.bounds.max_aio_waiters:
             return False
         loop = asyncio.get_running_loop()
         ended = loop.create_future()

@@ -29,8 +29,8 @@ class Batch:
             header or b"",
             method,
             body,
-            max_items=engine.max_batch_items,
-            max_bytes=engine.max_batch_bytes,
+            max_items=engine.bounds.max_batch_items,
+            max_bytes=engine.bounds.max_batch_bytes,
         )
         first = self.calls[0]
         retried = first.attempt == 1 and any(key == ATTEMPTS_BY_GRPC_KEY for key, _ in metadata)

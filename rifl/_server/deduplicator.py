@@ -36,15 +36,12 @@ from rifl._server.sweeper import Sweeper
 from rifl._stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
 from rifl._stores.codec import Transform
 from rifl._stores.forks import belongs_here
-from rifl.core._serving.held import AnswerBounds
-from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
-from rifl.core._shared.call import MAX_RANGES
+from rifl.core._serving.bounds import Bounds
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.errors import Draining, RiflError
 from rifl.core._shared.observer import Observer, Observers, Statistics
 
 _log = get_logger("rifl.server")
-# How many addresses it takes to fill what callers without a name share.
-_SOURCES = 4
 # Ours, and gRPC's own services that only look.
 _NEVER = {
     "/lease_server.v1.LeaseServer/*": None,
@@ -67,15 +64,11 @@ class Deduplicator:
     ``methods``: how methods are declared, by ``/package.Service/Method``,
     ``/package.Service/*`` or ``*``: a ``MethodPolicy``, ``"plain"``,
     ``"idempotent"``, ``"atomic"``, or None for not deduplicated. ``default`` is
-    for all others. ``term_s``: length of a client's lease. ``window``:
-    unacknowledged calls allowed to a client. ``max_waiters``: duplicates that may
-    hold a pool thread while the first arrival runs; None means a quarter of the
-    pool given to ``add_to_server``, none if that is unknown. ``max_wait_s``: how
-    long a duplicate waits at most. ``drain_s``: how long ``close`` waits for
-    running calls. ``peer_property``: which certificate property ids, and the
-    namespaces of keys, are bound to. ``observer``: who is told what happens, one or
-    several (``rifl.metrics``, ``rifl.tracing``). ``clock``: monotonic seconds, for
-    tests.
+    for all others. ``term_s``: length of a client's lease. ``bounds``: what callers
+    may take. ``drain_s``: how long ``close`` waits for running calls.
+    ``peer_property``: which certificate property ids, and the namespaces of keys, are
+    bound to. ``observer``: who is told what happens, one or several (``rifl.metrics``,
+    ``rifl.tracing``). ``clock``: monotonic seconds, for tests.
 
     ``services``: descriptors of the services served, whose methods may declare
     themselves by the option ``(rifl.v1.exactly_once)``; a declaration in
@@ -89,23 +82,12 @@ class Deduplicator:
     answer), or of ``"nobody"`` (the header means nothing). Records of keyed calls
     are kept for ``key_retention_s`` from their completion unless their method
     says otherwise, None meaning without end; after that a retry runs again. Those
-    of a named session stay as long as it does. ``max_keys`` and
-    ``max_key_bytes`` bound what is kept for one client, session or peer: by
-    default some millions of keys, a large batch job's, bounded by their bytes. Of what
-    callers without a name share, one address has a quarter at most.
-
-    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers to calls without a
-    key that are kept since nobody acknowledged them: of one client, and of all; counted by
-    this server, since it started. New calls beyond them are WINDOW_EXCEEDED, and wait.
+    of a named session stay as long as it does.
 
     ``sessions_from``: who may open and close named sessions on a channel without an
     authenticated peer: who shows the session's secret (``"authenticated"``), or
     ``"anyone"`` who knows its name. A session that has none is then anybody's, and takes
     the first secret that it is opened with; one that has a secret opens by it only.
-
-    ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may
-    carry, and how long its request may be (gRPC's own limit of 4 MiB counts, too); a
-    larger one is refused whole, and the client splits it.
 
     ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
     bytes, called from many threads; ``memory:`` stores nothing to be sealed.
@@ -125,10 +107,6 @@ class Deduplicator:
         methods: Mapping[str, MethodPolicy | Kind | str | None] | None = None,
         default: MethodPolicy | Kind | str | None = Kind.PLAIN,
         term_s: float = 60.0,
-        window: int = 512,
-        max_waiters: int | None = None,
-        max_aio_waiters: int = 1000,
-        max_wait_s: float = 30.0,
         drain_s: float = 10.0,
         lock_timeout_s: float = 5.0,
         peer_property: str | None = None,
@@ -137,44 +115,28 @@ class Deduplicator:
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
         key_retention_s: float | None = 86_400.0,
-        max_keys: int = 10_000_000,
-        max_key_bytes: int = 512 << 20,
-        max_answer_bytes: int = 64 << 20,
-        max_total_answer_bytes: int = 1 << 30,
-        max_batch_items: int = 1000,
-        max_batch_bytes: int = 4 << 20,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         seal: Transform | None = None,
         unseal: Transform | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if max_batch_items < 1 or max_batch_bytes < 1:
-            raise ValueError("max_batch_items and max_batch_bytes must be at least 1")
-        if term_s <= 0 or window < 1 or max_wait_s < 0 or drain_s < 0:
-            raise ValueError("term_s and window are positive, max_wait_s and drain_s not negative")
+        if term_s <= 0 or drain_s < 0:
+            raise ValueError("term_s is positive, drain_s not negative")
         self._policies = MethodPolicies({**_NEVER, **(methods or {})}, default)
-        key_bounds = KeyBounds(
-            max_keys=max_keys, max_bytes=max_key_bytes, retention_s=key_retention_s
-        )
-        answer_bounds = AnswerBounds(
-            client_bytes=max_answer_bytes,
-            total_bytes=max_total_answer_bytes,
-            source_keys=max(1, max_keys // _SOURCES),
-            source_bytes=max(1, max_key_bytes // _SOURCES),
-        )
+        key_bounds = bounds.of_keys(key_retention_s)
         codec = RecordCodec(seal, unseal)
         self._keys_from = KeysFrom(keys_from)
         self._sessions_from = SessionsFrom(sessions_from)
         self._services = {service.full_name: service for service in services}
         take_options(self._policies, self._services.values())
-        self._window = window
+        self._bounds = bounds
         self._drain_s = drain_s
         self._peer_property = peer_property
-        self._given_waiters = max_waiters
         self._observer = Observers.of(observer, _observer_failed)
         self._health = HealthStatus()
         self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         self._store.observer = self._observer
-        self._store.held.bound(answer_bounds, key_bounds)
+        self._store.held.bound(bounds, key_bounds)
         self._store.on_refusal = self._refusal_changed
         try:
             self._check_kinds(url)
@@ -183,7 +145,11 @@ class Deduplicator:
                 self._store.leases, term_s=term_s, clock=clock, events=get_logger("lease_server")
             )
             self._store.bind(
-                self._authority, self._policies, clock=clock, window=window, key_bounds=key_bounds
+                self._authority,
+                self._policies,
+                clock=clock,
+                window=bounds.window,
+                key_bounds=key_bounds,
             )
         except BaseException as error:
             with contextlib.suppress(Exception):
@@ -195,14 +161,10 @@ class Deduplicator:
             self._store,
             self._authority,
             self._policies,
-            max_waiters=max_waiters or 0,
-            max_aio_waiters=max_aio_waiters,
-            max_wait_s=max_wait_s,
+            bounds=bounds,
             peer_property=peer_property,
             observer=self._observer,
             keys_from=self._keys_from,
-            max_batch_items=max_batch_items,
-            max_batch_bytes=max_batch_bytes,
         )
         self._interceptors = Interceptors(self._engine)
         self._letting_go: LettingGo | None = None
@@ -244,7 +206,7 @@ class Deduplicator:
             self._authority,
             deduplicated=deduplicated,
             not_deduplicated=not_deduplicated,
-            window=_client_window(self._window),
+            window=self._bounds.client_window,
             peer_property=self._peer_property,
             sessions_from=self._sessions_from,
         )
@@ -257,7 +219,7 @@ class Deduplicator:
             not_deduplicated[:] = self._policies.not_deduplicated()
 
         watch_registrations(server, added)
-        if self._given_waiters is None:
+        if self._bounds.max_waiters is None:
             self._engine.max_waiters = pool_size(server) // 4
 
     def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
@@ -440,15 +402,6 @@ class Deduplicator:
 
 def _observer_failed(method: str, error: Exception) -> None:
     _log.error("observer_failed", method=method, error=repr(error))
-
-
-def _client_window(window: int) -> int:
-    """Return what a client is told: it leaves room for what its headers cannot say.
-
-    A header tells of at most 64 ranges, so a client with its own window full may
-    have that many calls more completed than the server could hear of yet.
-    """
-    return window - MAX_RANGES if window >= 4 * MAX_RANGES else window
 
 
 def _on_event_loop() -> bool:

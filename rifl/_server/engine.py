@@ -24,6 +24,7 @@ from rifl._wire.header import (
     stream_fields,
 )
 from rifl._wire.packed_header import KnownClients
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
@@ -56,28 +57,21 @@ class Engine:
         authority: Authority,
         policies: MethodPolicies,
         *,
-        max_waiters: int,
-        max_aio_waiters: int,
-        max_wait_s: float,
+        bounds: Bounds,
         peer_property: str | None,
         observer: Observers | None = None,
         keys_from: KeysFrom = KeysFrom.AUTHENTICATED,
-        max_batch_items: int = 1000,
-        max_batch_bytes: int = 4 << 20,
     ) -> None:
         self.store = store
         self.authority = authority
         self.policies = policies
-        self.max_waiters = max_waiters
-        self.max_aio_waiters = max_aio_waiters
-        self._max_wait_s = max_wait_s
+        self.bounds = bounds
+        self.max_waiters = bounds.max_waiters or 0
         self._peer_property = peer_property
         self.replies = Replies(observer)
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
-        self.max_batch_items = max_batch_items
-        self.max_batch_bytes = max_batch_bytes
         self._known = KnownClients()
         # The secrets tokens are checked with; None where that is done elsewhere.
         self._ring = authority.key_ring
@@ -219,8 +213,8 @@ class Engine:
     def wait_limit_s(self, remaining_s: float | None) -> float:
         """How long a duplicate may wait: the answer has to reach it in time."""
         if remaining_s is None:
-            return self._max_wait_s
-        return min(max(0.0, remaining_s) * _WAIT_SHARE, self._max_wait_s)
+            return self.bounds.max_wait_s
+        return min(max(0.0, remaining_s) * _WAIT_SHARE, self.bounds.max_wait_s)
 
 
 def field_key(message: Any, field: str) -> bytes:

@@ -9,9 +9,10 @@ from lease_server._storage import LeaseStorage
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.batching import BatchRecords
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.leases import Leases
-from rifl.core._serving.policy import KeyBounds, MethodPolicies
+from rifl.core._serving.policy import MethodPolicies
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.observer import Observer

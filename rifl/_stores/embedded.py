@@ -10,12 +10,13 @@ from rifl._log import get_logger
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import Later, Replies
 from rifl.core._serving.leases import Leases
-from rifl.core._serving.policy import KeyBounds, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import Draining, RiflError, StoreUnavailable, WindowExceeded
 from rifl.core._shared.invariant import InvariantViolated

@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.held import LARGE_BYTES, AnswerBounds
-from rifl.core._serving.policy import KeyBounds
+from rifl.core._serving.serving import LARGE_BYTES
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 
@@ -44,14 +44,14 @@ class HeldAnswers:
 
     def __init__(
         self,
-        bounds: AnswerBounds | None = None,
+        bounds: Bounds | None = None,
         key_bounds: KeyBounds | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         idle_s: float = math.inf,
     ) -> None:
         self.active = False
-        self._bounds = bounds or AnswerBounds()
+        self._bounds = bounds or Bounds()
         self._key_bounds = key_bounds or KeyBounds()
         self._clock = clock
         self._idle_s = idle_s
@@ -65,7 +65,7 @@ class HeldAnswers:
         """Bytes of the answers of sequenced calls that are counted."""
         return self._total
 
-    def bound(self, bounds: AnswerBounds, key_bounds: KeyBounds) -> None:
+    def bound(self, bounds: Bounds, key_bounds: KeyBounds) -> None:
         """Judge by these from now on; before calls are served."""
         self._bounds, self._key_bounds = bounds, key_bounds
 
@@ -81,13 +81,13 @@ class HeldAnswers:
             if held is not None:
                 held.touched = now
                 self._acknowledge(held, call)
-                if held.bytes >= self._bounds.client_bytes:
+                if held.bytes >= self._bounds.max_answer_bytes:
                     raise WindowExceeded(
                         f"{held.bytes} bytes of answers to the client are unacknowledged"
                     )
-            if self._total >= self._bounds.total_bytes:
+            if self._total >= self._bounds.max_total_answer_bytes:
                 self._forget_idle(now)
-            if self._total >= self._bounds.total_bytes:
+            if self._total >= self._bounds.max_total_answer_bytes:
                 raise WindowExceeded(
                     f"{self._total} bytes of answers to all clients are unacknowledged"
                 )

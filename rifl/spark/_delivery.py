@@ -30,7 +30,7 @@ _WORDS = {
     "PAYLOAD_MISMATCH": "this session has seen another row with this key and other content",
     "WINDOW_EXCEEDED": (
         "the session keeps as many keys as the server allows one "
-        "(rifl.Deduplicator(max_keys=..., max_key_bytes=...))"
+        "(rifl.Bounds(max_keys=..., max_key_bytes=...))"
     ),
     "SESSION_CLOSED": "the session is closed or past its retention; this row was not sent again",
     "LEASE_EXPIRED": "the server has forgotten the session; this row was not sent again",

@@ -305,11 +305,11 @@ def test_coroutine_handlers_run_at_once_where_that_is_declared() -> None:
 
 def test_a_batch_over_the_bounds_is_split(batch: Any) -> None:
     """BATCH_TOO_LARGE by count or bytes, gRPC's own limits, and answers too large (DESIGN §3)."""
-    with rows_served("sync", max_batch_items=7) as (rows, address, _):
+    with rows_served("sync", bounds=rifl.Bounds(max_batch_items=7)) as (rows, address, _):
         results = batch(address, [BatchItem(b"row:%d" % at) for at in range(100)])
         assert all(result.ok for result in results)
         assert rows.effects == [b"row:%d" % at for at in range(100)]
-    with rows_served("sync", max_batch_bytes=500) as (rows, address, _):
+    with rows_served("sync", bounds=rifl.Bounds(max_batch_bytes=500)) as (rows, address, _):
         results = batch(address, [BatchItem(b"row:" + b"x" * 90) for at in range(30)])
         assert all(result.ok for result in results)
         assert len(rows.effects) == 30
@@ -354,7 +354,7 @@ def test_what_is_lost_on_the_way_is_asked_for_again(kind: str, batch: Any) -> No
 
 def test_a_window_smaller_than_a_batch_is_filled_again_and_again(batch: Any) -> None:
     """Sequenced rows keep to the client's window, others of the channel too (DESIGN §3)."""
-    with rows_served("sync", window=8) as (rows, address, _):
+    with rows_served("sync", bounds=rifl.Bounds(window=8)) as (rows, address, _):
         results = batch(address, [BatchItem(b"row:%d" % at) for at in range(50)])
         assert all(result.ok for result in results)
         assert rows.effects == [b"row:%d" % at for at in range(50)]
@@ -363,7 +363,7 @@ def test_a_window_smaller_than_a_batch_is_filled_again_and_again(batch: Any) -> 
 @pytest.mark.parametrize("kind", BOTH)
 def test_whole_batches_are_refused_as_single_calls_are(kind: str) -> None:
     """A bad envelope, a wrong token, a closed session: gRPC's own status (DESIGN §3)."""
-    with rows_served(kind, max_batch_items=100) as (rows, address, dedup):
+    with rows_served(kind, bounds=rifl.Bounds(max_batch_items=100)) as (rows, address, dedup):
         with rifl.connect(address, session="s") as channel:
             assert channel.batch(METHOD, [BatchItem(b"a", b"1")])[0].ok
             no_key = channel.batch(METHOD, [BatchItem(b"a")])[0]

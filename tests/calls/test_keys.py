@@ -10,6 +10,7 @@ import grpc
 import pytest
 import trustme
 
+import rifl
 from rifl._grpc.status import read_error_info
 from rifl.testing import FakeClock
 from tests.calls.services import Kinds, serving, trailers
@@ -98,7 +99,7 @@ def test_keys_last_for_their_retention_from_completion(kind: str) -> None:
 def test_keys_of_a_namespace_are_bounded() -> None:
     """Who never acknowledges fills a part, then is WINDOW_EXCEEDED; others are not (DESIGN §9)."""
     kinds = Kinds()
-    with serving("sync", kinds, keys_from="anyone", max_keys=8) as service:
+    with serving("sync", kinds, keys_from="anyone", bounds=rifl.Bounds(max_keys=8)) as service:
         caller = Caller(service)
         assert [caller.call(key).result() for key in "ab"] == [b"1", b"2"]
         full = caller.call("c")

@@ -62,9 +62,10 @@ from rifl.core._calling.call_flow import CallFlow
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.stream_attempts import ReceivedResponses
 from rifl.core._serving import client_table, serving
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.later import AllLater
-from rifl.core._serving.policy import KeyBounds, Kind
+from rifl.core._serving.policy import Kind
 from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._serving.streams import RequestStream, ResponseStream
 from rifl.core._serving.verdict import Verdict

@@ -19,8 +19,9 @@ from rifl.core import (
     Verdict,
     WindowExceeded,
 )
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_table import Attempt, ClientTable, Decision
-from rifl.core._serving.policy import KeyBounds, MethodPolicy
+from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
 
 CLIENT, SESSION, NOW = 7, 8, 100.0

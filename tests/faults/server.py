@@ -278,7 +278,7 @@ def main(options: argparse.Namespace) -> None:
         f"sqlite:///{folder / 'store.db'}",
         methods=declared,
         term_s=term_s,
-        max_waiters=4,
+        bounds=rifl.Bounds(max_waiters=4),
         keys_from="anyone",
     )
     hold_after_records(dedup._store, points, requests)

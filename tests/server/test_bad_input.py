@@ -40,7 +40,7 @@ class Echo:
         self.dedup = rifl.Deduplicator(
             url,
             methods={"/test.Echo/Big": rifl.MethodPolicy(max_response_bytes=1000)},
-            window=_WINDOW,
+            bounds=rifl.Bounds(window=_WINDOW),
             clock=self.clock,
             term_s=4.0,
         )

@@ -22,7 +22,7 @@ _IN_PROGRESS = ("ABORTED", "IN_PROGRESS", "unknown")
 class Held:
     """A server whose handlers wait until the test lets them go."""
 
-    def __init__(self, kind, url, *, threads=4, **options):
+    def __init__(self, kind, url, *, threads=4, **bounds):
         self.kind = kind
         self.runs = Counter()
         self.entered = defaultdict(threading.Event)
@@ -31,7 +31,9 @@ class Held:
         self._pool = ThreadPoolExecutor(32)
         nothing = rifl.MethodPolicy(unrecorded=frozenset({grpc.StatusCode.UNAVAILABLE.value[0]}))
         self.dedup = rifl.Deduplicator(
-            url, methods={_NOTHING: nothing}, **{"max_wait_s": DEADLINE_S, **options}
+            url,
+            methods={_NOTHING: nothing},
+            bounds=rifl.Bounds(**{"max_wait_s": DEADLINE_S, **bounds}),
         )
         if kind == "aio":
 

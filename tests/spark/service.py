@@ -101,7 +101,7 @@ def main() -> None:
     dedup = rifl.Deduplicator(
         options.store,
         methods={"/bank.v1.Bank/Deposit": deposit, "/bank.v1.Bank/Balance": None},
-        max_keys=options.max_keys,
+        bounds=rifl.Bounds(max_keys=options.max_keys),
     )
     server = grpc.server(ThreadPoolExecutor(16), interceptors=[dedup.interceptor()])
     bank_pb2_grpc.add_BankServicer_to_server(

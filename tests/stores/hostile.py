@@ -31,7 +31,11 @@ class Served:
         self.url = url
         self.runs = []
         self.dedup = stack.enter_context(
-            rifl.Deduplicator(url, window=_WINDOW, max_keys=_WINDOW, keys_from="authenticated")
+            rifl.Deduplicator(
+                url,
+                bounds=rifl.Bounds(window=_WINDOW, max_keys=_WINDOW),
+                keys_from="authenticated",
+            )
         )
 
         def run(request, context):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rifl._stores.shared import Beat
-from rifl.core._serving.policy import KeyBounds
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.verdict import Verdict
 from tests.helpers.waiting import until
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, Replica, keyed

@@ -54,7 +54,12 @@ class Holding:
 def open_dedup(url: str, declared: str, **more: Any) -> rifl.Deduplicator:
     """Open a server's deduplicator, with no patience."""
     return rifl.Deduplicator(
-        url, default=declared, drain_s=0, lock_timeout_s=0.05, max_wait_s=0.1, **more
+        url,
+        default=declared,
+        drain_s=0,
+        lock_timeout_s=0.05,
+        bounds=rifl.Bounds(max_wait_s=0.1),
+        **more,
     )
 
 

@@ -12,8 +12,9 @@ import pytest
 from lease_server import LeaseAuthority
 from rifl._stores import open_store
 from rifl._stores.sqlite.journal import Entry, Journal
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.namespace import namespace_id
-from rifl.core._serving.policy import KeyBounds, MethodPolicies
+from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
 from tests.stores.conformance import FIRST, IDEMPOTENT, TERM_S, keyed, wait
 

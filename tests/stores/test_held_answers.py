@@ -12,9 +12,8 @@ import pytest
 
 import rifl
 from rifl._stores.held_answers import HeldAnswers
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.held import AnswerBounds
-from rifl.core._serving.policy import KeyBounds
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 from tests.helpers.raw import RawClient
@@ -67,7 +66,7 @@ def test_large_answers_of_a_client_and_of_all_are_bounded(url: str) -> None:
     handler = large_async if kind == "aio" else large
     with (
         rifl.Deduplicator(
-            url, max_answer_bytes=3 * _BYTES, max_total_answer_bytes=5 * _BYTES
+            url, bounds=rifl.Bounds(max_answer_bytes=3 * _BYTES, max_total_answer_bytes=5 * _BYTES)
         ) as dedup,
         serve(kind, [generic("p.S", {"Large": handler})], dedup=dedup) as served,
         RawClient(served.address) as one,
@@ -96,7 +95,9 @@ def test_one_address_does_not_fill_what_callers_without_a_name_share(
     """A quarter is an address's; others find room, and known keys are answered (§9)."""
     socket = f"unix:{tmp_path / 's'}"
     with (
-        rifl.Deduplicator(url, keys_from="anyone", max_key_bytes=8 * _BYTES) as dedup,
+        rifl.Deduplicator(
+            url, keys_from="anyone", bounds=rifl.Bounds(max_key_bytes=8 * _BYTES)
+        ) as dedup,
         serve(
             "sync",
             [generic("p.S", {"Large": large})],
@@ -141,8 +142,9 @@ def clock() -> Clock:
 @pytest.fixture
 def make(clock: Clock) -> Callable[..., HeldAnswers]:
     """Make a count with small bounds."""
-    bounds = AnswerBounds(
-        client_bytes=100_000, total_bytes=150_000, source_keys=3, source_bytes=1000
+    # An address has a quarter of the keys.
+    bounds = Bounds(
+        max_answer_bytes=100_000, max_total_answer_bytes=150_000, max_keys=12, max_key_bytes=4000
     )
     return lambda **options: HeldAnswers(
         bounds, KeyBounds(retention_s=60.0), clock=clock, **options

@@ -16,7 +16,8 @@ from rifl._stores import StoreLocked, WrongDatabase, open_store
 from rifl._stores.pending import wake_on_loop
 from rifl._stores.sqlite import journal
 from rifl._stores.sqlite.journal import Entry, Journal
-from rifl.core._serving.policy import KeyBounds, MethodPolicies
+from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import (
     InProgress,

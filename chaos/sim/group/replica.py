@@ -35,8 +35,8 @@ from curp.log._creation import LOG_ID_KEY
 from curp.log._engine import LogEngine
 from curp.log._errors import Deposed, EngineUnavailable, LeaseHeld, LogError, TrimmedLog
 from curp.log._memory import MemoryLog, Moment
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._serving.policy import KeyBounds
 from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 

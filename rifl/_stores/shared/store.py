@@ -38,12 +38,13 @@ from rifl._stores.shared.requests import (
 )
 from rifl._stores.shared.steps import AllSteps, Steps
 from rifl._stores.transactions import SharedBlocks, Transactions
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_seed
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import Later, Replies
 from rifl.core._serving.leases import Leases
-from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import refusal_record
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call

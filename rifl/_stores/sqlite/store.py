@@ -29,12 +29,13 @@ from rifl._stores.sqlite.record_row import RecordRow
 from rifl._stores.sqlite.schema import opening_error
 from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (

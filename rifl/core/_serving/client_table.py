@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.keyed_tracker import KeyedTracker
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
-from rifl.core._serving.policy import KeyBounds, MethodPolicy
+from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.resting import RestingClients
 from rifl.core._serving.retention import LivedTime, Retention
 from rifl.core._serving.verdict import Verdict

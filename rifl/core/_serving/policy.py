@@ -26,31 +26,6 @@ class Kind(enum.Enum):
     ATOMIC = "atomic"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyBounds:
-    """Bounds on the keyed calls of one client, session or namespace.
-
-    ``max_keys`` identities and ``max_bytes`` of keys and records; a new call
-    beyond them is refused with WINDOW_EXCEEDED. ``retention_s``: how long a
-    record is kept after its call completed, where its method says nothing; None
-    means as long as the client lives.
-    """
-
-    max_keys: int = 10_000_000
-    max_bytes: int = 512 << 20
-    retention_s: float | None = 86_400.0
-
-    def __post_init__(self) -> None:
-        if self.max_keys < 1 or self.max_bytes < 1:
-            raise ValueError("max_keys and max_bytes must be at least 1")
-        if self.retention_s is not None and self.retention_s <= 0:
-            raise ValueError("retention_s must be positive, or None")
-
-    def retained_s(self, own_s: float | None) -> float | None:
-        """Return how long a record is kept, by its method's own retention if it has one."""
-        return self.retention_s if own_s is None else own_s
-
-
 if TYPE_CHECKING:
 
     class _KindField:

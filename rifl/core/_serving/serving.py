@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_payload
 from rifl.core._serving.decision import Decision
-from rifl.core._serving.held import LARGE_BYTES, Held
 from rifl.core._serving.later import Later
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind, MethodPolicy
@@ -50,6 +49,8 @@ from rifl.core._shared.record import CompletionRecord
 _MAX_DECISIONS = 100
 # gRPC's own, in bytes.
 DEFAULT_RECEIVE_LIMIT = 4 << 20
+# Smaller answers are bounded by the window well enough: 8 MiB of a client by default.
+LARGE_BYTES = 16 << 10
 # Of an error of ours; it travels twice, as the status and in its details.
 _MAX_TEXT_BYTES = 1000
 
@@ -97,6 +98,19 @@ Handled = CompletionRecord | HandlerResult
 Steps = Generator[Any, Any, Answer]
 # The rest of its admission, which may return the attempt to execute.
 Admission = Generator[Any, Any, Answer | Attempt]
+
+
+class Held(Protocol):
+    """Counts what answers take that nobody acknowledged yet. Any thread."""
+
+    # Whether anything is counted at all: of most servers nothing ever is.
+    active: bool
+
+    def admit(self, attempt: Attempt) -> None:
+        """Raise ``WindowExceeded`` for a new call whose answer would have no room."""
+
+    def note(self, attempt: Attempt, size: int) -> None:
+        """Note that an answer of so many bytes is kept."""
 
 
 class Records(Protocol):

@@ -25,7 +25,9 @@ _EFFECT = "INSERT INTO effects VALUES (%s)"
 
 def main(url: str, effects: str, kind: str, stops: str, port: str = "0") -> None:
     """Serve until killed; prints the port."""
-    dedup = rifl.Deduplicator(url, methods=METHODS, term_s=30, max_wait_s=20, max_waiters=8)
+    dedup = rifl.Deduplicator(
+        url, methods=METHODS, term_s=30, bounds=rifl.Bounds(max_wait_s=20, max_waiters=8)
+    )
     stopped = set()
 
     def at(point: str, request: bytes) -> None:

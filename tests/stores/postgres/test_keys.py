@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rifl._stores import RecordCodec
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.namespace import namespace_id
-from rifl.core._serving.policy import KeyBounds
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
 from rifl.core._shared.outcome import Outcome

@@ -8,7 +8,8 @@ from typing import Any
 
 from lease_server import SharedAuthority, open_authority
 from rifl._stores import RecordCodec, open_store
-from rifl.core._serving.policy import KeyBounds, Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord

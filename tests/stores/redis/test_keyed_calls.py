@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+import rifl
 from tests.calls.services import Kinds, serving, trailers
 from tests.calls.test_keys import Caller, reason
 from tests.calls.test_streams import COLLECT, FIRST, TINY
@@ -28,7 +29,10 @@ def test_a_key_makes_a_call_happen_once_whichever_replica_it_reaches(serve):
     """Two servers, one effect; every answer carries rifl-outcome (DESIGN §3, §6)."""
     kinds = Kinds()
     # As many may wait as there are: one more would be told that it still runs.
-    with serve(kinds, max_waiters=8) as one, serve(kinds, max_waiters=8) as two:
+    with (
+        serve(kinds, bounds=rifl.Bounds(max_waiters=8)) as one,
+        serve(kinds, bounds=rifl.Bounds(max_waiters=8)) as two,
+    ):
         callers = [Caller(one), Caller(two)]
         with ThreadPoolExecutor(8) as pool:
             calls = list(pool.map(lambda n: callers[n % 2].call("order-7"), range(8)))
@@ -57,7 +61,7 @@ def test_keys_last_for_their_retention_also_over_a_restart(serve):
 def test_keys_of_a_namespace_are_bounded_and_others_unaffected(serve):
     """A caller that never acknowledges meets WINDOW_EXCEEDED (DESIGN §9)."""
     kinds = Kinds()
-    with serve(kinds, max_keys=8) as service:
+    with serve(kinds, bounds=rifl.Bounds(max_keys=8)) as service:
         caller = Caller(service)
         assert [caller.call(key).result() for key in "ab"] == [b"1", b"2"]
         assert reason(caller.call("c")) == "WINDOW_EXCEEDED"

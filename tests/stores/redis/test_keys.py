@@ -9,8 +9,9 @@ from rifl._stores.redis.key_sweep import sweep_keys
 from rifl._stores.redis.script_calls import steps_of
 from rifl._stores.redis.scripts import CLAIM
 from rifl._stores.shared.requests import Claim, Claimed, Found
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.namespace import namespace_id
-from rifl.core._serving.policy import KeyBounds, MethodPolicy
+from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
 from rifl.core._shared.outcome import Outcome

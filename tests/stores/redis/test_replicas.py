@@ -13,7 +13,7 @@ from rifl._stores.codec import RecordCodec
 from rifl._stores.redis.scripts import CLAIM
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import Claim, Finish, Found, TakeBack
-from rifl.core._serving.policy import KeyBounds
+from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import (
     Draining,

@@ -1,0 +1,115 @@
+"""Bounds on what callers may take of a server, each with its default (DESIGN §9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rifl.core._shared.call import MAX_RANGES
+from rifl.core._shared.identity import DEFAULT_WINDOW
+
+_MAX_KEYS = 10_000_000
+_MAX_KEY_BYTES = 512 << 20
+# How many addresses it takes to fill what callers without a name share.
+_SOURCES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """Bounds on what the callers of one server may take; see ``rifl.Deduplicator``.
+
+    ``window``: unacknowledged calls allowed to a client. ``max_waiters``: duplicates that may
+    hold a pool thread while the first arrival runs; None means a quarter of the pool given to
+    ``add_to_server``, none if that is unknown. ``max_aio_waiters``: the same on event loops.
+    ``max_wait_s``: how long a duplicate waits at most.
+
+    ``max_keys`` and ``max_key_bytes`` bound the keys, and the bytes of them and their records,
+    that are kept for one client, session or peer: by default some millions of keys, a large
+    batch job's, bounded by their bytes. Of what callers without a name share, one address has
+    a quarter at most.
+
+    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers to calls without a
+    key that are kept since nobody acknowledged them: of one client, and of all; counted by
+    this server, since it started. New calls beyond them are WINDOW_EXCEEDED, and wait.
+
+    ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may carry, and
+    how long its request may be (gRPC's own limit of 4 MiB counts, too); a larger one is
+    refused whole, and the client splits it.
+
+    Raises ``ValueError`` for what is no bound.
+    """
+
+    window: int = DEFAULT_WINDOW
+    max_waiters: int | None = None
+    max_aio_waiters: int = 1000
+    max_wait_s: float = 30.0
+    max_keys: int = _MAX_KEYS
+    max_key_bytes: int = _MAX_KEY_BYTES
+    max_answer_bytes: int = 64 << 20
+    max_total_answer_bytes: int = 1 << 30
+    max_batch_items: int = 1000
+    max_batch_bytes: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        for name in (
+            "window",
+            "max_keys",
+            "max_key_bytes",
+            "max_answer_bytes",
+            "max_total_answer_bytes",
+            "max_batch_items",
+            "max_batch_bytes",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if min(self.max_waiters or 0, self.max_aio_waiters, self.max_wait_s) < 0:
+            raise ValueError("max_waiters, max_aio_waiters and max_wait_s are not negative")
+
+    @property
+    def client_window(self) -> int:
+        """The window that a client is told: it leaves room for what its headers cannot say.
+
+        A header tells of at most 64 ranges, so a client with its own window full may
+        have that many calls more completed than the server could hear of yet.
+        """
+        return self.window - MAX_RANGES if self.window >= 4 * MAX_RANGES else self.window
+
+    @property
+    def source_keys(self) -> int:
+        """Keys of callers without a name, of one address."""
+        return max(1, self.max_keys // _SOURCES)
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of those keys and their records."""
+        return max(1, self.max_key_bytes // _SOURCES)
+
+    def of_keys(self, retention_s: float | None) -> KeyBounds:
+        """Return those of keyed calls, whose records are kept for so long."""
+        return KeyBounds(
+            max_keys=self.max_keys, max_bytes=self.max_key_bytes, retention_s=retention_s
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyBounds:
+    """Bounds on the keyed calls of one client, session or namespace.
+
+    ``max_keys`` identities and ``max_bytes`` of keys and records; a new call
+    beyond them is refused with WINDOW_EXCEEDED. ``retention_s``: how long a
+    record is kept after its call completed, where its method says nothing; None
+    means as long as the client lives.
+    """
+
+    max_keys: int = _MAX_KEYS
+    max_bytes: int = _MAX_KEY_BYTES
+    retention_s: float | None = 86_400.0
+
+    def __post_init__(self) -> None:
+        if self.max_keys < 1 or self.max_bytes < 1:
+            raise ValueError("max_keys and max_bytes must be at least 1")
+        if self.retention_s is not None and self.retention_s <= 0:
+            raise ValueError("retention_s must be positive, or None")
+
+    def retained_s(self, own_s: float | None) -> float | None:
+        """Return how long a record is kept, by its method's own retention if it has one."""
+        return self.retention_s if own_s is None else own_s
