@@ -15,6 +15,7 @@ import grpc
 
 from curp._cli.asking import GroupError
 from curp._replica import Replica
+from rifl._server.signals import taken_signals
 
 _GRACE_S = 1.0
 
@@ -65,7 +66,9 @@ def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replic
     found = [find_servicer(servicer) for servicer in servicers]
     observer, end_metrics = _metrics(options.metrics)
     replica = Replica(engine, address=options.address, observer=observer, **replica_of)
-    try:
+    with contextlib.ExitStack() as taking, contextlib.ExitStack() as ending:
+        ending.callback(end_metrics)
+        ending.callback(replica.close)
         server = grpc.server(
             ThreadPoolExecutor(options.threads),
             interceptors=[replica.interceptor()],
@@ -84,10 +87,7 @@ def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replic
             server.add_insecure_port(options.listen)
         else:
             server.add_secure_port(options.listen, options.credentials)
-        # A signal's function takes no lock that this thread may hold, such as an event's.
-        came: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: came.put(number))
+        came = taking.enter_context(taken_signals((signal.SIGTERM, signal.SIGINT)))
         server.start()
         replica.start()
         sys.stdout.write(f"{options.address}\n")
@@ -96,10 +96,8 @@ def serve(servicers: Sequence[str], engine: str, options: ServeOptions, **replic
             with contextlib.suppress(queue.Empty):
                 came.put(came.get(timeout=0.2))
         failed = replica.waiting_for if replica.role == "stopped" else ""
-    finally:
-        replica.close()
-        end_metrics()
-    server.stop(_GRACE_S).wait()
+        ending.close()
+        server.stop(_GRACE_S).wait()
     if failed:
         sys.stderr.write(f"curp: the replica stopped: {failed}\n")
     return 1 if failed else 0

@@ -11,14 +11,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import NoReturn
 
 import grpc
 import grpc.aio
 
 from rifl._log import get_logger
 from rifl._server.deduplicator import Deduplicator
+from rifl._server.signals import taken_signals, tell, tell_no_more
 
 _log = get_logger("rifl.server")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -32,10 +33,6 @@ _STOPPED_S = 5.0
 _FLUSH_S = 2.0
 # Of a process that was ended with calls running.
 _CALLS_LEFT = 1
-# What signals are to do in a forked child, by number: what they did before this process served.
-_in_children: dict[signal.Signals, Any] = {}
-# Who on a loop is told of a signal: a loop has room for one.
-_told: dict[tuple[asyncio.AbstractEventLoop, signal.Signals], list[Callable[[], None]]] = {}
 
 
 def serve_until_signal(
@@ -66,17 +63,7 @@ def serve_until_signal(
     Handlers of methods that are not deduplicated are not counted: as with bare gRPC the
     process ends after they have. In the main thread only; the signals' handlers are put back.
     """
-    # Signals that came. Their function runs between any two steps of this thread, so it takes
-    # no lock that this thread may hold, such as an event's.
-    came: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def handle(number: int, frame: Any) -> None:
-        del frame
-        came.put(number)
-
-    before = {number: signal.signal(number, handle) for number in signals}
-    _in_children.update(before)
-    try:
+    with taken_signals(signals) as came:
         # In steps: a signal that comes just before the wait does not end it, and its
         # handler runs only when this thread is awake.
         while not _came(came, _LOOK_S):
@@ -95,10 +82,6 @@ def serve_until_signal(
         if left and end_process:
             _end(left)
         return left
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-            _in_children.pop(number, None)
 
 
 def _came(signals: queue.SimpleQueue[int], timeout_s: float) -> bool:
@@ -131,7 +114,7 @@ async def serve_until_signal_async(
 
     numbers = tuple(signals)
     for number in numbers:
-        _tell(loop, number, handle)
+        tell(loop, number, handle)
     try:
         try:
             await stop.wait()
@@ -155,78 +138,7 @@ async def serve_until_signal_async(
         return left
     finally:
         for number in numbers:
-            _tell_no_more(loop, number, handle)
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop, number: signal.Signals, handle: Callable[[], None]
-) -> None:
-    """Have a function called at a signal, beside those that already are."""
-    before = signal.getsignal(number)
-    told = _told.setdefault((loop, number), [])
-
-    def tell() -> None:
-        for each in tuple(told):
-            each()
-
-    loop.add_signal_handler(number, tell)
-    if not told:
-        # As the loop has it, when it is told of the signal no more.
-        by_default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        _in_children[number] = signal.SIG_IGN if before == signal.SIG_IGN else by_default
-    told.append(handle)
-
-
-def _tell_no_more(
-    loop: asyncio.AbstractEventLoop, number: signal.Signals, handle: Callable[[], None]
-) -> None:
-    told = _told.get((loop, number), [])
-    if handle in told:
-        told.remove(handle)
-    if not told:
-        _told.pop((loop, number), None)
-        loop.remove_signal_handler(number)
-        _in_children.pop(number, None)
-
-
-class _Forking(threading.local):
-    """A thread that forks: the signals that it had blocked before."""
-
-    mask: Any = None
-
-
-_forking = _Forking()
-
-
-def _forks() -> None:
-    """Keep a signal back that comes for the child before it is told what to do with it."""
-    if _in_children:
-        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _in_children)
-
-
-def _has_forked() -> None:
-    if _forking.mask is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
-        _forking.mask = None
-
-
-def _forked() -> None:
-    """In a forked child: have signals do what they did before its parent served.
-
-    The child has no server to stop. It would ignore being terminated; and the handlers of
-    an event loop write to a socket that it shares with its parent, who would stop.
-    """
-    if _told:
-        signal.set_wakeup_fd(-1)
-        _told.clear()
-    for number, handler in _in_children.items():
-        # None: it was not set from Python, and cannot be.
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    _in_children.clear()
-    _has_forked()
-
-
-os.register_at_fork(before=_forks, after_in_parent=_has_forked, after_in_child=_forked)
+            tell_no_more(loop, number, handle)
 
 
 def _end(left: int) -> NoReturn:

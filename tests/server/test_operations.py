@@ -324,7 +324,7 @@ async def test_an_aio_server_drains_too(tmp_path: Path) -> None:
 _FORKING = """
 import asyncio, os, signal, sys, threading
 import rifl
-from rifl._server import operations
+from rifl._server import signals
 from tests.helpers.waiting import until
 
 class Server:
@@ -343,7 +343,7 @@ drain = dedup.drain
 dedup.drain = lambda: (print("draining", stopping.is_set(), flush=True), drain())
 
 def forks(loop):
-    until(lambda: signal.SIGINT in operations._in_children, "it serves")
+    until(lambda: signal.SIGINT in signals._in_children, "it serves")
     child = os.fork()
     if child == 0:
         threading.Event().wait(60)
@@ -370,7 +370,7 @@ sys.exit(rifl.serve_until_signal(Server(), dedup))
 _AT_ANY_STEP = """
 import signal, sys, threading
 import rifl
-from rifl._server import operations
+from rifl._server import operations, signals
 
 class Server:
     def stop(self, grace):
@@ -383,7 +383,7 @@ def at(step):
 
     def trace(frame, event, _):
         nonlocal seen
-        if signal.SIGINT in operations._in_children and seen < step:
+        if signal.SIGINT in signals._in_children and seen < step:
             seen += event == "line"
             if seen == step:
                 signal.raise_signal(signal.SIGTERM)
