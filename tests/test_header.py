@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rifl._wire.header import parse_call
 from rifl._wire.packed_header import KnownClients, encode_header
 from rifl.core import BadHeader
-from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.call import Call
 from rifl.v1 import rifl_pb2
 

@@ -12,7 +12,7 @@ from curp._core.witness_table import WitnessVerdict
 from curp._group_token import GROUP_TOKEN_KEY
 from curp.v1 import curp_pb2
 from curp.witness._service import SERVICE_NAME
-from rifl._client.opening import open_sync
+from rifl._client.grpc_channels import open_sync
 
 
 class WitnessClient:

@@ -1,4 +1,4 @@
-"""Batched calls on an event loop."""
+"""Batches on an event loop: the shell around ``BatchRun``."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from rifl._client.aio_client import AioClient
 from rifl._client.aio_exchange import AioExchange
 from rifl._client.aio_status import at_hand, finished_status
 from rifl._client.errors import CallError, plain_error
-from rifl.core._calling.attempt import IssuedCall
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.invariant import invariant
 

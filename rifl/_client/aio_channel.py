@@ -10,9 +10,8 @@ import grpc
 import grpc.aio
 
 from rifl._client.aio_batches import run_batch
-from rifl._client.aio_call import UnaryUnaryCall
 from rifl._client.aio_client import AioClient
-from rifl._client.aio_exchange import AioExchange, AioSender
+from rifl._client.aio_multicallable import AioUnaryUnaryMultiCallable
 from rifl._client.aio_session import AioSession
 from rifl._client.aio_streams import (
     AioBidirectionalMultiCallable,
@@ -21,9 +20,7 @@ from rifl._client.aio_streams import (
 )
 from rifl._client.aio_targets import AioSeveralTargets
 from rifl._client.batch import BatchItem, BatchResult
-from rifl._client.errors import unserialisable
-from rifl._client.keys import invalid_metadata, take_key
-from rifl._client.opening import open_aio, opening
+from rifl._client.grpc_channels import open_aio, opening
 from rifl._client.routing import Router
 from rifl._client.settings import (
     ConnectKeywords,
@@ -33,9 +30,6 @@ from rifl._client.settings import (
     method_name,
     shows,
 )
-from rifl.core._calling.attempt import IssuedCall
-from rifl.core._calling.client_lease import ClientLease
-from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.targets import Targets, split_targets
 
 
@@ -229,153 +223,3 @@ class AioChannel(grpc.aio.Channel):
     def _check_process(self) -> None:
         if self._client.forked:
             self._client.check_usable()
-
-
-class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
-    """One method of a stub."""
-
-    def __init__(
-        self,
-        client: AioClient,
-        inner: Any,
-        method: str,
-        serializer: Callable[[Any], bytes] | None,
-        deserializer: Callable[[bytes], Any] | None,
-        *,
-        direct: bool,
-    ) -> None:
-        self._client = client
-        self._direct_inner = self._inner = inner
-        # By which way attempts are sent, None: straight to the server.
-        self._path: Any = None
-        self._method = method
-        self._serializer = serializer
-        self._deserializer = deserializer
-        # Whether the first attempt may do without an exchange.
-        self._direct = direct
-        # Whether the method is deduplicated, and the lease that says so.
-        self._lease: ClientLease | None = None
-        self._deduplicated = False
-        self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
-
-    def __call__(
-        self,
-        request: Any,
-        *,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> UnaryUnaryCall:
-        """See ``grpc.aio.UnaryUnaryMultiCallable``."""
-        client = self._client
-        if credentials is not None:
-            client.check_usable(credentials)
-        lease = client.lease
-        serializer = self._serializer
-        try:
-            body = request if serializer is None else serializer(request)
-        except Exception as error:
-            raise unserialisable() from error
-        sent_at = client.now()
-        deadline = None if timeout is None else sent_at + timeout
-        issued: IssuedCall | None = None
-        key, metadata = take_key(metadata)
-        begun = None
-        observer = client.observer
-        if observer is not None:
-            metadata, begun = observer.call_begins(self._method, metadata)
-        fault = invalid_metadata(metadata) if metadata else None
-        if lease is not None and self._direct and key is None and fault is None:
-            if lease is not self._lease:
-                self._deduplicated = self._method in lease.methods
-                self._take_path()
-                self._lease = lease
-            if self._deduplicated and not client.window_waiters:
-                stamp = client.stamp()
-                with client.lock:
-                    issued = client.session.try_begin(*stamp, sent_at)
-
-        def recovery(issued: IssuedCall | None, on_end: Callable[[], None]) -> AioExchange:
-            invocation = Invocation(
-                self._method,
-                sent_at,
-                deadline,
-                key,
-                hedge_after_s=client.settings.hedge_after_s,
-                stamp=client.stamp(),
-                decode=self._deserializer,
-                begun=begun,
-            )
-            send = self._sender(body, metadata, credentials, wait_for_ready, compression)
-            return AioExchange(client, invocation, send, issued, on_end)
-
-        call = UnaryUnaryCall(client, deadline, recovery)
-        if issued is not None:
-            issued.decode = self._deserializer
-            header = client.header(issued)
-            limit = self._attempt_timeout_s
-            if limit is not None and (timeout is None or timeout > limit):
-                timeout = limit
-            entries: Any = (header,) if metadata is None else (*metadata, header)
-        elif (
-            lease is not None
-            and self._direct
-            and not self._deduplicated
-            and key is None
-            and fault is None
-        ):
-            entries = metadata
-        else:
-            client.check_usable()
-            call.run(recovery(None, call.finish), fault)
-            return call
-        try:
-            inner = self._inner(
-                body,
-                timeout=timeout,
-                metadata=entries,
-                credentials=credentials,
-                wait_for_ready=wait_for_ready,
-                compression=compression,
-            )
-        except BaseException:
-            # Such as metadata that gRPC rejects: nothing was sent.
-            if issued is not None:
-                client.complete(issued, None)
-            raise
-        if observer is not None:
-            call.observe(self._method, begun)
-        call.follow(inner, issued, sent_at)
-        return call
-
-    def _take_path(self) -> None:
-        path = self._client.path
-        if path is not None and path is not self._path:
-            self._path = path
-            self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
-            self._inner = path.unary_unary(self._method, self._direct_inner)
-
-    def _sender(
-        self,
-        body: bytes,
-        metadata: Any,
-        credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> AioSender:
-        given = tuple(metadata or ())
-        self._take_path()
-
-        async def send(header: tuple[str, bytes] | None, timeout_s: float | None) -> Any:
-            return self._inner(
-                body,
-                timeout=timeout_s,
-                metadata=given if header is None else (*given, header),
-                credentials=credentials,
-                wait_for_ready=wait_for_ready,
-                compression=compression,
-            )
-
-        return send

@@ -1,4 +1,4 @@
-"""A call's flow on an event loop."""
+"""The exchange on an event loop: sends the attempts that a call's flow asks for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rifl._client.aio_client import AioClient
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import CallError, Status
 from rifl._client.exchange import CLOSED_TEXT, Exchange
-from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.invocation import Invocation
+from rifl.core._calling.issued_call import IssuedCall
 
 # Sends one attempt: its header entry and its timeout; returns gRPC's call.
 AioSender = Callable[[tuple[str, bytes] | None, float | None], Awaitable[Any]]

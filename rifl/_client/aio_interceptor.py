@@ -1,4 +1,4 @@
-"""The interceptor alone, for channels built by somebody else (aio)."""
+"""The aio client interceptor, for channels built by somebody else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import grpc.aio
 from rifl._client.aio_client import AioClient
 from rifl._client.aio_exchange import AioExchange
 from rifl._client.aio_session import AioSession
-from rifl._client.interceptor import with_header
 from rifl._client.settings import AioInterceptorKeywords, interceptor_settings, method_name, shows
+from rifl._client.sync_interceptor import with_header
 
 
 @shows(AioInterceptorKeywords)

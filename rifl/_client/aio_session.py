@@ -1,4 +1,4 @@
-"""The application's view of an aio channel's identities."""
+"""``channel.session`` on an aio channel: the identities of its calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rifl._client.resolution import (
     lease_error,
     lease_timeout,
 )
-from rifl.core._calling.attempt import Answer
+from rifl.core._calling.answer import Answer
 from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
 

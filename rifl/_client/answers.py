@@ -1,4 +1,4 @@
-"""Reads what gRPC reports about an attempt into the core's ``Answer`` (DESIGN §3)."""
+"""Answers of attempts: what gRPC reports, read into the core's ``Answer`` (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import grpc
 
 from rifl._client.errors import Status, undecodable
 from rifl._wire.labels import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
-from rifl.core._calling.attempt import Answer
+from rifl.core._calling.answer import Answer
 from rifl.core._shared.identity import RpcId
 
 _OK = Answer("OK")

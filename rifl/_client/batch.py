@@ -11,8 +11,7 @@ from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, Status, agreeing, call_error
 from rifl._client.exchange import NO_SESSION
 from rifl._client.keys import as_key, key_error, take_key
-from rifl._client.routing import Leg as RouteLeg
-from rifl._client.routing import Route
+from rifl._client.routing import Route, RoutedAttempt
 from rifl._client.state import ClientState
 from rifl._grpc.codes import status_code
 from rifl._wire.envelope import (
@@ -27,9 +26,10 @@ from rifl._wire.envelope import (
     parse_reply,
 )
 from rifl._wire.labels import RPC_INFO
-from rifl.core._calling.attempt import Answer, IssuedCall
+from rifl.core._calling.answer import Answer
 from rifl.core._calling.batch_flow import BatchFlow
-from rifl.core._calling.batch_steps import BatchAction, Ended, Leg
+from rifl.core._calling.batch_rpc import BatchAction, BatchRpc, EndedItem
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.codes import raised_code
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall
@@ -102,7 +102,7 @@ class Send(NamedTuple):
     body: bytes
     metadata: tuple[tuple[str, Any], ...]
     timeout_s: float | None
-    route: RouteLeg | None
+    route: RoutedAttempt | None
 
 
 class Pause(NamedTuple):
@@ -198,8 +198,8 @@ class BatchRun:
                 state.window_waiters[self] = None
             elif action is BatchAction.LEASE:
                 state.lease_waiters[self] = None
-        if flow.leg is not None:
-            return self._send(flow.leg)
+        if flow.rpc is not None:
+            return self._send(flow.rpc)
         if action is BatchAction.DONE:
             return None
         if action is BatchAction.LEASE:
@@ -209,9 +209,9 @@ class BatchRun:
     def replied(self, reply: bytes) -> None:
         """Take an answer to the RPC that was sent."""
         state, flow = self._state, self._flow
-        leg = flow.leg
+        rpc = flow.rpc
         try:
-            replies = parse_reply(reply, len(leg.items))  # type: ignore[union-attr]
+            replies = parse_reply(reply, len(rpc.items))  # type: ignore[union-attr]
         except Unreadable as error:
             status = FinalStatus(grpc.StatusCode.UNKNOWN, str(error))
             self._take(lambda: flow.unreadable(status, state.now()))
@@ -221,15 +221,15 @@ class BatchRun:
             for response, outcome in zip(replies.responses, replies.outcomes, strict=True)
         ]
         for at, other in replies.others.items():
-            answers[at] = _answer(other, leg.calls[at].rpc_id), other  # type: ignore[union-attr]
+            answers[at] = _answer(other, rpc.calls[at].rpc_id), other  # type: ignore[union-attr]
         self._take(lambda: flow.answered(answers, state.now(), state.jitter()))
 
     def failed(self, status: Status) -> None:
         """Take that the RPC failed as a whole."""
         state, flow = self._state, self._flow
-        leg = flow.leg
+        rpc = flow.rpc
         # A batch is refused in the name of its first item.
-        answer = read_answer(status, None if leg is None else leg.calls[0].rpc_id)
+        answer = read_answer(status, None if rpc is None else rpc.calls[0].rpc_id)
         self._last = status
         if self._route is not None and answer.code == "DEADLINE_EXCEEDED" and not answer.outcome:
             self._route.timed_out(self._number)
@@ -266,18 +266,18 @@ class BatchRun:
             )
         return results
 
-    def _send(self, leg: Leg) -> Send:
+    def _send(self, rpc: BatchRpc) -> Send:
         keys: list[bytes] = []
-        if any(call.key is not None for call in leg.calls):
-            keys = [call.key or b"" for call in leg.calls]
-        seqs = [call.seq for call in leg.calls if call.key is None]
+        if any(call.key is not None for call in rpc.calls):
+            keys = [call.key or b"" for call in rpc.calls]
+        seqs = [call.seq for call in rpc.calls if call.key is None]
         # Servers that know the second form of the end marker know the newer mark, too.
         mark = MARK if self._state.end_marker > 1 else EARLIER_MARK
-        body = encode_batch([self._requests[at] for at in leg.items], keys, seqs, mark)
+        body = encode_batch([self._requests[at] for at in rpc.items], keys, seqs, mark)
         self._number += 1
-        route = None if self._route is None else self._route.leg(self._number, ())
-        header = self._state.batch_header(leg)
-        return Send(body, (*self._metadata, header), leg.timeout_s, route)
+        route = None if self._route is None else self._route.attempt(self._number, ())
+        header = self._state.batch_header(rpc)
+        return Send(body, (*self._metadata, header), rpc.timeout_s, route)
 
     def _take(self, event: Callable[[], None]) -> None:
         state = self._state
@@ -292,7 +292,7 @@ class BatchRun:
             waiter.wake()
         state.tell_losses()
 
-    def _result(self, call: IssuedCall | None, ended: Ended, attempts: int) -> BatchResult:
+    def _result(self, call: IssuedCall | None, ended: EndedItem, attempts: int) -> BatchResult:
         its = ended.answer
         rpc_id = None if call is None else call.rpc_id
         if ended.code and isinstance(its, ItemReply):
@@ -360,7 +360,7 @@ def _answer(reply: ItemReply, rpc_id: RpcId) -> Answer:
     return Answer(code.name, reply.outcome, record.reason, reply.info, reply.retry_after_s)
 
 
-def _explain(ended: Ended, last: str) -> str:
+def _explain(ended: EndedItem, last: str) -> str:
     texts = {
         "NOT_DEDUPLICATED": "the server does not deduplicate this method: no batch of it is safe",
         "BAD_HEADER": "a named session takes calls with a key only",

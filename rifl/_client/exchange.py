@@ -1,4 +1,4 @@
-"""Runs one call's flow: the part that sync and aio share (DESIGN §3)."""
+"""The exchange of one call, as sync and aio share it: its flow, and who is told (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error
 from rifl._client.routing import Route
 from rifl._client.state import ClientState
-from rifl.core._calling.attempt import Answer, IssuedCall
+from rifl.core._calling.answer import Answer
 from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.invocation import Invocation
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.identity import RpcId
@@ -178,7 +179,7 @@ class Exchange(ABC):
             if self._route is None:
                 self.launch(number, header, flow.attempt_timeout_s)
             else:
-                with self._route.leg(number, flow.attempts_under_way):
+                with self._route.attempt(number, flow.attempts_under_way):
                     self.launch(number, header, flow.attempt_timeout_s)
         elif action in (Action.RETURN, Action.RAISE):
             self._finish(action)

@@ -1,4 +1,4 @@
-"""Our channel for libraries that make their own: what they ask gRPC for, we open."""
+"""Instrumentation: libraries that make their own channel get ours."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 
 from rifl._client.aio_channel import connect as connect_aio
-from rifl._client.channel import connect
-from rifl._client.opening import opening
+from rifl._client.grpc_channels import opening
+from rifl._client.sync_channel import connect
 
 _NAMES = ("insecure_channel", "secure_channel")
 # Of what is patched, which is the process's.

@@ -1,4 +1,4 @@
-"""``rifl.key``: naming calls by a key of the caller's own (DESIGN §3)."""
+"""``rifl.key``: a call's name of its caller's own, and where a call finds it (DESIGN §3)."""
 
 from __future__ import annotations
 

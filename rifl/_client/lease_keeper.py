@@ -1,4 +1,4 @@
-"""Keeps a sync client's lease: one thread that asks for it and renews it (DESIGN §5)."""
+"""The keeper of a sync client's lease: a thread that asks for it and renews it (DESIGN §5)."""
 
 from __future__ import annotations
 

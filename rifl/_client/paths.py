@@ -1,4 +1,4 @@
-"""Ways for calls to travel that other packages bring (DESIGN §2: rifl never imports curp)."""
+"""Paths: ways for calls to travel that other packages bring (DESIGN §2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request streams that several attempts send (DESIGN §4)."""
+"""Request streams that can be sent again: read once, sent by each attempt (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a call whose outcome stayed unknown (DESIGN §4)."""
+"""Resolutions: asking the server for the outcome of a call that stayed unknown (DESIGN §4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rifl._client.errors import NOT_HOSTED, CallError, Status, call_error
 from rifl._client.state import ClientState
 from rifl._grpc.codes import status_code
 from rifl._wire.records import parse_resolution
-from rifl.core._calling.attempt import Answer, IssuedCall
+from rifl.core._calling.answer import Answer
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import NotDeduplicated, StaleRpc

@@ -1,4 +1,4 @@
-"""Where each attempt goes, for channels with several targets (DESIGN §3)."""
+"""Routes of attempts, for channels with several targets (DESIGN §3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _log = get_logger("rifl.client")
 LEASE_SERVICE = "/lease_server.v1.LeaseServer/"
 _MOVES = 8
 # The attempt that is being sent in this context, where its call keeps account.
-_LEG: contextvars.ContextVar[Leg | None] = contextvars.ContextVar("rifl_leg", default=None)
+_ATTEMPT: contextvars.ContextVar[RoutedAttempt | None] = contextvars.ContextVar(
+    "rifl_attempt", default=None
+)
 
 
 class Router:
@@ -39,12 +41,12 @@ class Router:
 
     def choose(self) -> int:
         """Return the index of the target that the attempt in this context goes to."""
-        leg = _LEG.get()
-        if leg is None:
+        attempt = _ATTEMPT.get()
+        if attempt is None:
             return self.targets.current
         with self._lock:
-            index = self.targets.choose(leg.avoid)
-        leg.route.sent[leg.number] = index
+            index = self.targets.choose(attempt.avoid)
+        attempt.route.sent[attempt.number] = index
         return index
 
     def current_at(self, at: float) -> int:
@@ -98,7 +100,7 @@ class Route:
         self.sent: dict[int, int] = {}
         self._timed_out: int | None = None
 
-    def leg(self, number: int, under_way: Collection[int]) -> Leg:
+    def attempt(self, number: int, under_way: Collection[int]) -> RoutedAttempt:
         """Begin to send an attempt, while the ones ``under_way`` are; a context manager."""
         avoid = {self._at(other) for other in under_way if other != number}
         if self._timed_out is not None:
@@ -106,7 +108,7 @@ class Route:
             since = {index for sent, index in self.sent.items() if sent > self._timed_out}
             if len(since - {silent}) < len(self._targets.addresses) - 1:
                 avoid.add(silent)
-        return Leg(self, number, avoid)
+        return RoutedAttempt(self, number, avoid)
 
     def timed_out(self, number: int) -> None:
         """Note that an attempt was not answered in the time it had."""
@@ -117,18 +119,18 @@ class Route:
         return self.sent.get(number, self._start)
 
 
-class Leg:
+class RoutedAttempt:
     """One attempt on its way: while it is entered, ``Router.choose`` goes by it."""
 
     def __init__(self, route: Route, number: int, avoid: set[int]) -> None:
         self.route = route
         self.number = number
         self.avoid = avoid
-        self._token: contextvars.Token[Leg | None] | None = None
+        self._token: contextvars.Token[RoutedAttempt | None] | None = None
 
     def __enter__(self) -> None:
-        self._token = _LEG.set(self)
+        self._token = _ATTEMPT.set(self)
 
     def __exit__(self, *exc: object) -> None:
         if self._token is not None:
-            _LEG.reset(self._token)
+            _ATTEMPT.reset(self._token)

@@ -1,4 +1,4 @@
-"""Where a channel finds the secret of its named session: given, or in the environment."""
+"""The secret of a channel's named session: given, or found in the environment."""
 
 from __future__ import annotations
 

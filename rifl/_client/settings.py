@@ -1,4 +1,4 @@
-"""A client's configuration, and what its channel's options mean to it."""
+"""Settings of a client: the keywords of ``connect``, and what its channel's options mean."""
 
 from __future__ import annotations
 

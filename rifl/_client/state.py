@@ -1,4 +1,4 @@
-"""What a sync and an aio client share: a session, who waits for it, who is told."""
+"""The state of a client, sync or aio: its session, the calls that wait, the observer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rifl._grpc.status import rich_status
 from rifl._log import get_logger
 from rifl._wire.header import HEADER_KEY
 from rifl._wire.packed_header import encode_batch_header, encode_header
-from rifl.core._calling.attempt import Answer, IssuedCall
-from rifl.core._calling.batch_limits import BatchLimits
-from rifl.core._calling.batch_steps import Leg
+from rifl.core._calling.answer import Answer
+from rifl.core._calling.batch_rpc import BatchLimits, BatchRpc
 from rifl.core._calling.client_lease import ClientLease, Grant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.invocation import Invocation
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.errors import StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.outcome import Outcome
@@ -126,9 +126,9 @@ class ClientState:
         """Return the metadata entry of a call's current attempt."""
         return (HEADER_KEY, encode_header(call, self._max_response_bytes))
 
-    def batch_header(self, leg: Leg) -> tuple[str, bytes]:
+    def batch_header(self, rpc: BatchRpc) -> tuple[str, bytes]:
         """Return the metadata entry of one RPC of a batch."""
-        return (HEADER_KEY, encode_batch_header(leg, self._max_response_bytes))
+        return (HEADER_KEY, encode_batch_header(rpc, self._max_response_bytes))
 
     def check_usable(self) -> None:
         """Raise ``ForkedProcessError`` in a child of the channel's process."""

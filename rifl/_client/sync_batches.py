@@ -1,4 +1,4 @@
-"""Batched calls on threads: in the caller's own, or in the background."""
+"""Batches on threads, the caller's own or the background's: the shell around ``BatchRun``."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import grpc
 from rifl._client.lease_keeper import LeaseKeeper
 from rifl._client.settings import Settings
 from rifl._client.state import ClientState
-from rifl._client.timers import Timers
+from rifl._client.sync_timers import Timers
 from rifl._log import get_logger
 
 _log = get_logger("rifl.client")

@@ -1,4 +1,4 @@
-"""A call's flow on threads: in the caller's own, or in the background."""
+"""The exchange on threads, the caller's own or the background's: sends a flow's attempts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rifl._client.errors import CallError
 from rifl._client.exchange import Exchange
 from rifl._client.state import forked_error
 from rifl._client.sync_client import SyncClient
-from rifl.core._calling.attempt import IssuedCall
 from rifl.core._calling.call_flow import CallFlow
 from rifl.core._calling.invocation import Invocation
+from rifl.core._calling.issued_call import IssuedCall
 
 # Sends one attempt: its header entry and its timeout; returns gRPC's future.
 Sender = Callable[[tuple[str, bytes] | None, float | None], Any]

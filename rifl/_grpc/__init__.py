@@ -1,1 +1,1 @@
-"""What gRPC leaves open: handlers of raw bytes, rich errors, where a caller is."""
+"""gRPC beside its own API: handlers of raw bytes, rich errors, codes, callers' addresses."""

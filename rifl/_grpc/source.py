@@ -1,4 +1,4 @@
-"""Where a caller is, for bounds on those that have no name. Pure."""
+"""The address of a caller, for bounds on those that have no name. Pure."""
 
 from __future__ import annotations
 

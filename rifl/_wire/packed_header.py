@@ -19,9 +19,9 @@ from typing import Any
 from lease_server._tokens import TOKEN_BYTES, peer_bound
 from rifl._wire.header import fingerprint
 from rifl._wire.varint import varint
-from rifl.core._calling.attempt import IssuedCall
-from rifl.core._calling.batch_steps import Leg
+from rifl.core._calling.batch_rpc import BatchRpc
 from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.call import Call, pairs_from_ranges
 from rifl.v1 import rifl_pb2
 
@@ -116,13 +116,13 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
     return header
 
 
-def encode_batch_header(leg: Leg, max_response_bytes: int = 0) -> bytes:
+def encode_batch_header(rpc: BatchRpc, max_response_bytes: int = 0) -> bytes:
     """Return the value of ``rifl-bin`` for one RPC of a batch: it names no call."""
-    call = leg.calls[0]
+    call = rpc.calls[0]
     return (call.lease.encoded or _prefix(call.lease, max_response_bytes)) + rifl_pb2.CallHeader(
-        first_incomplete=leg.first_incomplete,
-        completed=pairs_from_ranges(leg.first_incomplete, leg.completed),
-        attempt=leg.attempt,
+        first_incomplete=rpc.first_incomplete,
+        completed=pairs_from_ranges(rpc.first_incomplete, rpc.completed),
+        attempt=rpc.attempt,
         time_us=call.time_us,
         seed=call.seed,
     ).SerializeToString()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from rifl._client import Channel, RetryPolicy, connect
-from rifl._client.opening import open_sync
+from rifl._client.grpc_channels import open_sync
 from rifl.core._shared.observer import EndedCall, Observer
 from rifl.spark._errors import PlanError
 from rifl.spark._options import ConnectionOptions

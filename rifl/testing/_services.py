@@ -14,7 +14,7 @@ import grpc.aio
 
 from rifl._client.aio_channel import AioChannel
 from rifl._client.aio_channel import connect as aio_connect
-from rifl._client.channel import Channel, connect
+from rifl._client.sync_channel import Channel, connect
 from rifl._server.deduplicator import Deduplicator
 from rifl.testing._faults import AioFaultInterceptor, Faults, FaultyStore, SyncFaultInterceptor
 

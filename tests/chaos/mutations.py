@@ -55,8 +55,8 @@ from rifl._stores.sqlite import batches, restored
 from rifl._stores.sqlite.database import Database
 from rifl._stores.sqlite.journal import Entry, Journal
 from rifl._stores.sqlite.store import SqliteStore
-from rifl.core._calling import attempt
-from rifl.core._calling.attempt import Answer
+from rifl.core._calling import answer as answer_rules
+from rifl.core._calling.answer import Answer
 from rifl.core._calling.batch_flow import BatchFlow
 from rifl.core._calling.call_flow import CallFlow
 from rifl.core._calling.client_session import ClientSession
@@ -375,7 +375,7 @@ def _taken_over_from_the_living() -> AbstractContextManager[Any]:
 
 
 def _unlabelled_means_not_executed() -> AbstractContextManager[Any]:
-    original = attempt.judge
+    original = answer_rules.judge
 
     def judge(call: Any, answer: Answer, *arguments: Any, **keywords: Any) -> Any:
         if answer.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED") and answer.outcome is None:
@@ -406,7 +406,7 @@ def _key_not_executed_as_this_attempt_was_not() -> AbstractContextManager[Any]:
     for owner, name, value in (
         # As a server labels it, as the SDK reads that, and where no server was asked.
         (reply, "told_outcome", told),
-        (attempt, "_NOT_OF_THE_KEY", frozenset()),
+        (answer_rules, "NOT_OF_THE_KEY", frozenset()),
         (CallFlow, "_unsent", unsent),
     ):
         stack.enter_context(unittest.mock.patch.object(owner, name, value))
@@ -424,15 +424,15 @@ def _one_runs_word_for_all() -> AbstractContextManager[Any]:
 
 
 def _refused_means_will_not() -> AbstractContextManager[Any]:
-    return unittest.mock.patch.object(attempt, "MOMENTARY_REASONS", frozenset())
+    return unittest.mock.patch.object(answer_rules, "MOMENTARY_REASONS", frozenset())
 
 
 def _expired_always_sent_anew() -> AbstractContextManager[Any]:
-    original = attempt.judge
+    original = answer_rules.judge
 
     def judge(call: Any, answer: Answer, *arguments: Any, **keywords: Any) -> Any:
         if answer.reason == "LEASE_EXPIRED" and call.key is None:
-            return attempt.Decision(attempt.Step.NEW_IDENTITY)
+            return answer_rules.Judgement(answer_rules.Step.NEW_IDENTITY)
         return original(call, answer, *arguments, **keywords)
 
     return unittest.mock.patch("rifl.core._calling.client_session.judge", judge)

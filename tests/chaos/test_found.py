@@ -22,7 +22,7 @@ from rifl._stores.shared.requests import Ending, TakeBack
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite.batches import is_stale
 from rifl._stores.sqlite.store import SqliteStore
-from rifl.core._calling import attempt
+from rifl.core._calling import answer as answer_rules
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._shared.errors import LeaseExpired
 
@@ -59,7 +59,7 @@ def _retries_that_do_not_back_off() -> AbstractContextManager[Any]:
     def pause_s(backoff_s: float, told_s: float | None) -> float:
         return backoff_s if told_s is None else told_s
 
-    return patch.object(attempt, "pause_s", pause_s)
+    return patch.object(answer_rules, "pause_s", pause_s)
 
 
 def _first_calls_without_a_trace() -> AbstractContextManager[Any]:
@@ -139,7 +139,7 @@ def _another_arrival_unseen() -> AbstractContextManager[Any]:
 
 
 def _refused_for_good() -> AbstractContextManager[Any]:
-    return patch.object(attempt, "MOMENTARY_REASONS", frozenset())
+    return patch.object(answer_rules, "MOMENTARY_REASONS", frozenset())
 
 
 def _second_take_over_forgets() -> AbstractContextManager[Any]:

@@ -12,7 +12,7 @@ import sys
 import rifl
 import rifl.core
 from rifl._client.errors import ForkedProcessError
-from rifl._client.streams import StreamCall
+from rifl._client.sync_streams import StreamCall
 from rifl.core._calling.invocation import Invocation
 from tests.client.protocol_server import ECHO
 

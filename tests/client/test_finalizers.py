@@ -18,7 +18,7 @@ import pytest
 import rifl
 import rifl.aio
 from rifl._client.aio_streams import UnaryStreamCall, _StreamExchange
-from rifl._client.streams import StreamCall
+from rifl._client.sync_streams import StreamCall
 from rifl.core._calling.invocation import Invocation
 from tests.calls.services import Kinds, serving
 from tests.helpers.waiting import until

@@ -13,13 +13,14 @@ import grpc.aio._channel
 import pytest
 
 from rifl._client.aio_call import UnaryUnaryCall
-from rifl._client.aio_channel import AioChannel, AioUnaryUnaryMultiCallable
+from rifl._client.aio_channel import AioChannel
+from rifl._client.aio_multicallable import AioUnaryUnaryMultiCallable
 from rifl._client.aio_targets import AioSeveralTargets
-from rifl._client.channel import Channel
 from rifl._client.errors import CallError
-from rifl._client.multicallable import UnaryUnaryMultiCallable
+from rifl._client.sync_channel import Channel
 from rifl._client.sync_exchange import CallFuture
-from rifl._client.targets import SeveralTargets
+from rifl._client.sync_multicallable import UnaryUnaryMultiCallable
+from rifl._client.sync_targets import SeveralTargets
 
 # What gRPC's concrete classes offer beyond their interfaces, and users reach for.
 _CONCRETE: dict[type, Any] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rifl._client.routing import Route, Router
-from rifl.core._calling.attempt import Answer
+from rifl.core._calling.answer import Answer
 from rifl.core._calling.targets import Targets
 from rifl.core._shared.outcome import Outcome
 
@@ -14,7 +14,7 @@ def test_a_target_that_was_silent_is_asked_again_when_all_others_were() -> None:
     route = Route(router, 0.0)
 
     def attempt(number: int) -> int:
-        with route.leg(number, ()):
+        with route.attempt(number, ()):
             return router.choose()
 
     assert attempt(1) == 0
@@ -36,6 +36,6 @@ def test_the_target_that_was_silent_is_avoided_and_not_the_one_that_leads_by_now
     assert router.leads(2)
     route = Route(router, 1.0)
     route.timed_out(1)
-    with route.leg(2, ()):
+    with route.attempt(2, ()):
         assert router.choose() == 2
     assert [router.current_at(at) for at in (1.0, 2.0, 3.0)] == [0, 2, 2]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import Outcome
-from rifl.core._calling.attempt import Answer
-from rifl.core._calling.batch_flow import BatchAction, BatchFlow, BatchLimits, Leg
+from rifl.core._calling.answer import Answer
+from rifl.core._calling.batch_flow import BatchAction, BatchFlow, BatchLimits, BatchRpc
 from rifl.core._calling.client_lease import Grant
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
@@ -46,10 +46,10 @@ def flow(found: ClientSession, keys: Any, *, limits: BatchLimits | None = None, 
     return BatchFlow(found, invocation, sizes, keys, limits or BatchLimits())
 
 
-def sent(batch: Any, now: float) -> Leg:
+def sent(batch: Any, now: float) -> BatchRpc:
     assert batch.step(now) is BatchAction.SEND
-    leg: Leg = batch.leg
-    return leg
+    rpc: BatchRpc = batch.rpc
+    return rpc
 
 
 def answer(batch: Any, *answers: Answer, now: float = 1.0) -> None:
@@ -84,8 +84,8 @@ def test_a_batch_too_large_is_halved_and_stays_so() -> None:
     batch.refused(Answer("RESOURCE_EXHAUSTED", permanent=True, too_long=True), None, 0.0, 0.5)
     seen = []
     while batch.step(0.1) is BatchAction.SEND:
-        seen += batch.leg.items
-        assert len(batch.leg.items) == 2
+        seen += batch.rpc.items
+        assert len(batch.rpc.items) == 2
         answer(batch, *[DONE] * 2)
     assert seen == list(range(20))
     assert limits.max_items == 2
@@ -271,15 +271,15 @@ def test_every_batch_ends_and_every_item_once(
             assert batch.wake_at is not None
             now = max(now, batch.wake_at)
             continue
-        leg = batch.leg
-        assert 1 <= len(leg.items) <= max_items
-        assert len({call.lease for call in leg.calls}) == 1
-        assert leg.items == sorted(set(leg.items))
+        rpc = batch.rpc
+        assert 1 <= len(rpc.items) <= max_items
+        assert len({call.lease for call in rpc.calls}) == 1
+        assert rpc.items == sorted(set(rpc.items))
         whole = data.draw(st.booleans())
         if whole:
             batch.refused(data.draw(ANSWERS.filter(lambda a: a.code != "OK")), None, now, 0.5)
         else:
-            answer(batch, *[data.draw(ANSWERS) for _ in leg.items], now=now)
+            answer(batch, *[data.draw(ANSWERS) for _ in rpc.items], now=now)
     assert None not in batch.ended
     assert found.lease is not None
     assert found.lease.tracker.incomplete <= window

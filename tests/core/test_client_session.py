@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from rifl._wire.header import parse_call
 from rifl._wire.packed_header import encode_header
 from rifl.core import Outcome, RpcId, WindowExceeded
-from rifl.core._calling.attempt import Answer, IssuedCall, Step
+from rifl.core._calling.answer import Answer, Step
 from rifl.core._calling.client_lease import Grant, MethodPatterns
 from rifl.core._calling.client_session import ClientSession, LeaseStep
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._shared import errors

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rifl.core import Outcome
-from rifl.core._calling.attempt import Answer
+from rifl.core._calling.answer import Answer
 from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.client_lease import Grant
 from rifl.core._calling.client_session import ClientSession, LeaseStep

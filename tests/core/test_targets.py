@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rifl.core._calling.attempt import Answer
+from rifl.core._calling.answer import Answer
 from rifl.core._calling.targets import Targets, best_connectivity, split_targets
 from rifl.core._shared.outcome import Outcome
 

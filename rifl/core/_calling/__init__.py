@@ -1,8 +1,10 @@
-"""What a client issues, retries and acknowledges.
+"""The client's rules: what is issued, retried and acknowledged (RIFL §3.2; DESIGN §3).
 
-- ``request_tracker``: which of the client's calls are answered, and the first that is not.
-- ``client_session``, ``client_lease``: its identity, as long as that lives.
-- ``invocation``, ``call_flow``, ``attempt``, ``retry``, ``targets``: one call, from attempt to
-  attempt.
-- ``batch_flow``, ``batch_steps``, ``batch_limits``, ``stream_attempts``: batches and streams.
+- ``request_tracker``: the client's calls that are incomplete, and the first of them.
+- ``client_lease``, ``client_session``: a client id and its term; a channel's identities.
+- ``invocation``, ``issued_call``: a call before it has an identity, and with it.
+- ``call_flow``: one call from begin to end; ``answer`` judges what an attempt was answered,
+  ``retry`` says how long to wait, ``targets`` where to go next.
+- ``batch_flow``, ``batch_rpc``: a batch from begin to end, and the RPCs it goes in.
+- ``stream_attempts``: streams over several attempts.
 """

@@ -1,16 +1,16 @@
-"""A batch of calls at the client, from begin to end (DESIGN §3, §4)."""
+"""The flow of a batch of calls at the client, from begin to end (DESIGN §3, §4)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rifl.core._calling.attempt import Answer, IssuedCall, Step
-from rifl.core._calling.batch_limits import BatchLimits
-from rifl.core._calling.batch_steps import BatchAction, Ended, Leg
+from rifl.core._calling.answer import Answer, Step
+from rifl.core._calling.batch_rpc import BatchAction, BatchLimits, BatchRpc, EndedItem
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import shortened_s
 from rifl.core._shared.errors import (
     BadHeader,
@@ -59,10 +59,10 @@ class BatchFlow:
     ) -> None:
         """``sizes`` and ``keys`` are the items', in bytes and in their order."""
         count = len(keys)
-        self.ended: list[Ended | None] = [None] * count
+        self.ended: list[EndedItem | None] = [None] * count
         self.calls: list[IssuedCall | None] = [None] * count
         self.attempts = [0] * count
-        self.leg: Leg | None = None
+        self.rpc: BatchRpc | None = None
         self.wake_at: float | None = None
         self._session = session
         self._invocation = invocation
@@ -91,7 +91,7 @@ class BatchFlow:
 
     def step(self, now: float) -> BatchAction:
         """Decide what comes next."""
-        invariant(self.leg is None, "one RPC is under way at a time")
+        invariant(self.rpc is None, "one RPC is under way at a time")
         self.wake_at = None
         if self._left and self._deadline is not None and now >= self._deadline:
             self._end_all("DEADLINE_EXCEEDED", "", now)
@@ -116,50 +116,50 @@ class BatchFlow:
         return wanting
 
     def answered(self, answers: Sequence[tuple[Answer, Any]], now: float, jitter: float) -> None:
-        """Take the answer to ``leg``: one for each item, each with what the shell makes of it."""
-        leg = self._end_leg()
+        """Take the answer to ``rpc``: one for each item, each with what the shell makes of it."""
+        rpc = self._end_leg()
         self._unparsed = 0
         session = self._session
-        for at, call, (answer, its) in zip(leg.items, leg.calls, answers, strict=True):
+        for at, call, (answer, its) in zip(rpc.items, rpc.calls, answers, strict=True):
             if answer.reason == BatchTooLarge.reason:
                 # It is recorded, and did not fit the message with the others' answers.
-                self._too_large(at, call, leg, answer, its, now)
+                self._too_large(at, call, rpc, answer, its, now)
                 continue
             if answer.code == "OK" and answer.outcome is not None:
                 if call.key is None:
                     session.complete(call)
-                self._end(at, Ended(answer.outcome, answer=its))
+                self._end(at, EndedItem(answer.outcome, answer=its))
                 continue
-            self._judge(at, call, leg, answer, its, now, jitter)
+            self._judge(at, call, rpc, answer, its, now, jitter)
         # Whatever it says of the items, it took the batch.
-        leg.calls[0].lease.accepted(leg.sent_at)
+        rpc.calls[0].lease.accepted(rpc.sent_at)
 
     def refused(self, answer: Answer, its: Any, now: float, jitter: float) -> None:
         """Take an RPC that failed as a whole: it is the answer to each item."""
-        leg = self._end_leg()
+        rpc = self._end_leg()
         if answer.outcome is None and not answer.reason and answer.code in _UNPARSED_CODES:
             self._unparsed += 1
         else:
             self._unparsed = 0
         if self._unparsed >= _UNPARSED_IN_A_ROW:
-            self._not_wrapped(leg, its, now)
+            self._not_wrapped(rpc, its, now)
             return
         too_large = answer.reason == BatchTooLarge.reason
         if too_large or answer.too_long:
-            for at, call in zip(leg.items, leg.calls, strict=True):
+            for at, call in zip(rpc.items, rpc.calls, strict=True):
                 # What was too large may have been the answer.
                 call.may_have_run = call.may_have_run or not too_large
-                self._too_large(at, call, leg, answer, its, now)
-            self._limits.refused(len(leg.items), sum(self._sizes[at] for at in leg.items))
+                self._too_large(at, call, rpc, answer, its, now)
+            self._limits.refused(len(rpc.items), sum(self._sizes[at] for at in rpc.items))
             return
-        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and self._over(leg):
-            for call in leg.calls:
+        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and self._over(rpc):
+            for call in rpc.calls:
                 call.may_have_run = True
-            self._due.update(dict.fromkeys(leg.items, now))
+            self._due.update(dict.fromkeys(rpc.items, now))
             self._end_all("DEADLINE_EXCEEDED", "", now)
             return
-        for at, call in zip(leg.items, leg.calls, strict=True):
-            self._judge(at, call, leg, answer, its, now, jitter)
+        for at, call in zip(rpc.items, rpc.calls, strict=True):
+            self._judge(at, call, rpc, answer, its, now, jitter)
 
     def unreadable(self, its: Any, now: float) -> None:
         """Take an answer that is none to a batch: whoever gave it is not wrapped."""
@@ -167,10 +167,10 @@ class BatchFlow:
 
     def cancelled(self, code: str, now: float) -> None:
         """End all items because nobody waits any more."""
-        if self.leg is not None:
-            leg = self._end_leg()
-            self._due.update(dict.fromkeys(leg.items, now))
-            for call in leg.calls:
+        if self.rpc is not None:
+            rpc = self._end_leg()
+            self._due.update(dict.fromkeys(rpc.items, now))
+            for call in rpc.calls:
                 call.may_have_run = True
         self._end_all(code, "", now)
 
@@ -183,7 +183,7 @@ class BatchFlow:
             if self.calls[at] is None:
                 known = reason == NotDeduplicated.reason
                 outcome = Outcome.NOT_EXECUTED if known else self._unsent(at)
-                self._end(at, Ended(outcome, reason, answer.code, its))
+                self._end(at, EndedItem(outcome, reason, answer.code, its))
 
     # -- loading -----------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class BatchFlow:
             return
         for at in fresh:
             if self._session.of_another_store(self._stores.get(at, 0)):
-                self._end(at, Ended(Outcome.UNKNOWN, StoreMismatch.reason, StoreMismatch.code))
+                self._end(at, EndedItem(Outcome.UNKNOWN, StoreMismatch.reason, StoreMismatch.code))
         fresh = [at for at in fresh if at in self._due]
         if self._invocation.method not in lease.methods:
             # Sent all the same, the envelope would reach a handler.
@@ -205,7 +205,7 @@ class BatchFlow:
         else:
             return
         for at in fresh:
-            self._end(at, Ended(Outcome.NOT_EXECUTED, refusal.reason, refusal.code))
+            self._end(at, EndedItem(Outcome.NOT_EXECUTED, refusal.reason, refusal.code))
 
     def _load(self, now: float) -> tuple[list[int], BatchAction | None]:
         """Choose the items of the next RPC, and issue identities to those that have none.
@@ -267,13 +267,13 @@ class BatchFlow:
         limit = self._session.retry.attempt_timeout_s
         if limit is None or (remaining is not None and remaining <= limit):
             limit = remaining
-        self.leg = Leg(items, calls, attempt, first_incomplete, completed, limit, now)
+        self.rpc = BatchRpc(items, calls, attempt, first_incomplete, completed, limit, now)
         return BatchAction.SEND
 
-    def _end_leg(self) -> Leg:
-        leg, self.leg = self.leg, None
-        invariant(leg is not None, "an RPC was under way")
-        return leg  # type: ignore[return-value]
+    def _end_leg(self) -> BatchRpc:
+        rpc, self.rpc = self.rpc, None
+        invariant(rpc is not None, "an RPC was under way")
+        return rpc  # type: ignore[return-value]
 
     # -- ends --------------------------------------------------------------------------
 
@@ -281,18 +281,18 @@ class BatchFlow:
         self,
         at: int,
         call: IssuedCall,
-        leg: Leg,
+        rpc: BatchRpc,
         answer: Answer,
         its: Any,
         now: float,
         jitter: float,
     ) -> None:
         session = self._session
-        decision = session.answered(call, answer, leg.sent_at, jitter)
-        if decision.step is Step.RETURN:
+        judgement = session.answered(call, answer, rpc.sent_at, jitter)
+        if judgement.step is Step.RETURN:
             session.complete(call)
-            self._end(at, Ended(decision.outcome, answer=its))
-        elif decision.step is Step.NEW_IDENTITY:
+            self._end(at, EndedItem(judgement.outcome, answer=its))
+        elif judgement.step is Step.NEW_IDENTITY:
             # An attempt like any other: see ``CallFlow.answered``.
             when = self._next_at(at, now, session.retry.backoff_s(self.attempts[at], jitter))
             if when is not None:
@@ -300,34 +300,34 @@ class BatchFlow:
                 self.calls[at] = None
                 self._due[at] = when
             else:
-                self._end(at, Ended(Outcome.NOT_EXECUTED, answer.reason, answer=its))
+                self._end(at, EndedItem(Outcome.NOT_EXECUTED, answer.reason, answer=its))
         elif (
-            decision.step is Step.RETRY
-            and (when := self._next_at(at, now, decision.after_s, decision.least_s)) is not None
+            judgement.step is Step.RETRY
+            and (when := self._next_at(at, now, judgement.after_s, judgement.least_s)) is not None
         ):
             self._due[at] = when
-            if decision.reason:
-                self._refusals[at] = decision.reason, its
+            if judgement.reason:
+                self._refusals[at] = judgement.reason, its
         else:
-            self._finish(call, decision.resolvable, now)
-            self._end(at, Ended(decision.outcome, decision.reason, answer=its))
+            self._finish(call, judgement.resolvable, now)
+            self._end(at, EndedItem(judgement.outcome, judgement.reason, answer=its))
 
     def _too_large(
-        self, at: int, call: IssuedCall, leg: Leg, answer: Answer, its: Any, now: float
+        self, at: int, call: IssuedCall, rpc: BatchRpc, answer: Answer, its: Any, now: float
     ) -> None:
         if answer.outcome is Outcome.UNKNOWN:
             call.may_have_run = True
-        if len(leg.items) > 1 and self._may_retry(at, now):
+        if len(rpc.items) > 1 and self._may_retry(at, now):
             self._due[at] = now
             return
         self._finish(call, call.may_have_run, now)
-        self._end(at, Ended(self._unsent(at, call.may_have_run), answer.reason, answer=its))
+        self._end(at, EndedItem(self._unsent(at, call.may_have_run), answer.reason, answer=its))
 
-    def _not_wrapped(self, leg: Leg, its: Any, now: float) -> None:
-        for at, call in zip(leg.items, leg.calls, strict=True):
+    def _not_wrapped(self, rpc: BatchRpc, its: Any, now: float) -> None:
+        for at, call in zip(rpc.items, rpc.calls, strict=True):
             call.may_have_run = True
             self._finish(call, True, now)
-            self._end(at, Ended(Outcome.UNKNOWN, NotWrapped.reason, NotWrapped.code, its))
+            self._end(at, EndedItem(Outcome.UNKNOWN, NotWrapped.reason, NotWrapped.code, its))
         # Sent there, the others would fare no better.
         self._end_all(NotWrapped.code, NotWrapped.reason, now)
 
@@ -341,7 +341,7 @@ class BatchFlow:
                 self._finish(call, sent, now)
             outcome = self._unsent(at, sent)
             last, its = ("", None) if reason else self._refusals.get(at, ("", None))
-            self._end(at, Ended(outcome, reason or last, code, its))
+            self._end(at, EndedItem(outcome, reason or last, code, its))
 
     def _unsent(self, at: int, sent: bool = False) -> Outcome:
         """Return the outcome of an item that did not run here: see ``CallFlow``."""
@@ -353,7 +353,7 @@ class BatchFlow:
         else:
             self._session.complete(call)
 
-    def _end(self, at: int, ended: Ended) -> None:
+    def _end(self, at: int, ended: EndedItem) -> None:
         invariant(self.ended[at] is None, "an item ends once")
         self.ended[at] = ended
         self._due.pop(at, None)
@@ -361,12 +361,12 @@ class BatchFlow:
 
     # -- times -------------------------------------------------------------------------
 
-    def _over(self, leg: Leg) -> bool:
+    def _over(self, rpc: BatchRpc) -> bool:
         # Our clock may be a tick behind gRPC's.
         return (
             self._deadline is not None
-            and leg.timeout_s is not None
-            and leg.sent_at + leg.timeout_s >= self._deadline - 0.001
+            and rpc.timeout_s is not None
+            and rpc.sent_at + rpc.timeout_s >= self._deadline - 0.001
         )
 
     def _next_at(self, at: int, now: float, pause_s: float, least_s: float = 0.0) -> float | None:

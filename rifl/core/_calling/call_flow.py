@@ -1,12 +1,13 @@
-"""One call from begin to end: deadlines, retries, hedges (DESIGN §3)."""
+"""The flow of one call, from begin to end: deadlines, retries, hedges (DESIGN §3)."""
 
 from __future__ import annotations
 
 import enum
 
-from rifl.core._calling.attempt import Answer, IssuedCall, Step
+from rifl.core._calling.answer import Answer, Step
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import OWN_HEADER, Invocation
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import shortened_s
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.invariant import invariant
@@ -132,17 +133,17 @@ class CallFlow:
         if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and to_deadline:
             # The caller's own deadline; our clock may be a tick behind gRPC's.
             return self._out_of_time(answer.code, now, own_status=True)
-        decision = self._session.answered(self.call, answer, sent_at, jitter, attempt)
-        if decision.step is Step.RETURN:
+        judgement = self._session.answered(self.call, answer, sent_at, jitter, attempt)
+        if judgement.step is Step.RETURN:
             if self._sent > 1:
                 self._session.linger(self.call, now)
             else:
                 self._session.complete(self.call)
-            return self._end(Action.RETURN, decision.outcome, "")
-        if self._under_way and not decision.final:
+            return self._end(Action.RETURN, judgement.outcome, "")
+        if self._under_way and not judgement.final:
             # The other attempt's answer may tell more.
             return self._wait()
-        if decision.step is Step.NEW_IDENTITY:
+        if judgement.step is Step.NEW_IDENTITY:
             # An attempt like any other: what refuses each new identity, too, is not to be
             # asked again at once, nor without end.
             at = self._next_at(now, self._session.retry.backoff_s(self._sent, jitter))
@@ -152,12 +153,12 @@ class CallFlow:
             self.call = None
             self._retry_at = at
             return self._wait()
-        if decision.step is Step.RETRY:
-            at = self._next_at(now, decision.after_s, decision.least_s)
+        if judgement.step is Step.RETRY:
+            at = self._next_at(now, judgement.after_s, judgement.least_s)
             if at is not None:
                 self._retry_at = at
                 return self._wait()
-        return self._raise(decision.outcome, decision.reason, now, decision.resolvable)
+        return self._raise(judgement.outcome, judgement.reason, now, judgement.resolvable)
 
     def cancelled(self, now: float) -> None:
         """End the call because its caller no longer wants it."""

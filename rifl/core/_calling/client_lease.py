@@ -1,4 +1,4 @@
-"""What a client holds of the lease server: an id, its term, its methods (DESIGN §5)."""
+"""The lease as a client holds it: an id, its term, its methods (DESIGN §5)."""
 
 from __future__ import annotations
 

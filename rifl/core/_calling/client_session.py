@@ -1,4 +1,4 @@
-"""The client's side of the protocol (RIFL §3.2 and §3.3; DESIGN §3, §4, §5)."""
+"""The session of a channel: identities, acknowledgements, lease (RIFL §3.2, §3.3; DESIGN §3-§5)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rifl.core._calling.attempt import Answer, Decision, IssuedCall, Step, judge
+from rifl.core._calling.answer import Answer, Judgement, Step, judge
 from rifl.core._calling.client_lease import ClientLease, Grant
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import RetryPolicy, shortened_s
 from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.errors import WindowExceeded
@@ -250,27 +251,27 @@ class ClientSession:
         sent_at: float,
         jitter: float,
         attempt: int | None = None,
-    ) -> Decision:
+    ) -> Judgement:
         """Judge the answer of one attempt (None: the latest), sent at ``sent_at``.
 
         The caller ends the call by ``complete`` or ``abandon``, but for
         NEW_IDENTITY, which ends the old identity here. An answer that says that
         the client id is of no more use makes the lease a lost one.
         """
-        decision = judge(
+        judgement = judge(
             call,
             answer,
             self.retry.backoff_s(call.attempt, jitter),
             attempt=call.attempt if attempt is None else attempt,
             grpc_retries=self._grpc_retries,
         )
-        if decision.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
+        if judgement.outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
             call.lease.accepted(sent_at)
-        if decision.step is Step.NEW_IDENTITY:
+        if judgement.step is Step.NEW_IDENTITY:
             call.lease.tracker.complete(call.seq)
         if answer.reason in LOST_REASONS:
             self.lost(call.lease)
-        return decision
+        return judgement
 
     def complete(self, call: IssuedCall, sent_at: float | None = None) -> None:
         """Acknowledge a call. ``sent_at``: when the attempt was sent that was accepted."""

@@ -1,4 +1,4 @@
-"""Invocation: a call, or a batch, as its caller makes it, before it has an identity (DESIGN §3)."""
+"""The invocation: a call, or a batch, before it has an identity (DESIGN §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's side of the bookkeeping (RIFL §3.2, RequestTracker)."""
+"""The client's tracker of its incomplete calls (RIFL §3.2, RequestTracker)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a client tries again (exponential backoff with full jitter)."""
+"""The retry policy: exponential backoff with full jitter (DESIGN §3)."""
 
 from __future__ import annotations
 

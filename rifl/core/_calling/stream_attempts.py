@@ -1,4 +1,4 @@
-"""The rules for calls with a stream on one side, on the client (DESIGN §4)."""
+"""Streams over several attempts: requests kept to be sent again, responses counted (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Which of several targets a client asks next (DESIGN §3: follows leaders and replicas)."""
+"""Targets: which of several a client asks next, following leaders and replicas (DESIGN §3)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
 
-from rifl.core._calling.attempt import Answer
+from rifl.core._calling.answer import Answer
 from rifl.core._shared import errors
 from rifl.core._shared.codes import UNREACHED_CODES, UNREACHED_HEARTBEAT_CODES
 from rifl.core._shared.reasons import ELSEWHERE_REASONS

@@ -1,4 +1,4 @@
-"""What both sides of a call share.
+"""The nouns that both sides of a call share.
 
 - ``identity``, ``call``, ``outcome``, ``record``: what a call is, and how it ended.
 - ``bit_vec_queue``, ``completed_set``: the bit vectors that the trackers count in.

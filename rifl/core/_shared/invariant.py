@@ -1,4 +1,4 @@
-"""Checks of our own rules that stay on in production (DESIGN §9)."""
+"""Invariants: checks of our own rules that stay on in production (DESIGN §9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who watches: what happened is told to an observer, at the decision (DESIGN §9)."""
+"""Observers: they are told what happened, at the decision (DESIGN §9)."""
 
 from __future__ import annotations
 

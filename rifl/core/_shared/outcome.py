@@ -1,4 +1,4 @@
-"""What became of a call, as far as anyone can know (DESIGN §3)."""
+"""The outcome of a call, as far as anyone can know it (DESIGN §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thread that calls back at given times, while there is any to wait for."""
+"""Timers: one thread that calls back at given times, while there is any to wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens gRPC's own channels, also where its functions were replaced by ones that open ours."""
+"""gRPC's own channels, opened also where its functions were replaced by ones that open ours."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""What one attempt of a call was answered, and what a client makes of it (DESIGN §3)."""
+"""The answer to one attempt of a call, and the judgement of it (DESIGN §3)."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rifl.core._calling.client_lease import ClientLease
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared import errors
 from rifl.core._shared.codes import TRANSPORT_CODES
-from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.reasons import (
     FINAL_REASONS,
@@ -69,7 +68,7 @@ class Step(enum.Enum):
     NEW_IDENTITY = "new-identity"
 
 
-class Decision(NamedTuple):
+class Judgement(NamedTuple):
     """A step and its data.
 
     ``after_s`` belongs to RETRY, and so does ``least_s``, the part of it that the server
@@ -88,60 +87,9 @@ class Decision(NamedTuple):
     least_s: float = 0.0
 
 
-class IssuedCall:
-    """A call with an identity: what all its attempts share, and its latest header.
-
-    ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
-    the first attempt whose answer did not say otherwise; while it is false, no attempt
-    that was answered has run. ``decode`` belongs to the shell.
-    """
-
-    __slots__ = (
-        "attempt",
-        "completed",
-        "decode",
-        "first_incomplete",
-        "key",
-        "lease",
-        "may_have_run",
-        "seed",
-        "seq",
-        "time_us",
-    )
-
-    def __init__(
-        self,
-        lease: ClientLease,
-        seq: int,
-        first_incomplete: int,
-        completed: Sequence[tuple[int, int]],
-        time_us: int,
-        seed: int,
-        key: bytes | None = None,
-    ) -> None:
-        self.lease = lease
-        # A keyed call has no seq: the 0 is one that no tracker issues.
-        self.key = key
-        self.seq = seq
-        self.first_incomplete = first_incomplete
-        self.completed = completed
-        self.time_us = time_us
-        self.seed = seed
-        self.attempt = 1
-        self.may_have_run = False
-        self.decode: Any = None
-
-    @property
-    def rpc_id(self) -> RpcId:
-        """The identity as the application sees it."""
-        if self.key is not None:
-            return RpcId(self.lease.client_id, key=self.key)
-        return RpcId(self.lease.client_id, self.seq)
-
-
 def judge(
     call: IssuedCall, answer: Answer, backoff_s: float, *, attempt: int, grpc_retries: bool
-) -> Decision:
+) -> Judgement:
     """Apply the table of DESIGN §3 to one answer; changes only ``may_have_run``.
 
     ``attempt`` is the number of the attempt that was answered: with a hedge under
@@ -156,31 +104,31 @@ def judge(
     if answer.code == "OK":
         if label is None and attempt > 1:
             call.may_have_run = True
-            return Decision(
+            return Judgement(
                 Step.RAISE, reason=errors.NotWrapped.reason, final=True, resolvable=True
             )
-        return Decision(Step.RETURN, outcome=label or Outcome.EXECUTED, final=True)
+        return Judgement(Step.RETURN, outcome=label or Outcome.EXECUTED, final=True)
     if label is None:
         if answer.limited and sent_once and not call.may_have_run and call.key is None:
             # As gRPC has it: told at once. Where another copy may have come before it,
             # and for keys, which others share, this answer says nothing of the call.
-            return Decision(Step.RAISE, outcome=Outcome.NOT_EXECUTED)
+            return Judgement(Step.RAISE, outcome=Outcome.NOT_EXECUTED)
         call.may_have_run = True
         if answer.permanent:
-            return Decision(Step.RAISE, final=True, resolvable=True)
+            return Judgement(Step.RAISE, final=True, resolvable=True)
         if answer.code in TRANSPORT_CODES:
             return _retry(answer, backoff_s, Outcome.UNKNOWN)
         late = errors.NotWrapped.reason if attempt > 1 else ""
-        return Decision(Step.RAISE, reason=late, resolvable=True)
+        return Judgement(Step.RAISE, reason=late, resolvable=True)
     if label in (Outcome.EXECUTED, Outcome.REPLAYED):
-        return Decision(Step.RAISE, outcome=label, reason=reason, final=True)
+        return Judgement(Step.RAISE, outcome=label, reason=reason, final=True)
     if reason == errors.LeaseExpired.reason:
         # A store that did not grant the id knows nothing of what ran where it was granted.
         elsewhere = call.lease.store and answer.store not in (0, call.lease.store)
         if sent_once and not call.may_have_run and call.key is None and not elsewhere:
-            return Decision(Step.NEW_IDENTITY)
+            return Judgement(Step.NEW_IDENTITY)
         call.may_have_run = True
-        return Decision(Step.RAISE, reason=reason)
+        return Judgement(Step.RAISE, reason=reason)
     # What did not run, but for all we know may be run by another copy, or caller.
     open_ = reason in (MOMENTARY_REASONS if call.key is None else NOT_OF_THE_KEY)
     if label is Outcome.UNKNOWN and (call.key is None or not open_):
@@ -189,7 +137,7 @@ def judge(
         call.may_have_run = True
     outcome = Outcome.UNKNOWN if call.may_have_run or open_ else Outcome.NOT_EXECUTED
     if reason in FINAL_REASONS:
-        return Decision(
+        return Judgement(
             Step.RAISE,
             outcome=label,
             reason=reason,
@@ -200,7 +148,7 @@ def judge(
     full = reason == errors.WindowExceeded.reason and call.key is not None
     if reason in RETRIED_REASONS and not full:
         return _retry(answer, backoff_s, outcome)
-    return Decision(
+    return Judgement(
         Step.RAISE,
         outcome=outcome,
         reason=reason,
@@ -208,9 +156,9 @@ def judge(
     )
 
 
-def _retry(answer: Answer, backoff_s: float, outcome: Outcome) -> Decision:
+def _retry(answer: Answer, backoff_s: float, outcome: Outcome) -> Judgement:
     after_s = pause_s(backoff_s, answer.retry_after_s)
-    return Decision(
+    return Judgement(
         Step.RAISE if after_s < 0 else Step.RETRY,
         after_s,
         outcome,

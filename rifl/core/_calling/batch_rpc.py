@@ -1,4 +1,4 @@
-"""What the rules of a batch and their shell tell each other (DESIGN §4)."""
+"""The RPCs of a batch: what each carries, at most, and what its shell does next (DESIGN §4)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rifl.core._calling.attempt import IssuedCall
+from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.outcome import Outcome
 
 
 class BatchAction(enum.Enum):
     """What a shell does next for a batch."""
 
-    # Send ``leg``; then ``answered``, ``refused`` or ``unreadable``.
+    # Send ``rpc``; then ``answered``, ``refused`` or ``unreadable``.
     SEND = "send"
     # Wait until ``wake_at``, for a usable lease, or for room in the window.
     PAUSE = "pause"
@@ -22,7 +22,7 @@ class BatchAction(enum.Enum):
     DONE = "done"
 
 
-class Leg(NamedTuple):
+class BatchRpc(NamedTuple):
     """One RPC: the positions of its items, their calls, and its attempt number.
 
     ``first_incomplete`` and ``completed`` acknowledge, where a call is sequenced.
@@ -38,7 +38,7 @@ class Leg(NamedTuple):
     sent_at: float
 
 
-class Ended(NamedTuple):
+class EndedItem(NamedTuple):
     """How an item ended: ``answer`` is the shell's, of the attempt that ended it.
 
     ``code`` is a gRPC status name where it was not an answer that ended it.
@@ -48,3 +48,23 @@ class Ended(NamedTuple):
     reason: str = ""
     code: str = ""
     answer: Any = None
+
+
+class BatchLimits:
+    """How much one RPC may carry; shared by a client's batches, and only shrinks.
+
+    Races are harmless: it is a guess at what the server takes.
+    """
+
+    def __init__(self, max_items: int = 1000, max_bytes: int = 3 << 20) -> None:
+        self.max_items = max_items
+        self.max_bytes = max_bytes
+
+    def refused(self, items: int, size: int) -> None:
+        """Take that a server refused so many items, of so many bytes, as too large.
+
+        One item by itself tells nothing of the others.
+        """
+        if items > 1:
+            self.max_items = min(self.max_items, max(1, items // 2))
+            self.max_bytes = min(self.max_bytes, max(1, size // 2))

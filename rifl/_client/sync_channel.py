@@ -10,10 +10,8 @@ from typing import Any, Unpack
 import grpc
 
 from rifl._client.batch import BatchItem, BatchResult
-from rifl._client.multicallable import UnaryUnaryMultiCallable
-from rifl._client.opening import open_sync, opening
+from rifl._client.grpc_channels import open_sync, opening
 from rifl._client.routing import Router
-from rifl._client.session import Session
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -22,14 +20,16 @@ from rifl._client.settings import (
     method_name,
     shows,
 )
-from rifl._client.streams import (
+from rifl._client.sync_batches import Batches
+from rifl._client.sync_client import SyncClient
+from rifl._client.sync_multicallable import UnaryUnaryMultiCallable
+from rifl._client.sync_session import Session
+from rifl._client.sync_streams import (
     BidirectionalMultiCallable,
     StreamUnaryMultiCallable,
     UnaryStreamMultiCallable,
 )
-from rifl._client.sync_batches import Batches
-from rifl._client.sync_client import SyncClient
-from rifl._client.targets import SeveralTargets
+from rifl._client.sync_targets import SeveralTargets
 from rifl.core._calling.targets import Targets, split_targets
 
 

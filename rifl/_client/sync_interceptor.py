@@ -1,4 +1,4 @@
-"""The interceptor alone, for channels built by somebody else (sync)."""
+"""The sync client interceptor, for channels built by somebody else."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Unpack
 import grpc
 
 from rifl._client.errors import CallError
-from rifl._client.multicallable import closed_call
-from rifl._client.session import Session
 from rifl._client.settings import InterceptorKeywords, interceptor_settings, method_name, shows
 from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
+from rifl._client.sync_multicallable import closed_call
+from rifl._client.sync_session import Session
 from rifl.core._calling.invocation import Invocation
 
 

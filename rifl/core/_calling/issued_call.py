@@ -1,0 +1,60 @@
+"""The issued call: an identity, and what all its attempts share (RIFL §3.2; DESIGN §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rifl.core._calling.client_lease import ClientLease
+from rifl.core._shared.identity import RpcId
+
+
+class IssuedCall:
+    """A call with an identity: what all its attempts share, and its latest header.
+
+    ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
+    the first attempt whose answer did not say otherwise; while it is false, no attempt
+    that was answered has run. ``decode`` belongs to the shell.
+    """
+
+    __slots__ = (
+        "attempt",
+        "completed",
+        "decode",
+        "first_incomplete",
+        "key",
+        "lease",
+        "may_have_run",
+        "seed",
+        "seq",
+        "time_us",
+    )
+
+    def __init__(
+        self,
+        lease: ClientLease,
+        seq: int,
+        first_incomplete: int,
+        completed: Sequence[tuple[int, int]],
+        time_us: int,
+        seed: int,
+        key: bytes | None = None,
+    ) -> None:
+        self.lease = lease
+        # A keyed call has no seq: the 0 is one that no tracker issues.
+        self.key = key
+        self.seq = seq
+        self.first_incomplete = first_incomplete
+        self.completed = completed
+        self.time_us = time_us
+        self.seed = seed
+        self.attempt = 1
+        self.may_have_run = False
+        self.decode: Any = None
+
+    @property
+    def rpc_id(self) -> RpcId:
+        """The identity as the application sees it."""
+        if self.key is not None:
+            return RpcId(self.lease.client_id, key=self.key)
+        return RpcId(self.lease.client_id, self.seq)
