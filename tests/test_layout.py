@@ -241,7 +241,7 @@ FINALIZERS = {
     "curp.client._sync_records: weakref.finalize(self, stream.queue.put, None)",
     "rifl._client.aio_client: weakref.finalize(state, _wake_threadsafe, loop, self._wakeup)",
     "rifl._client.aio_streams: UnaryStreamCall.__del__",
-    "rifl._client.lease_keeper: weakref.finalize(state, self._wakeup.put, None)",
+    "rifl._client.sync_client: weakref.finalize(state, self._wakeup.put, None)",
     "rifl._client.sync_streams: StreamCall.__del__",
     # Asyncio's own, for tasks that ended well: nothing.
     "rifl._server.eager: _EagerTask.__del__",

@@ -23,12 +23,18 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.batch import BatchResult
 from rifl._client.errors import CallError
 from rifl._client.exchange import Exchange
+from rifl._client.lease_requests import (
+    LEASE_TIMEOUT_S,
+    REPLIES,
+    LeaseRequest,
+    failed,
+    next_request,
+    replied,
+)
 from rifl._client.resolution import RESOLVE_METHOD, Resolver
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
-from rifl._client.state import LEASE_TIMEOUT_S, ClientState
-from rifl.core._calling.client_lease import ClientLease
-from rifl.core._calling.client_session import LeaseStep
+from rifl._client.state import ClientState
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.retry import RetryPolicy
 from rifl.core._calling.targets import Targets
@@ -367,77 +373,40 @@ class _Keeper:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        state = self._client.state
-        step, at = state.lease_step()
-        if step is LeaseStep.GRANT:
-            self._grant(state)
-        elif step is LeaseStep.RENEW:
-            self._renew(state)
-        elif at is not None:
-            self._timer = self._client.process.at(at, self._timed)
+        due = next_request(self._client.state)
+        if isinstance(due, LeaseRequest):
+            self._ask(due)
+        elif due is not None:
+            self._timer = self._client.process.at(due, self._timed)
 
     def _timed(self) -> None:
         self._timer = None
         self.look()
 
-    def _grant(self, state: ClientState) -> None:
-        sent_at = state.now()
-        request = state.session_request()
-
-        def done(status: Any, reply: bytes | None) -> None:
-            if status.code() is not grpc.StatusCode.OK or reply is None:
-                state.grant_failed(status)
-            elif request is None:
-                state.granted(pb.GrantReply.FromString(reply), sent_at)
-            else:
-                state.granted(pb.OpenSessionReply.FromString(reply), sent_at)
-
-        if request is None:
-            self._send("lease", "Grant", pb.GrantRequest(), LEASE_TIMEOUT_S, done)
-        else:
-            self._send("session", "OpenSession", request, LEASE_TIMEOUT_S, done)
-
-    def _renew(self, state: ClientState) -> None:
-        lease: ClientLease = state.session.lease  # type: ignore[assignment]
-        sent_at = state.now()
-
-        def done(status: Any, reply: bytes | None) -> None:
-            if status.code() is not grpc.StatusCode.OK or reply is None:
-                state.renewal_failed(lease, status)
-            else:
-                state.renewed(lease, pb.RenewReply.FromString(reply), sent_at)
-
-        request = pb.RenewRequest(client_id=lease.client_id, token=lease.token, store=lease.store)
-        self._send("lease", "Renew", request, min(LEASE_TIMEOUT_S, lease.term_s / 3), done)
-
-    def _send(
-        self,
-        kind: str,
-        method: str,
-        request: Any,
-        timeout_s: float,
-        done: Callable[[Any, bytes | None], None],
-    ) -> None:
-        client = self._client
+    def _ask(self, request: LeaseRequest) -> None:
+        client, state = self._client, self._client.state
         self._busy = True
-        router = client.state.router
+        router = state.router
         target = 0 if router is None else router.targets.current
 
         def ended(status: Any, reply: bytes | None) -> None:
             self._busy = False
             if router is not None:
                 router.ended(target, status, heartbeat=True)
-            done(status, reply)
+            if status.code() is grpc.StatusCode.OK and reply is not None:
+                replied(state, request, REPLIES[request.method].FromString(reply))
+            else:
+                failed(state, request, status)
             self.look()
 
         client.world.network.call(
             client.process,
             target,
-            kind,
-            LEASE_SERVICE + method,
+            "session" if request.method == "OpenSession" else "lease",
+            LEASE_SERVICE + request.method,
             (),
-            request.SerializeToString(),
-            timeout_s,
+            request.message.SerializeToString(),
+            request.timeout_s,
             ended,
         )
 

@@ -13,12 +13,12 @@ import grpc.aio
 
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
+from rifl._client.lease_requests import REPLIES, LeaseRequest, failed, next_request, replied
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
-from rifl._client.state import LEASE_TIMEOUT_S, ClientState
+from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
 from rifl.core._calling.client_lease import ClientLease
-from rifl.core._calling.client_session import LeaseStep
 
 
 class AioClient(ClientState):
@@ -35,7 +35,7 @@ class AioClient(ClientState):
     ) -> None:
         super().__init__(settings, getattr(channel, "router", None), connect)
         self.channel = channel
-        self._keeper = _Keeper(channel)
+        self._keeper = LeaseKeeper(channel)
         # Whether it is known to be.
         self.insecure = False
         # What ``rest`` waits for. Calls whose first attempt is gRPC's own are not in it.
@@ -75,13 +75,11 @@ class _ClosedChannel(grpc.aio.UsageError, ValueError):
     """The channel was closed; ``ValueError`` is what the sync one raises."""
 
 
-class _Keeper:
-    """As ``LeaseKeeper``, on a task."""
+class LeaseKeeper:
+    """As the sync client's, on a task."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._grant = _stub(channel, "Grant", pb.GrantReply)
-        self._open_session = _stub(channel, "OpenSession", pb.OpenSessionReply)
-        self._renew = _stub(channel, "Renew", pb.RenewReply)
+        self._stubs = {name: _stub(channel, name, reply) for name, reply in REPLIES.items()}
         self._release = _stub(channel, "Release", pb.ReleaseReply)
         self._open_stream: Any = channel.stream_stream(
             LEASE_SERVICE + "KeepAlive",
@@ -114,46 +112,24 @@ class _Keeper:
             with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError):
                 await self._release(request, timeout=1.0)
 
-    async def grant(self, state: ClientState) -> None:
-        sent_at = state.now()
+    async def ask(self, state: ClientState, request: LeaseRequest) -> None:
         try:
-            request = state.session_request()
-            if request is None:
-                reply = await self._grant(pb.GrantRequest(), timeout=LEASE_TIMEOUT_S)
+            if request.lease is not None and request.streamed:
+                reply = await self._renew_on_stream(request.lease, request)
             else:
-                reply = await self._open_session(request, timeout=LEASE_TIMEOUT_S)
+                reply = await self._stubs[request.method](
+                    request.message, timeout=request.timeout_s
+                )
         except grpc.RpcError as error:
-            state.grant_failed(error)  # type: ignore[arg-type]
-        else:
-            state.granted(reply, sent_at)
-
-    async def renew(self, state: ClientState) -> None:
-        lease = state.session.lease
-        if lease is None:
-            return
-        request = state.renew_request(lease)
-        timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
-        sent_at = state.now()
-        try:
-            if lease.streams:
-                reply = await self._renew_on_stream(lease, request, timeout_s)
-            else:
-                reply = await self._renew(request, timeout=timeout_s)
-        except grpc.RpcError as error:
-            if lease.streams and error.code() in NO_STREAM:
-                lease.streams = False
-            state.renewal_failed(lease, error)  # type: ignore[arg-type]
+            failed(state, request, error)  # type: ignore[arg-type]
         except (TimeoutError, EOFError) as error:
-            state.renewal_failed(
-                lease,
-                FinalStatus(grpc.StatusCode.UNAVAILABLE, f"the heartbeat stream broke: {error!r}"),
-            )
+            text = f"the heartbeat stream broke: {error!r}"
+            failed(state, request, FinalStatus(grpc.StatusCode.UNAVAILABLE, text))
         else:
-            state.renewed(lease, reply, sent_at)
+            replied(state, request, reply)
 
-    async def _renew_on_stream(
-        self, lease: ClientLease, request: pb.RenewRequest, timeout_s: float
-    ) -> pb.RenewReply:
+    async def _renew_on_stream(self, lease: ClientLease, request: LeaseRequest) -> pb.RenewReply:
+        timeout_s = request.timeout_s
         if self._router is not None and self._at != self._router.targets.current:
             self._end_stream()
             self._at = self._router.targets.current
@@ -162,7 +138,7 @@ class _Keeper:
         stream = self._stream
         try:
             async with asyncio.timeout(timeout_s):
-                await stream.write(request)
+                await stream.write(request.message)
                 reply = await stream.read()
             if reply is grpc.aio.EOF:
                 raise EOFError
@@ -189,20 +165,18 @@ class _Keeper:
 
 
 async def _keep(
-    reference: weakref.ref[ClientState], keeper: _Keeper, wakeup: asyncio.Event
+    reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: asyncio.Event
 ) -> None:
     while True:
         wakeup.clear()
         state = reference()
         if state is None or state.closed:
             return
-        step, at = state.lease_step()
-        if step is LeaseStep.GRANT:
-            await keeper.grant(state)
-        elif step is LeaseStep.RENEW:
-            await keeper.renew(state)
+        due = next_request(state)
+        if isinstance(due, LeaseRequest):
+            await keeper.ask(state, due)
         else:
-            timeout_s = None if at is None else max(at - state.now(), 0.0)
+            timeout_s = None if due is None else max(due - state.now(), 0.0)
             # Nothing here may keep the client alive while this task waits.
             del state
             with contextlib.suppress(TimeoutError):

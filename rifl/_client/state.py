@@ -39,9 +39,6 @@ _log = get_logger("rifl.client")
 _time_ns = time.time_ns
 _getrandbits = random.getrandbits
 
-# One request of the lease server's; a failed one is repeated.
-LEASE_TIMEOUT_S = 5.0
-
 
 class Waiter(Protocol):
     """A call that waits for a lease or for room in the window."""
@@ -203,15 +200,6 @@ class ClientState:
 
     # The lease.
 
-    def session_request(self) -> Any:
-        """Return the request that opens the named session, None if there is none."""
-        name = self.settings.session_name
-        if name is None:
-            return None
-        retention_ms = int((self.settings.session_retention_s or 0.0) * 1000)
-        secret = self.settings.session_secret
-        return lease_pb.OpenSessionRequest(name=name, retention_ms=retention_ms, secret=secret)
-
     def lease_step(self) -> tuple[LeaseStep, float | None]:
         """Ask the session what to do for the lease."""
         with self.lock:
@@ -219,13 +207,6 @@ class ClientState:
             first = next(iter(self.lease_waiters), None)
             ends_at = None if first is None else first.ends_at
             return self.session.lease_step(self.now(), wanted=first is not None, ends_at=ends_at)
-
-    @staticmethod
-    def renew_request(lease: ClientLease) -> Any:
-        """Return the request that renews a lease."""
-        return lease_pb.RenewRequest(
-            client_id=lease.client_id, token=lease.token, store=lease.store
-        )
 
     def granted(self, reply: Any, sent_at: float) -> None:
         """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""

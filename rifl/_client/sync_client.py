@@ -1,18 +1,29 @@
-"""The sync client: its state, the thread that keeps its lease, its timers."""
+"""The sync client: one client id's owner, and the thread that keeps its lease (DESIGN §5)."""
 
 from __future__ import annotations
 
+import queue
+import threading
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 
-from rifl._client.lease_keeper import LeaseKeeper
+from lease_server.v1 import lease_server_pb2 as pb
+from rifl._client.answers import FinalStatus
+from rifl._client.errors import Status
+from rifl._client.lease_requests import REPLIES, LeaseRequest, failed, next_request, replied
+from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.state import ClientState
 from rifl._client.sync_timers import Timers
 from rifl._log import get_logger
+from rifl.core._calling.client_lease import ClientLease
 
 _log = get_logger("rifl.client")
+
+_Wakeup = queue.SimpleQueue[Callable[[], None] | None]
 
 
 class SyncClient(ClientState):
@@ -63,3 +74,185 @@ class SyncClient(ClientState):
             callback()
         except Exception:  # noqa: BLE001 - the application's own
             _log.exception("callback_raised")
+
+
+class LeaseKeeper:
+    """Grants and heartbeats of one client, on a daemon thread of its own.
+
+    The thread starts when the first call wants a lease. Many calls that want one
+    share one Grant. An idle client renews after a third of the term; calls that
+    are accepted renew too, so a busy client sends no heartbeat. The thread holds
+    the client weakly while it waits and ends with it. It also does what finalizers
+    leave to it, which may take no lock: see ``leave``.
+    """
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._stubs = {name: _stub(channel, name, reply) for name, reply in REPLIES.items()}
+        self._release = _stub(channel, "Release", pb.ReleaseReply)
+        self._stream = _Stream(channel)
+        # What the thread is to do besides the lease; None: look again. A SimpleQueue,
+        # since finalizers put into it, in the middle of anything: an Event has a lock.
+        self._wakeup: _Wakeup = queue.SimpleQueue()
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def look(self, state: ClientState) -> None:
+        """Have the thread look at what is to be done, now. Any thread; never blocks."""
+        if self._thread is None:
+            with self._start_lock:
+                if self._thread is None:
+                    weakref.finalize(state, self._wakeup.put, None)
+                    self._thread = threading.Thread(
+                        target=_keep,
+                        args=(weakref.ref(state), self, self._wakeup),
+                        name="rifl-lease",
+                        daemon=True,
+                    )
+                    self._thread.start()
+        self._wakeup.put(None)
+
+    def leave(self, work: Callable[[], None]) -> None:
+        """Have ``work`` done by the thread, soon. For finalizers: takes no lock."""
+        self._wakeup.put(work)
+
+    def stop(self, release: ClientLease | None) -> None:
+        """Stop, and give ``release`` back if the server answers within a second."""
+        self._wakeup.put(None)
+        self._stream.close()
+        if release is not None:
+            request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
+            try:
+                self._release(request, timeout=1.0)
+            except (grpc.RpcError, ValueError):
+                # It expires by itself; a channel closed under us raises ValueError.
+                return
+
+    def ask(self, state: ClientState, request: LeaseRequest) -> None:
+        """Send a request, and wait for its answer."""
+        try:
+            if request.streamed:
+                reply = self._stream.renew(request.message, request.timeout_s)
+            else:
+                reply = self._stubs[request.method](request.message, timeout=request.timeout_s)
+        except grpc.RpcError as error:
+            failed(state, request, error)  # type: ignore[arg-type]
+        else:
+            replied(state, request, reply)
+
+
+def _keep(reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: _Wakeup) -> None:
+    while True:
+        state = reference()
+        if state is None or state.closed:
+            _work(wakeup, 0.0)
+            return
+        due = next_request(state)
+        try:
+            if isinstance(due, LeaseRequest):
+                keeper.ask(state, due)
+            else:
+                timeout_s = None if due is None else max(due - state.now(), 0.0)
+                # Nothing here may keep the client alive while this thread waits.
+                state = None
+                _work(wakeup, timeout_s)
+        except ValueError:
+            # The channel was closed under us.
+            if state is not None:
+                _channel_gone(state)
+            return
+
+
+def _work(wakeup: _Wakeup, timeout_s: float | None) -> None:
+    """Wait until there is something to do, for so long; do all there is."""
+    try:
+        work = wakeup.get(timeout=timeout_s)
+        while True:
+            if work is not None:
+                work()
+            work = wakeup.get_nowait()
+    except queue.Empty:
+        return
+
+
+def _channel_gone(state: ClientState) -> None:
+    status: Status = FinalStatus(grpc.StatusCode.FAILED_PRECONDITION, "channel closed")
+    state.grant_failed(status)
+
+
+class _Stream:
+    """The KeepAlive stream: opened when first needed, again after it broke."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._router: Router | None = getattr(channel, "router", None)
+        self._at = 0
+        self._open = channel.stream_stream(
+            LEASE_SERVICE + "KeepAlive",
+            request_serializer=pb.RenewRequest.SerializeToString,
+            response_deserializer=pb.RenewReply.FromString,
+        )
+        self._requests: queue.SimpleQueue[pb.RenewRequest | None] = queue.SimpleQueue()
+        self._call: Any = None
+
+    def renew(self, request: pb.RenewRequest, timeout_s: float) -> pb.RenewReply:
+        """Send one renewal and wait for its answer; raises ``grpc.RpcError``."""
+        if self._router is not None and self._at != self._router.targets.current:
+            self.close()
+            self._at = self._router.targets.current
+        if self._call is None:
+            self._requests = queue.SimpleQueue()
+            self._call = self._open(iter(self._requests.get, None))
+        call = self._call
+        # A stream has no deadline for one answer: this is it.
+        timer = threading.Timer(timeout_s, call.cancel)
+        timer.daemon = True
+        timer.start()
+        self._requests.put(request)
+        try:
+            reply: pb.RenewReply = next(call)
+        except StopIteration:
+            self.close()
+            raise _StreamEnded from None
+        except grpc.RpcError:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+        if reply.refused:
+            # The server ends a stream whose first renewal was refused.
+            self.close()
+        return reply
+
+    def close(self) -> None:
+        """End the stream; the next renewal opens another one."""
+        call, self._call = self._call, None
+        # gRPC reads requests on a thread of its own, which waits in this queue.
+        self._requests.put(None)
+        if call is not None:
+            call.cancel()
+
+
+class _StreamEnded(grpc.RpcError):
+    """The server ended the stream: as good as unavailable."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "the heartbeat stream ended"
+
+    def initial_metadata(self) -> tuple[()]:
+        return ()
+
+    def trailing_metadata(self) -> tuple[()]:
+        return ()
+
+    def debug_error_string(self) -> str:
+        return ""
+
+
+def _stub(channel: grpc.Channel, method: str, reply: Any) -> Any:
+    return channel.unary_unary(
+        LEASE_SERVICE + method,
+        request_serializer=lambda request: request.SerializeToString(),
+        response_deserializer=reply.FromString,
+    )
