@@ -1248,7 +1248,7 @@ _SEEDS = {
     "deaths not counted": 15,
     "suspects set aside": 8,
     "versions not logged": 5,
-    "a newer leader saves a snapshot": 5,
+    "a newer leader saves a snapshot": 45,
     "older version goes on": 35,
     "another leader's sync": 8,
     "read lease for ever": 6,

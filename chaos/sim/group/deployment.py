@@ -218,6 +218,8 @@ class GroupDeployment:
                 effects.setdefault(changed.call, []).append((changed.account, version))
         history.place_effects(effects)
         found, begins_at = Machine(), 0
+        # The oldest one that may still lead.
+        found.application_version = active
         if self.log.snapshot is not None:
             begins_at, chunks = self.log.snapshot
             found.restore(snapshot_from_chunks(chunks)[1])
