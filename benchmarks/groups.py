@@ -13,18 +13,16 @@ import bisect
 import contextlib
 import itertools
 import json
-import os
 import random
 import shutil
 import statistics as statistics_of
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 from rich.console import Console
@@ -33,12 +31,12 @@ import rifl
 from benchmarks.callers import run_sync
 from benchmarks.keyed import PUT
 from benchmarks.recovery import recovery
+from benchmarks.served import behind, group, process
 from benchmarks.ways import FLAVORS, WAYS, Measured, side_by_side
 from chaos.etcd_cluster import EtcdCluster
 from chaos.group_processes import GroupProcesses
 from chaos.redis_server import RedisServer
 from curp.client import statistics
-from curp.log import create_log
 from rifl.v1 import rifl_pb2
 
 _KEYS = 1000
@@ -49,62 +47,6 @@ _STARTS = 3
 _CALLERS = (1, 16, 64)
 # Where a log is, by its name.
 _Logs = Callable[[str], str]
-
-
-class Server(NamedTuple):
-    """A server process under load."""
-
-    address: str
-    pid: int
-
-    def cpu_s(self) -> float:
-        """Return the processor time it has used, from /proc."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextlib.contextmanager
-def _process(module: str, *arguments: str) -> Iterator[tuple[str, int]]:
-    """Run a process that prints its address and ends with its standard input."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None  # noqa: S101 - for the type checker
-        yield process.stdout.readline().strip(), process.pid
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextlib.contextmanager
-def _behind(address: str, delay_ms: float) -> Iterator[str]:
-    if not delay_ms:
-        yield address
-        return
-    with _process("benchmarks.delay", "--to", address, "--delay-ms", str(delay_ms)) as found:
-        yield found[0]
-
-
-@contextlib.contextmanager
-def _group(log: str, delay_ms: float) -> Iterator[tuple[str, Server, Server]]:
-    """One replica and one witness; where clients reach it, and both processes."""
-    create_log(log)
-    with contextlib.ExitStack() as stack:
-        witness = stack.enter_context(_process("curp.witness", "--listen", "127.0.0.1:0"))
-        listed = stack.enter_context(_behind(witness[0], delay_ms))
-        leader = stack.enter_context(
-            _process(
-                *("benchmarks.keyed", "--listen", "127.0.0.1:0", "--log", log),
-                *("--witness", listed),
-            )
-        )
-        target = stack.enter_context(_behind(leader[0], delay_ms))
-        yield target, Server(*leader), Server(*witness)
 
 
 @contextlib.contextmanager
@@ -157,10 +99,10 @@ def latency(
     """
     log = f"redis://{{store}}/0?group=bench-{flavor}-{delay_ms}"
     with (
-        _process("benchmarks.keyed", "--listen", "127.0.0.1:0") as alone,
-        _behind(alone[0], delay_ms) as single,
-        _behind(redis, delay_ms) as store,
-        _group(log.format(store=store), delay_ms) as (target, _, _),
+        process("benchmarks.keyed", "--listen", "127.0.0.1:0") as alone,
+        behind(alone[0], delay_ms) as single,
+        behind(redis, delay_ms) as store,
+        group(log.format(store=store), delay_ms) as (target, _, _),
     ):
         ways = {"alone": single, **dict.fromkeys(WAYS, target), "plain": single}
         draw = _zipf(0, 2)
@@ -190,7 +132,7 @@ def throughput(
     flavor: str, logs: _Logs, seconds: float, pairs: int, callers: int
 ) -> dict[str, Measured]:
     """Calls a second and processor time a call, over a file that is synced, or etcd."""
-    with _group(logs(f"log-{flavor}-{callers}"), 0) as (target, leader, witness):
+    with group(logs(f"log-{flavor}-{callers}"), 0) as (target, leader, witness):
         draw = _zipf(0, 4)
         return side_by_side(
             flavor,
@@ -206,7 +148,7 @@ def throughput(
 
 def fast_share(logs: _Logs, seconds: float, skew: float) -> float:
     """The share of answers that took one round trip, of sixteen callers."""
-    with _group(logs(f"log-zipf-{skew}"), 0) as (target, _, _), _channel(target, "fast") as channel:
+    with group(logs(f"log-zipf-{skew}"), 0) as (target, _, _), _channel(target, "fast") as channel:
         before = statistics(channel)
         run_sync(_keyed(_stub(channel, PUT), _zipf(skew, 5)), 16, seconds)
         after = statistics(channel)
@@ -220,19 +162,19 @@ def failover(directory: Path, logs: _Logs, kills: int) -> list[float]:
     """Seconds from the kill of a leader to the first answer, by the documented settings."""
     pauses = []
     with (
-        GroupProcesses(directory, "benchmarks.keyed", logs("log-failover")) as group,
-        _channel(group.replicas) as channel,
+        GroupProcesses(directory, "benchmarks.keyed", logs("log-failover")) as running,
+        _channel(running.replicas) as channel,
     ):
         stub = _stub(channel, PUT)
         for number in range(kills):
             for key in range(100):
                 stub(_request(key), timeout=60.0)
-            leader = group.leader()
+            leader = running.leader()
             began = time.monotonic()
-            group.kill(leader)
+            running.kill(leader)
             stub(_request(number), timeout=60.0)
             pauses.append(time.monotonic() - began)
-            group.start(leader)
+            running.start(leader)
     return pauses
 
 
