@@ -12,13 +12,14 @@ import grpc
 from chaos.check.history import read_value
 from chaos.sim.batch_client import ClientBatch, value_of
 from chaos.sim.faults import Fault, Point
-from chaos.sim.group_client import GroupAttempt, GroupPath
+from chaos.sim.group_client import AttemptShell, GroupPath
 from chaos.sim.loop import EPOCH_S, Process, Timer
 from chaos.sim.network import Rpc
 from chaos.sim.schedule import PlannedCall, Setting
 from chaos.sim.service import RESPONSE_STREAMS, Operation, encode
 from chaos.sim.stream_client import ClientStream
 from chaos.sim.world import World
+from curp.client._attempt import begin
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.batch import BatchResult
 from rifl._client.errors import CallError
@@ -261,7 +262,7 @@ class _Exchange(Exchange):
     def __init__(self, client: Client, planned: PlannedCall) -> None:
         self._client = client
         self.planned = planned
-        self._rpcs: dict[int, Rpc | GroupAttempt] = {}
+        self._rpcs: dict[int, Rpc | AttemptShell] = {}
         self._timer: Timer | None = None
         self.stream: ClientStream | None = None
         if planned.messages:
@@ -302,21 +303,23 @@ class _Exchange(Exchange):
                 self.fail(error)
             return
         path = client.group
-        view = None if path is None or header is None else path.view_for(self.invocation.method)
-        if path is not None and view is not None and header is not None and self.planned.unrecorded:
-            header = path.unrecorded(header)
-        elif path is not None and view is not None and header is not None:
-            self._rpcs[number] = GroupAttempt(
-                path,
-                view,
-                target,
-                self.invocation.method,
-                header[1],
-                self.request,
-                timeout_s,
-                partial(self._over, number, target),
-            )
-            return
+        method = self.invocation.method
+        if path is not None and header is not None:
+            if self.planned.unrecorded and path.knowledge.view_for(method) is not None:
+                header = path.unrecorded(header)
+            else:
+                begun = begin(path, method, self.request, (header,), timeout_s)
+                if isinstance(begun, tuple):
+                    self._rpcs[number] = AttemptShell(
+                        path,
+                        begun[0],
+                        target,
+                        method,
+                        self.request,
+                        timeout_s,
+                        partial(self._over, number, target),
+                    )
+                    return
         metadata = () if header is None else (header,)
         self._rpcs[number] = client.world.network.call(
             client.process,
@@ -344,7 +347,7 @@ class _Exchange(Exchange):
 
     def cancel_attempt(self, number: int) -> None:
         rpc = self._rpcs.get(number)
-        if isinstance(rpc, GroupAttempt):
+        if isinstance(rpc, AttemptShell):
             rpc.cancel()
         elif rpc is not None:
             self._client.world.network.cancel(rpc)

@@ -7,7 +7,6 @@ loops: bytes to send, answers to read, what is learnt of witnesses and of the gr
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -64,13 +63,13 @@ class Alone:
         self._knowledge = knowledge
         self._method = method
         self._begun = begun
-        self._began = time.monotonic()
+        self._began = knowledge.clock()
 
     def end(self, *, answered: bool) -> None:
         """Count it; ``answered``: by the leader, with OK."""
         if answered:
             self._knowledge.count_skipped()
-        took_s = time.monotonic() - self._began
+        took_s = self._knowledge.clock() - self._began
         self._knowledge.ended(self._method, self._begun, took_s if answered else None)
 
 
@@ -108,6 +107,7 @@ class GroupAttempt:
     __slots__ = (
         "_asked",
         "_begun",
+        "_clock",
         "_header",
         "_method",
         "_path",
@@ -132,6 +132,7 @@ class GroupAttempt:
     ) -> None:
         """``timeout``: of the whole attempt, in seconds."""
         self._path = path
+        self._clock = path.knowledge.clock
         self._method = method
         self._begun = begun
         self._header = header
@@ -139,7 +140,7 @@ class GroupAttempt:
         self._asked = False
         self.view = view
         self.rule = GroupCall(len(view.witnesses))
-        self.began = time.monotonic()
+        self.began = self._clock()
         self.answer: LeaderAnswer | None = None
         keys = path.keys.find(method, body) if method in view.by_callable else _NO_KEYS
         numbered = with_number(header, view.number_field, keys)
@@ -149,7 +150,7 @@ class GroupAttempt:
 
     def leader_answered(self, status: Any) -> Step:
         """Take what the leader answered, OK or not."""
-        self._path.knowledge.leader.note(time.monotonic() - self.began)
+        self._path.knowledge.leader.note(self._clock() - self.began)
         if status.code() is grpc.StatusCode.OK:
             number = synced_number(status.trailing_metadata())
             if number is not None and number != self.view.number:
@@ -199,7 +200,7 @@ class GroupAttempt:
 
         Not beyond what a record may take: a stream has no deadline for each.
         """
-        elapsed_s = time.monotonic() - self.began
+        elapsed_s = self._clock() - self.began
         timeout = self._timeout
         limit_s = RECORD_TIMEOUT_S if timeout is None else min(timeout, RECORD_TIMEOUT_S)
         return min(self._path.knowledge.patience_s(elapsed_s), max(limit_s - elapsed_s, 0.0))
@@ -215,7 +216,7 @@ class GroupAttempt:
         self._asked = True
         left_s = None
         if self._timeout is not None:
-            left_s = max(self.began + self._timeout - time.monotonic(), 0.0)
+            left_s = max(self.began + self._timeout - self._clock(), 0.0)
         return sync_request(self.view.number, self._header), left_s
 
     def sync_answered(self, reply: curp_pb2.SyncReply | None) -> Step:
@@ -234,7 +235,7 @@ class GroupAttempt:
         took_s: float | None = None
         if step is Step.FINAL and answer is not None and answer.outcome is not None:
             path.knowledge.count(fast=self.rule.fast, asked=self._asked)
-            took_s = time.monotonic() - self.began
+            took_s = self._clock() - self.began
         path.knowledge.ended(self._method, self._begun, took_s)
 
     def error(self, step: Step, status: Any) -> AttemptError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from curp._core.record_line import Quick
@@ -72,8 +72,11 @@ class GroupKnowledge:
     witnesses, and to no others.
     """
 
-    def __init__(self, group_path: str = "adaptive") -> None:
-        """``group_path``: see ``rifl.connect``."""
+    def __init__(
+        self, group_path: str = "adaptive", *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``group_path``: see ``rifl.connect``; ``clock``: for attempts, too."""
+        self.clock = clock
         self.view: GroupView | None = None
         # How long the leader's quick answers take.
         self.leader = Quick()
@@ -165,18 +168,18 @@ class GroupKnowledge:
         The latter is counted as synced.
         """
         suspects = self._suspects
-        if not suspects or suspects.may_record(time.monotonic()):
+        if not suspects or suspects.may_record(self.clock()):
             return True
         self.count(fast=False, asked=False)
         return False
 
     def heard(self, witness: str) -> None:
         """Note that a witness answered."""
-        self._suspects.heard(witness, time.monotonic())
+        self._suspects.heard(witness, self.clock())
 
     def silent(self, witness: str, since: float) -> None:
         """Note that a call which began at ``since`` waited for a witness in vain."""
-        self._suspects.silent(witness, since, time.monotonic())
+        self._suspects.silent(witness, since, self.clock())
 
     def begin(self, method: str) -> Begun | None:
         """Begin a call that may be recorded; ``ended`` follows. None: it is not to be."""
