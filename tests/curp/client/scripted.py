@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
+import unittest.mock
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -117,7 +119,6 @@ class ScriptedGroup:
         self._loop = LoopThread()
         self.witnesses = [_Witness(self._loop, streams=streams) for _ in range(witnesses)]
         self._dedup = rifl.Deduplicator("memory:")
-        self._dedup._store.path = "curp"  # type: ignore[attr-defined]
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> ScriptedGroup:
@@ -132,7 +133,10 @@ class ScriptedGroup:
             generic("curp.v1.Group", {"Configuration": self._configuration, "Sync": self._sync}),
         ]
         self._stack.callback(self._dedup.close)
-        served = self._stack.enter_context(serve("sync", handlers, dedup=self._dedup))
+        # As a replica's: its grants say that the way here is a group's.
+        named = functools.partial(rifl.add_lease_service, path="curp")
+        with unittest.mock.patch("rifl._server.deduplicator.add_lease_service", named):
+            served = self._stack.enter_context(serve("sync", handlers, dedup=self._dedup))
         self.target = served.address
         return self
 
