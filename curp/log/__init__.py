@@ -1,4 +1,27 @@
-"""Log engines: existing stores whose one primitive of ours is the conditional append."""
+"""Log engines: existing stores whose one primitive of ours is the conditional append.
+
+What all engines have alike:
+
+- ``_engine``: the interface; ``_errors``: what it raises
+- ``_checks``: bounds, and what a write is conditional on
+- ``_entries``: entries and chunks as stores keep them, and how damage and gaps are noticed
+- ``_lease_clocks``: what is left of a lease, by a machine's clock or a server's
+
+The engines, by where the log lives; each has ``engine``, ``snapshots`` and what it needs of
+its store, and all but Redis ``accept_loss``, for a log that stopped since it lost something:
+
+- ``_sqlite``: a file on one machine
+- ``_redis``, ``_postgres``: a server
+- ``_etcd``: a quorum of machines
+- ``_memory``: nowhere; for tests and the simulator
+
+Around a log:
+
+- ``_opening``: engines by URL; ``_creation``: a new group's log, and its id
+- ``_states``: what a log that was moved, or half copied, says of itself
+- ``_copying``: a log moved to another engine; ``_verification``: a log read whole
+- ``_commands``: ``python -m curp.log``
+"""
 
 from __future__ import annotations
 

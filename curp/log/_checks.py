@@ -1,4 +1,4 @@
-"""The rules of a log that need no store: bounds, and what a write is conditional on."""
+"""Rules that every engine has alike: bounds, and what a write is conditional on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating a log: explicitly, once, and under an id that no other log has."""
+"""Creation of a log: explicitly, once, and under an id that no other log has."""
 
 from __future__ import annotations
 

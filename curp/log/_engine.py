@@ -1,4 +1,4 @@
-"""What a group needs of a log engine (DESIGN §7): conditional append, metadata, leadership."""
+"""The interface of a log engine (DESIGN §7): conditional append, metadata, leadership."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How entries are packed, and how damage to what an engine keeps is noticed."""
+"""Entries and chunks as stores keep them: packed, and checked for damage and gaps."""
 
 from __future__ import annotations
 

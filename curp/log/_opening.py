@@ -92,19 +92,19 @@ def accept_loss(url: str, who: str, why: str) -> str:
     """
     scheme, group, options = _parts(url)
     if scheme in _ETCD:
-        from curp.log._etcd.accepting import accept as accept_in_etcd
+        from curp.log._etcd.accept_loss import accept as accept_in_etcd
         from curp.log._etcd.address import EtcdAddress
 
         etcd = EtcdAddress.parse(url.partition("?")[0], options)
         return accept_in_etcd(etcd, group, who, why)
     if scheme == "sqlite":
-        from curp.log._sqlite.accepting import accept as accept_of_file
+        from curp.log._sqlite.accept_loss import accept as accept_of_file
 
         return accept_of_file(_file_of(url, options)[0], group, who, why)
     if scheme not in ("postgresql", "postgres"):
         raise InvalidRequest("a log in Redis does not stop for everyone: nothing to accept")
     address = _postgres_address(url)
-    from curp.log._postgres.accepting import accept
+    from curp.log._postgres.accept_loss import accept
 
     return accept(address, group, who, why)
 

@@ -1,4 +1,4 @@
-"""What keeps a log from being served from: it was moved away, or is a copy not yet whole."""
+"""States that keep a log from being served: moved away, or a copy not yet whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading all of a log, to find what is wrong with it before a replica does."""
+"""Verification of a whole log: what is wrong with it is found before a replica finds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What we ask of etcd, and what its refusals mean."""
+"""Calls of etcd's, made of keys and values, and what its refusals mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a group's log is among etcd's keys, and what their values look like."""
+"""Keys of a group's log in etcd, and what their values look like."""
 
 from __future__ import annotations
 

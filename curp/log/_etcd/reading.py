@@ -1,4 +1,4 @@
-"""Reading a log's entries from etcd, a page at a time."""
+"""Reader of a log's entries in etcd, a page at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How appends, and pieces of snapshots, are packed into etcd's values."""
+"""Values in etcd: appends, and pieces of snapshots, packed and unpacked."""
 
 from __future__ import annotations
 

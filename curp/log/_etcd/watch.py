@@ -1,4 +1,4 @@
-"""Noticing, by a watch of etcd's, that a key was written."""
+"""A watch of etcd's, which tells that a key was written."""
 
 from __future__ import annotations
 

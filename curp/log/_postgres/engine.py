@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from curp.log import _checks as checks
-from curp.log._boot_clock import LeaseDate
 from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
 from curp.log._entries import entry_checksum, pack_tags, unpack_entry, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld
+from curp.log._lease_clocks import LeaseDate, ServerLease
 from curp.log._postgres.connection import Connection, Refused
 from curp.log._postgres.listener import Listener
-from curp.log._postgres.reading import DOOMED, METADATA, READ, READ_TAG, STATUS, Head
 from curp.log._postgres.snapshots import Snapshots
-from curp.log._server_lease import ServerLease
+from curp.log._postgres.statements import DOOMED, METADATA, READ, READ_TAG, STATUS, Head
 from rifl._stores.forks import belongs_here
 from rifl._stores.postgres.address import PostgresAddress
 

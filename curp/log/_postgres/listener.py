@@ -1,4 +1,4 @@
-"""Hearing of appends: one session a process that listens, while anybody waits."""
+"""The listener for appends: one session of a process, while anybody waits."""
 
 from __future__ import annotations
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from curp.log import _checks as checks
-from curp.log._boot_clock import LeaseDate
 from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
 from curp.log._entries import entry_checksum, pack_tags, unpack_entry, unpack_tags
 from curp.log._errors import CorruptLog, EngineStopped, LeaseHeld
+from curp.log._lease_clocks import LeaseDate, ServerLease
 from curp.log._redis.connection import Connection
 from curp.log._redis.scripts import APPEND, DOOMED, KEYS, LEAD, PUT, READ, REMOVE, STATUS, TRIM
 from curp.log._redis.snapshots import Snapshots
-from curp.log._server_lease import ServerLease
 from rifl._stores.forks import belongs_here
 from rifl._stores.redis.address import RedisAddress
 

@@ -1,4 +1,4 @@
-"""What a Redis server's settings mean for a log, checked when it is opened (DESIGN §7)."""
+"""Settings of a Redis server, checked when a log is opened: what they mean for it (DESIGN §7)."""
 
 from __future__ import annotations
 

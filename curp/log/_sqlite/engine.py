@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from curp.log import _checks as checks
-from curp.log._boot_clock import BootClock, LeaseDate, LeaseView
 from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
 from curp.log._entries import unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld, NoSuchLog
+from curp.log._lease_clocks import BootClock, LeaseDate, LeaseView
 from curp.log._sqlite.file import LogFile
 from curp.log._sqlite.rows import (
     GroupRow,

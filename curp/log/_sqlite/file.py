@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from curp.log._errors import CorruptLog, EngineFull, EngineStopped, EngineUnavailable, LogError
-from curp.log._sqlite.note import CommitNote
+from curp.log._sqlite.commit_note import CommitNote
 from rifl._log import get_logger
 
 _log = get_logger("curp.log")

@@ -1,4 +1,4 @@
-"""How entries and the group's own row look in a log file."""
+"""Rows of a log file: those of entries, and the group's own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from curp.log._boot_clock import LeaseDate
 from curp.log._engine import Entry, NewEntry
 from curp.log._entries import entry_checksum, pack_tags, unpack_entry
 from curp.log._errors import CorruptLog
+from curp.log._lease_clocks import LeaseDate
 from curp.log._sqlite.schema import LSN_BITS
 
 _GROUP = (

@@ -1,4 +1,4 @@
-"""Noticing, across processes, that a log file was written to."""
+"""A watch of a log file, which tells that some process wrote to it."""
 
 from __future__ import annotations
 

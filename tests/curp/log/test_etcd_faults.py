@@ -349,8 +349,8 @@ def test_a_cluster_that_is_full(small_etcd, opened):
 
 def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
     """Trimmed many times over, the log outgrows no quota: old revisions go (DESIGN §7)."""
-    monkeypatch.setattr("curp.log._etcd.space._KEPT", 10)
-    monkeypatch.setattr("curp.log._etcd.space._COMPACTED_AT", 20)
+    monkeypatch.setattr("curp.log._etcd.compaction._KEPT", 10)
+    monkeypatch.setattr("curp.log._etcd.compaction._COMPACTED_AT", 20)
     writer = Writer(opened(created(small_etcd.url(group="bank"))))
     for _ in range(40):
         writer.append(b"x" * 900_000)

@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from curp.log import create_log, open_engine
-from curp.log._boot_clock import LeaseDate
 from curp.log._engine import Entry, NewEntry
 from curp.log._errors import (
     CorruptLog,
@@ -22,7 +21,7 @@ from curp.log._errors import (
     TailMismatch,
     TrimmedLog,
 )
-from curp.log._server_lease import ServerLease
+from curp.log._lease_clocks import LeaseDate, ServerLease
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.logs import created

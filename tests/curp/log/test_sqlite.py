@@ -11,7 +11,6 @@ import time
 import pytest
 
 from curp._cli.command import main
-from curp.log._boot_clock import BootClock
 from curp.log._creation import new_log
 from curp.log._engine import Entry
 from curp.log._errors import (
@@ -22,6 +21,7 @@ from curp.log._errors import (
     LeaseHeld,
     NoSuchLog,
 )
+from curp.log._lease_clocks import BootClock
 from curp.log._sqlite import SqliteEngine
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import TERM_S, LogConformance, Writer, append_id

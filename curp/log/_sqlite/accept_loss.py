@@ -1,4 +1,4 @@
-"""An operator's word that what a log file lacks is lost."""
+"""``accept``: an operator says that what a log file lacks is lost."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from curp.log._errors import NoSuchLog
+from curp.log._sqlite.commit_note import CommitNote
 from curp.log._sqlite.file import LogFile
-from curp.log._sqlite.note import CommitNote
 from curp.log._sqlite.rows import write_metadata
 from curp.log._sqlite.schema import counts_commits, find_group
 

@@ -1,4 +1,8 @@
-"""A clock that all processes of a machine share, and that counts its sleep (invariant 10)."""
+"""Leases by the clocks that they end by, and what is left of one (invariant 10).
+
+``BootClock`` is a machine's, shared by its processes, and counts its sleep; ``LeaseView``
+reads leases by it. ``ServerLease`` reads those that end by a server's clock, which may jump.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from curp.log._errors import EngineUnavailable
+
+# Of a server's clock against this machine's: what a slow reply may look like.
+_JUMP_S = 0.25
 
 
 class BootClock(NamedTuple):
@@ -68,3 +75,32 @@ class LeaseView:
         if lease != self._foreign:
             self._foreign, self._seen_at = lease, now
         return self._seen_at + lease.term_s - now
+
+
+class ServerLease:
+    """Keeps a clock that jumps forward from ending a lease early. For one engine.
+
+    Its holder counts from when it asked, by a clock of its own that does not jump. So
+    once the server's clock is seen to jump between two looks, the lease at hand gets
+    a full term from then: late is safe, early is not. A jump back only makes a lease
+    longer; one that nobody was there to see cannot be noticed.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: tuple[float, float] | None = None
+        self._doubted: LeaseDate | None = None
+        self._since = 0.0
+
+    def remaining_s(self, lease: LeaseDate, server_now: float) -> float:
+        """Return the seconds left, as of the server's time just read."""
+        now = self._clock()
+        if self._last is not None:
+            server_then, then = self._last
+            if server_now - server_then > now - then + _JUMP_S:
+                self._doubted, self._since = lease, now
+        self._last = (server_now, now)
+        left_s = lease.expires_at - server_now
+        if lease == self._doubted:
+            left_s = max(left_s, self._since + lease.term_s - now)
+        return left_s

@@ -1,4 +1,4 @@
-"""Room in etcd: old revisions are compacted, and what grows is told in time."""
+"""Compaction of etcd's old revisions, and a word in time where its room runs out."""
 
 from __future__ import annotations
 

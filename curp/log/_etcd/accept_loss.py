@@ -1,4 +1,4 @@
-"""An operator's word that what a log in etcd lost is lost."""
+"""``accept``: an operator says that what a log in etcd lost is lost."""
 
 from __future__ import annotations
 
