@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from curp.log._engine import Entry
 from curp.log._errors import CorruptLog
@@ -47,6 +47,45 @@ def unpack_entry(
     if found != expected:
         raise CorruptLog(f"entry {lsn} is damaged: its checksum is {found:08x}, not {expected:08x}")
     return Entry(lsn, body, tags)
+
+
+def unpack_rows(
+    rows: Iterable[tuple[int, bytes, str | bytes, int | bytes, bytes | None]],
+    after: int,
+    tag: str | None,
+) -> list[Entry]:
+    """Return the entries of what a store found behind ``after``, in its order.
+
+    A row has an LSN, the append's id, tags, checksum and body, None for an entry that is
+    not there. Raises ``CorruptLog`` for a gap (unless a tag was asked for), damage, and an
+    entry that does not carry the tag.
+    """
+    found: list[Entry] = []
+    for lsn, append_id, tags, checksum, body in rows:
+        if body is None:
+            raise CorruptLog.without(lsn)
+        if tag is None and lsn != after + len(found) + 1:
+            raise CorruptLog.without(after + len(found) + 1)
+        found.append(unpack_entry(lsn, append_id, tags, checksum, body))
+        require_tag(found[-1], tag)
+    return found
+
+
+def require_tag(entry: Entry, tag: str | None) -> None:
+    """Raise ``CorruptLog`` for an entry that was found under a tag which it does not carry."""
+    if tag is not None and tag not in entry.tags:
+        raise CorruptLog(f"entry {entry.lsn} is listed under the tag {tag!r} of another")
+
+
+def require_chunk(
+    lsn: int, number: int, count: int, checksum: int | None, chunk: bytes | None
+) -> bytes:
+    """Return a chunk of the snapshot at ``lsn``; ``CorruptLog`` if it is missing or damaged."""
+    if chunk is None:
+        raise CorruptLog(f"the snapshot at {lsn} lacks its chunk {number} of {count}")
+    if chunk_checksum(number, chunk) != checksum:
+        raise CorruptLog(f"chunk {number} of the snapshot at {lsn} is damaged")
+    return chunk
 
 
 def chunk_checksum(number: int, chunk: bytes) -> int:

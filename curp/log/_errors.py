@@ -72,6 +72,11 @@ class LeaseHeld(LogError):
         super().__init__(message)
         self.remaining_s = remaining_s
 
+    @classmethod
+    def by(cls, replica: str, remaining_s: float) -> LeaseHeld:
+        """Return the error for the lease of that replica."""
+        return cls(f"{replica} leads for {remaining_s:.3f} s more", remaining_s)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.remaining_s)
 
@@ -87,12 +92,27 @@ class TrimmedLog(LogError):
         super().__init__(message)
         self.first = first
 
+    @classmethod
+    def with_snapshot(cls, lsn: int, first: int) -> TrimmedLog:
+        """Return the error for the chunks of a snapshot that is not the newest any more."""
+        return cls(f"a newer snapshot took the place of the one at {lsn}", first)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.first)
 
 
 class CorruptLog(LogError):
     """The log cannot be read as it is, or is not the log that was read before."""
+
+    @classmethod
+    def without(cls, lsn: int) -> CorruptLog:
+        """Return the error for an entry that is missing."""
+        return cls(f"entry {lsn} is missing")
+
+    @classmethod
+    def with_another(cls, lsn: int) -> CorruptLog:
+        """Return the error for an entry that is not the one which was read before."""
+        return cls(f"the log's entry {lsn} is not the one that was there before")
 
 
 class InvalidRequest(LogError, ValueError):

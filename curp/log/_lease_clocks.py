@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from curp.log._engine import Leadership
 from curp.log._errors import EngineUnavailable
 
 # Of a server's clock against this machine's: what a slow reply may look like.
@@ -91,6 +92,16 @@ class ServerLease:
         self._last: tuple[float, float] | None = None
         self._doubted: LeaseDate | None = None
         self._since = 0.0
+
+    def leadership(
+        self, lease: LeaseDate, whose: tuple[bytes, bytes], server_now: float
+    ) -> Leadership | None:
+        """Return the newest leadership, by its replica and address; None before the first."""
+        if not lease.configuration:
+            return None
+        replica, address = whose
+        left_s = self.remaining_s(lease, server_now)
+        return Leadership(lease.configuration, replica.decode(), address.decode(), left_s)
 
     def remaining_s(self, lease: LeaseDate, server_now: float) -> float:
         """Return the seconds left, as of the server's time just read."""

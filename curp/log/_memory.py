@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from curp.log import _checks as checks
 from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
-from curp.log._errors import EngineStopped, LeaseHeld
+from curp.log._errors import EngineStopped
 from rifl._stores.forks import belongs_here
 
 
@@ -120,11 +120,10 @@ class MemoryEngine:
         log = self._log
         with log.changed:
             self._strike("take_leadership", Moment.BEFORE)
-            remaining_s = log.expires_at - log.clock()
-            if log.leader and log.leader.replica != replica and remaining_s > 0:
-                raise LeaseHeld(
-                    f"{log.leader.replica} leads for {remaining_s:.3f} s more", remaining_s
-                )
+            leader = log.leader
+            if leader is not None:
+                leader = leader._replace(expires_in_s=log.expires_at - log.clock())
+            checks.require_no_other_leader(leader, replica)
             number = self._begin(replica, address, term_s)
             self._strike("take_leadership", Moment.AFTER)
         return number

@@ -150,9 +150,7 @@ class EtcdEngine:
                 checks.require_configuration(configuration, written.facts.configuration)
                 checks.require_tail(expected_tail, found.lsn)
                 if known and known != found.append_id:
-                    raise CorruptLog(
-                        f"the log's entry {found.lsn} is not the one that was there before"
-                    )
+                    raise CorruptLog.with_another(found.lsn)
                 value = values[0].value if values and values[0] is not None else None
                 checks.require_condition(condition, value)
                 raise EngineUnavailable("a key changed, and changed back")

@@ -72,7 +72,7 @@ class LeaseKey:
                 other, _ = _read_leader(leader)
                 if other != replica:
                     left_s = self._left_s(facts.configuration, lease)
-                    raise LeaseHeld(f"{other} leads for {left_s:.3f} s more", left_s)
+                    raise LeaseHeld.by(other, left_s)
             old = equal(keys.configuration, str(facts.configuration).encode())
             still = unchanged(keys.lease, revision_of(lease))
             if self._begin(facts.configuration, term_s, [old, still], [put(keys.leader, whose)]):

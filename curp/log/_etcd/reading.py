@@ -52,7 +52,7 @@ class Reading:
                 entries = unpack_append(last, kv.value)
                 # One that a trim or a reader stands amid of begins before.
                 if entries[0].lsn > at + 1 or last > tail or (at > began and entries[0].lsn <= at):
-                    raise CorruptLog(f"entry {at + 1} is missing")
+                    raise CorruptLog.without(at + 1)
                 for entry in entries[at + 1 - entries[0].lsn :]:
                     if tag is None or tag in entry.tags:
                         size += len(entry.body)
@@ -64,7 +64,7 @@ class Reading:
             if at == tail or len(found) == limit or size > max_bytes:
                 return found
             if at == began:
-                raise CorruptLog(f"entry {at + 1} is missing")
+                raise CorruptLog.without(at + 1)
             if sum(len(kv.value) for kv in kvs) < _SMALL_BYTES:
                 page = min(2 * page, _LARGEST_PAGE)
 
@@ -76,7 +76,7 @@ class Reading:
         facts, found = self._log.read(asked, compare=self._begins(after, known))
         if found is None:
             if facts.trimmed < after:
-                raise CorruptLog(f"the log's entry {after} is not the one that was there before")
+                raise CorruptLog.with_another(after)
             # What could be compared was trimmed.
             facts, found = self._log.read(asked)
         return facts.trimmed, facts.tail.lsn, list(found[0].kvs) if found else []

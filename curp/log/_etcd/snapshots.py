@@ -75,10 +75,7 @@ class Snapshots:
                 get(keys.snapshot), scan(keys.piece(snapshot.name, at), end, _AT_ONCE)
             )
             if find(found) != snapshot:
-                raise TrimmedLog(
-                    f"a newer snapshot took the place of the one at {snapshot.lsn}",
-                    facts.trimmed + 1,
-                )
+                raise TrimmedLog.with_snapshot(snapshot.lsn, facts.trimmed + 1)
             for kv in found[1].kvs if found else ():
                 if kv.key != keys.piece(snapshot.name, at):
                     break

@@ -8,7 +8,7 @@ from typing import Any
 
 from curp.log import _checks as checks
 from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
-from curp.log._entries import entry_checksum, pack_tags, unpack_entry, unpack_tags
+from curp.log._entries import entry_checksum, pack_tags, unpack_rows, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld
 from curp.log._lease_clocks import LeaseDate, ServerLease
 from curp.log._postgres.connection import Connection, Refused
@@ -70,21 +70,16 @@ class PostgresEngine:
     def leadership(self) -> Leadership | None:
         """See ``LogEngine``."""
         head = self._head()
-        if head.configuration == 0:
-            return None
         lease = LeaseDate(head.configuration, "", head.expires_at, head.term_s)
-        left_s = self._lease.remaining_s(lease, head.now_s)
-        return Leadership(head.configuration, head.replica.decode(), head.address.decode(), left_s)
+        return self._lease.leadership(lease, (head.replica, head.address), head.now_s)
 
     def take_leadership(self, replica: str, address: str, *, term_s: float) -> int:
         """See ``LogEngine``."""
         checks.check_leader(replica, address, term_s)
-        leader = self.leadership()
-        if leader and leader.replica != replica and leader.expires_in_s > 0:
-            raise _held(leader.replica, leader.expires_in_s)
+        checks.require_no_other_leader(self.leadership(), replica)
         number, holder, left_s = self._lead("take", 0, term_s, replica, address)
         if holder is not None:
-            raise _held(holder.decode(), left_s)
+            raise LeaseHeld.by(holder.decode(), left_s)
         return int(number)
 
     def renew_leadership(self, configuration: int, *, term_s: float) -> None:
@@ -163,30 +158,21 @@ class PostgresEngine:
             "tag": None if tag is None else tag.encode(),
         }
         rows = self._ask(READ if tag is None else READ_TAG, names)
-        (incarnation, tail, trimmed, stopped, known), _ = _parts(rows)
+        # Of the log, alike in all rows; and of an entry.
+        incarnation, tail, trimmed, stopped, known = rows[0][:5] if rows else (None, 0, 0, "", None)
+        parts = [row[5:] for row in rows]
         self._connection.check_head(incarnation, tail, stopped)
         checks.check_position(after, trimmed + 1, tail)
         lsn, before = self._known
         if lsn == after > trimmed and before is not None and known != before:
-            raise CorruptLog(f"the log's entry {after} is not the one that was there before")
-        found: list[Entry] = []
-        there, name = 0, b""
-        for row in rows:
-            _, (there, at, append_id, tags, checksum, body) = _parts([row])
-            if at is None:
-                break
-            if body is None or (tag is None and at != after + len(found) + 1):
-                raise CorruptLog(
-                    f"entry {at if body is None else after + len(found) + 1} is missing"
-                )
-            found.append(unpack_entry(at, append_id, tags, checksum, body))
-            name = append_id
-            if tag is not None and tag not in found[-1].tags:
-                raise CorruptLog(f"entry {at} is listed under the tag {tag!r} of another")
-        if tag is None and (there or 0) < min(limit, tail - after):
-            raise CorruptLog(f"entry {after + len(found) + 1} is missing")
+            raise CorruptLog.with_another(after)
+        given = [row[1:] for row in parts if row[1] is not None]
+        found = unpack_rows(given, after, tag)
+        there = parts[0][0] or 0 if parts else 0
+        if tag is None and there < min(limit, tail - after):
+            raise CorruptLog.without(after + len(found) + 1)
         if tag is None and found:
-            self._known = (found[-1].lsn, name)
+            self._known = (found[-1].lsn, given[-1][1])
         return found
 
     def wait(self, after: int, *, timeout_s: float) -> int:
@@ -303,21 +289,12 @@ class PostgresEngine:
         return len(gone) == _TRIMMED_AT_ONCE
 
 
-def _parts(rows: list[Any]) -> tuple[Any, Any]:
-    """Return the log's part of the first row, and the entry's."""
-    return (rows[0][:5], rows[0][5:]) if rows else ((None, 0, 0, "", None), ())
-
-
 def _require_configuration(refused: Refused, configuration: int) -> None:
     checks.require_configuration(configuration, refused.facts["configuration"])
 
 
 def _no_reason(refused: Refused) -> CorruptLog:
     return CorruptLog(f"a write was refused for no reason: {refused.facts}")
-
-
-def _held(replica: str, left_s: float) -> LeaseHeld:
-    return LeaseHeld(f"{replica} leads for {left_s:.3f} s more", left_s)
 
 
 def _condition(condition: MetadataCondition | None) -> tuple[str, bytes, bytes]:

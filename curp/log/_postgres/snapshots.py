@@ -7,7 +7,7 @@ from typing import Any
 
 from curp.log import _checks as checks
 from curp.log._engine import Snapshot
-from curp.log._entries import chunk_checksum
+from curp.log._entries import chunk_checksum, require_chunk
 from curp.log._errors import CorruptLog, TrimmedLog
 from curp.log._postgres.connection import Connection, Refused
 
@@ -69,11 +69,5 @@ class Snapshots:
             )
             trimmed, there, checksum, chunk = rows[0] if rows else (0, None, None, None)
             if there is None:
-                raise TrimmedLog(
-                    f"a newer snapshot took the place of the one at {lsn}", trimmed + 1
-                )
-            if chunk is None:
-                raise CorruptLog(f"the snapshot at {lsn} lacks its chunk {number} of {count}")
-            if chunk_checksum(number, chunk) != checksum:
-                raise CorruptLog(f"chunk {number} of the snapshot at {lsn} is damaged")
-            yield chunk
+                raise TrimmedLog.with_snapshot(lsn, trimmed + 1)
+            yield require_chunk(lsn, number, count, checksum, chunk)

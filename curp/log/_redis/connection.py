@@ -114,7 +114,7 @@ class Connection:
         if status == b"back":
             raise CorruptLog(f"the log went back: it ends at {reply[1]}, and {self._seen} was seen")
         if status == b"changed":
-            raise CorruptLog(f"the log's entry {reply[1]} is not the one that was there before")
+            raise CorruptLog.with_another(reply[1])
         tail = reply[2] if status == b"refused" else reply[1]
         self._seen = max(self._seen, int(tail))
         return reply

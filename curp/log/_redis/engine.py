@@ -8,7 +8,7 @@ from typing import Any
 
 from curp.log import _checks as checks
 from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
-from curp.log._entries import entry_checksum, pack_tags, unpack_entry, unpack_tags
+from curp.log._entries import entry_checksum, pack_tags, unpack_rows, unpack_tags
 from curp.log._errors import CorruptLog, EngineStopped, LeaseHeld
 from curp.log._lease_clocks import LeaseDate, ServerLease
 from curp.log._redis.connection import Connection
@@ -67,21 +67,16 @@ class RedisEngine:
     def leadership(self) -> Leadership | None:
         """See ``LogEngine``."""
         _, _, _, number, replica, address, expires_ms, term_ms, now_ms, _ = self._status()
-        if number == 0:
-            return None
         lease = LeaseDate(number, "", int(expires_ms) / 1000, int(term_ms) / 1000)
-        left_s = self._lease.remaining_s(lease, int(now_ms) / 1000)
-        return Leadership(number, replica.decode(), address.decode(), left_s)
+        return self._lease.leadership(lease, (replica, address), int(now_ms) / 1000)
 
     def take_leadership(self, replica: str, address: str, *, term_s: float) -> int:
         """See ``LogEngine``."""
         checks.check_leader(replica, address, term_s)
-        leader = self.leadership()
-        if leader and leader.replica != replica and leader.expires_in_s > 0:
-            raise _held(leader.replica, leader.expires_in_s)
+        checks.require_no_other_leader(self.leadership(), replica)
         reply = self._lead("take", 0, term_s, replica, address)
         if reply[0] == b"held":
-            raise _held(reply[2].decode(), reply[3] / 1000)
+            raise LeaseHeld.by(reply[2].decode(), reply[3] / 1000)
         return int(reply[2])
 
     def renew_leadership(self, configuration: int, *, term_s: float) -> None:
@@ -156,16 +151,9 @@ class RedisEngine:
             raise CorruptLog(f"a read was refused for no reason: {reply}")
         _, tail, full, *values = reply
         rows = [values[start : start + _FIELDS] for start in range(0, len(values), _FIELDS)]
-        found = []
-        for expected, (key, name, tags, checksum, body) in enumerate(rows, after + 1):
-            place = int(key.partition(b"-")[0])
-            if tag is None and place != expected:
-                raise CorruptLog(f"entry {expected} is missing")
-            found.append(unpack_entry(place, name, tags, checksum, body))
-            if tag is not None and tag not in found[-1].tags:
-                raise CorruptLog(f"entry {place} is listed under the tag {tag!r} of another")
+        found = unpack_rows([(_lsn_of(key), *row) for key, *row in rows], after, tag)
         if tag is None and not full and len(rows) < min(limit, tail - after):
-            raise CorruptLog(f"entry {after + len(rows) + 1} is missing")
+            raise CorruptLog.without(after + len(rows) + 1)
         if tag is None and rows:
             self._known = (found[-1].lsn, rows[-1][1])
         return found
@@ -261,19 +249,19 @@ class RedisEngine:
             return False
         tags = sorted({tag for packed in values[1::2] for tag in unpack_tags(packed)})
         keys = [self._redis.tag_key(tag) for tag in tags]
-        last = int(values[-2].partition(b"-")[0])
+        last = _lsn_of(values[-2])
         reply = self._redis.run(REMOVE, keys, [configuration, last])
         if reply[0] == b"refused":
             _require_configuration(reply, configuration)
         return len(values) == 2 * _TRIMMED_AT_ONCE
 
 
+def _lsn_of(stream_id: bytes) -> int:
+    return int(stream_id.partition(b"-")[0])
+
+
 def _require_configuration(reply: list[Any], configuration: int) -> None:
     checks.require_configuration(configuration, reply[1])
-
-
-def _held(replica: str, left_s: float) -> LeaseHeld:
-    return LeaseHeld(f"{replica} leads for {left_s:.3f} s more", left_s)
 
 
 def _condition(condition: MetadataCondition | None) -> tuple[str | bytes, ...]:

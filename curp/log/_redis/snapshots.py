@@ -8,8 +8,8 @@ from typing import Any
 
 from curp.log import _checks as checks
 from curp.log._engine import Snapshot
-from curp.log._entries import chunk_checksum
-from curp.log._errors import CorruptLog, EngineUnavailable, TrimmedLog
+from curp.log._entries import chunk_checksum, require_chunk
+from curp.log._errors import EngineUnavailable, TrimmedLog
 from curp.log._redis.connection import Connection
 from curp.log._redis.scripts import LOAD, SNAPSHOT
 
@@ -58,16 +58,13 @@ class Snapshots:
         for number in range(count):
             reply = self._redis.run(LOAD, [self._key(name.decode())], [name, number])
             if reply[3] != name:
-                raise TrimmedLog(
-                    f"a newer snapshot took the place of the one at {lsn}", int(reply[2]) + 1
-                )
+                raise TrimmedLog.with_snapshot(lsn, int(reply[2]) + 1)
             found = reply[7]
-            if found is None:
-                raise CorruptLog(f"the snapshot at {lsn} lacks its chunk {number} of {count}")
-            checksum, chunk = found[:_CHECKSUM_BYTES], found[_CHECKSUM_BYTES:]
-            if chunk_checksum(number, chunk) != int.from_bytes(checksum, "big"):
-                raise CorruptLog(f"chunk {number} of the snapshot at {lsn} is damaged")
-            yield chunk
+            checksum, chunk = None, None
+            if found is not None:
+                checksum = int.from_bytes(found[:_CHECKSUM_BYTES], "big")
+                chunk = found[_CHECKSUM_BYTES:]
+            yield require_chunk(lsn, number, count, checksum, chunk)
 
     def _found(self) -> list[bytes]:
         """Return the snapshot's id, LSN and chunks, and the id of one being written."""

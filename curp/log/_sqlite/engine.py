@@ -8,7 +8,7 @@ from pathlib import Path
 
 from curp.log import _checks as checks
 from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, NewLog, Snapshot
-from curp.log._entries import unpack_tags
+from curp.log._entries import require_tag, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld, NoSuchLog
 from curp.log._lease_clocks import BootClock, LeaseDate, LeaseView
 from curp.log._sqlite.file import LogFile
@@ -114,7 +114,7 @@ class SqliteEngine:
             if row.configuration and row.replica != replica:
                 left_s = self._lease.remaining_s(row.lease)
                 if left_s > 0:
-                    raise LeaseHeld(f"{row.replica} leads for {left_s:.3f} s more", left_s)
+                    raise LeaseHeld.by(row.replica, left_s)
             return self._begin(connection, row, replica, address, term_s)
 
     def renew_leadership(self, configuration: int, *, term_s: float) -> None:
@@ -198,8 +198,7 @@ class SqliteEngine:
                 rows = connection.execute(_READ_TAG, (place(self._group_id, 0), *names))
             found = self._collect(rows, expected, limit, max_bytes)
         for entry in found:
-            if tag is not None and tag not in entry.tags:
-                raise CorruptLog(f"entry {entry.lsn} is listed under the tag {tag!r} of another")
+            require_tag(entry, tag)
         return found
 
     def wait(self, after: int, *, timeout_s: float) -> int:
@@ -304,7 +303,7 @@ class SqliteEngine:
                 break
             row = rows.fetchone()
             if row is None or row[0] != place(self._group_id, lsn):
-                raise CorruptLog(f"entry {lsn} is missing")
+                raise CorruptLog.without(lsn)
             entry = entry_of(row, self._group_id)
             size += len(entry.body)
             if found and size > max_bytes:

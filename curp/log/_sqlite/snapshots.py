@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from curp.log import _checks as checks
 from curp.log._engine import Snapshot
-from curp.log._entries import chunk_checksum
-from curp.log._errors import CorruptLog, EngineUnavailable, TrimmedLog
+from curp.log._entries import chunk_checksum, require_chunk
+from curp.log._errors import EngineUnavailable, TrimmedLog
 from curp.log._sqlite.file import LogFile
 from curp.log._sqlite.rows import GroupRow, group_row
 
@@ -75,12 +75,10 @@ class Snapshots:
                 there = connection.execute(_IS_THERE, (snapshot_id,)).fetchone()
                 first = group_row(connection, self._group_id).trimmed + 1
             if not there:
-                raise TrimmedLog(f"a newer snapshot took the place of the one at {lsn}", first)
-            if row is None or not isinstance(row[1], bytes):
-                raise CorruptLog(f"the snapshot at {lsn} lacks its chunk {number} of {count}")
-            if chunk_checksum(number, row[1]) != row[0]:
-                raise CorruptLog(f"chunk {number} of the snapshot at {lsn} is damaged")
-            yield row[1]
+                raise TrimmedLog.with_snapshot(lsn, first)
+            checksum, chunk = row or (None, None)
+            kept = chunk if isinstance(chunk, bytes) else None
+            yield require_chunk(lsn, number, count, checksum, kept)
 
     def _require(self, connection: sqlite3.Connection, configuration: int) -> GroupRow:
         row = group_row(connection, self._group_id)

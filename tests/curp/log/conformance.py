@@ -15,8 +15,10 @@ from typing import Any, Protocol
 
 import pytest
 
+from curp.log import open_engine
 from curp.log._checks import MAX_APPEND_ENTRIES, MAX_TAGS
-from curp.log._engine import Entry, LogEngine, MetadataCondition, NewEntry
+from curp.log._creation import new_log
+from curp.log._engine import Entry, LogEngine, MetadataCondition, NewEntry, NewLog
 from curp.log._errors import (
     ConditionFailed,
     CorruptLog,
@@ -29,7 +31,7 @@ from curp.log._errors import (
 )
 from tests.helpers.waiting import DEADLINE_S
 
-__all__ = ["LogConformance", "Place", "Writer", "append_id"]
+__all__ = ["LogConformance", "Place", "ServedPlace", "Writer", "append_id"]
 
 TERM_S = 100.0
 _NUMBERS = itertools.count(1)
@@ -43,6 +45,31 @@ class Place(Protocol):
 
     def pass_time(self, seconds: float) -> None:
         """Let the clock that leases end by go on."""
+
+
+class ServedPlace:
+    """A group's log in a server, or a cluster, which others' logs are in, too.
+
+    Leases end by the server's clock: its kind says how time passes.
+    """
+
+    def __init__(self, server: Any, group: str, **options: Any) -> None:
+        self.server = server
+        self.group = group
+        self.url = server.url(group=group, **options)
+        self.opened: list[Any] = []
+        self.new: NewLog | None = new_log()
+
+    def open(self, **options: Any) -> Any:
+        """One more engine; the first creates the log."""
+        self.opened.append(open_engine(self.url, new=self.new, **options))
+        self.new = None
+        return self.opened[-1]
+
+    def close(self) -> None:
+        """Close all engines."""
+        for engine in self.opened:
+            engine.close()
 
 
 def append_id() -> bytes:

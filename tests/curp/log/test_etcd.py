@@ -12,7 +12,6 @@ import trustme
 from chaos.etcd_cluster import EtcdCluster
 from curp.log import open_engine
 from curp.log._checks import MAX_TAGS
-from curp.log._creation import new_log
 from curp.log._engine import Entry, MetadataCondition
 from curp.log._errors import (
     CorruptLog,
@@ -31,24 +30,13 @@ from curp.log._etcd.calls import (
     scan,
 )
 from curp.log._etcd.v1 import etcd_pb2 as pb
-from tests.curp.log.conformance import LogConformance, Writer
+from tests.curp.log.conformance import LogConformance, ServedPlace, Writer
 from tests.curp.logs import created
 from tests.helpers.waiting import until
 
 
-class Place:
+class Place(ServedPlace):
     """A group's log in a cluster, whose leases are moved instead of its clock."""
-
-    def __init__(self, cluster, group, **options):
-        self.url = cluster.url(group=group, **options)
-        self.opened = []
-        self.new = new_log()
-
-    def open(self, **options):
-        """One more engine; the first creates the log."""
-        self.opened.append(open_engine(self.url, new=self.new, **options))
-        self.new = None
-        return self.opened[-1]
 
     def pass_time(self, seconds):
         """Let time pass: the lease's key goes on under a shorter lease, or is gone."""
@@ -80,11 +68,6 @@ class Place:
         """The group's keys."""
         return self.opened[0]._log.keys
 
-    def close(self):
-        """Close all engines."""
-        for engine in self.opened:
-            engine.close()
-
 
 @pytest.fixture
 def place(shared_etcd, group):
@@ -96,11 +79,6 @@ def place(shared_etcd, group):
 
 class TestEtcdConformance(LogConformance):
     """``EtcdEngine``."""
-
-    @pytest.fixture
-    def place(self, place):
-        """A log in etcd."""
-        return place
 
 
 # Damage.

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from curp.log import open_engine
-from curp.log._creation import new_log
-from tests.curp.log.conformance import LogConformance
+from tests.curp.log.conformance import LogConformance, ServedPlace
 
 
-class Place:
+class Place(ServedPlace):
     """A group's log in a schema, whose leases are moved instead of its clock."""
-
-    def __init__(self, server, group, **options):
-        self.server = server
-        self.group = group
-        self.url = server.url(group=group, **options)
-        self.opened = []
-        self.new = new_log()
-
-    def open(self, **options):
-        """One more engine; the first creates the log."""
-        self.opened.append(open_engine(self.url, new=self.new, **options))
-        self.new = None
-        return self.opened[-1]
 
     def run(self, statement, *arguments):
         """Run a statement of the database's own; ``{}`` is where the log's id goes."""
@@ -37,11 +22,6 @@ class Place:
         """Let time pass."""
         self.run("UPDATE curp.log SET expires_at = expires_at - %s WHERE log_id = {}", seconds)
 
-    def close(self):
-        """Close all engines."""
-        for engine in self.opened:
-            engine.close()
-
 
 @pytest.fixture
 def place(shared_postgres, group):
@@ -53,8 +33,3 @@ def place(shared_postgres, group):
 
 class TestPostgresConformance(LogConformance):
     """``PostgresEngine``."""
-
-    @pytest.fixture
-    def place(self, place):
-        """A log in PostgreSQL."""
-        return place

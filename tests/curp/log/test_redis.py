@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from curp.log import open_engine
-from curp.log._creation import new_log
-from tests.curp.log.conformance import LogConformance
+from tests.curp.log.conformance import LogConformance, ServedPlace
 
 
-class Place:
+class Place(ServedPlace):
     """A group's log in a server, whose leases are moved instead of its clock."""
-
-    def __init__(self, server, group, **options):
-        self.server = server
-        self.group = group
-        self.url = server.url(group=group, **options)
-        self.opened = []
-        self.new = new_log()
-
-    def open(self, **options):
-        """One more engine; the first creates the log."""
-        self.opened.append(open_engine(self.url, new=self.new, **options))
-        self.new = None
-        return self.opened[-1]
 
     def key(self, name):
         """One of the group's keys."""
@@ -33,11 +18,6 @@ class Place:
         """Let time pass."""
         with self.server.client() as client:
             client.hincrby(self.key("control"), "expires_ms", -int(seconds * 1000))
-
-    def close(self):
-        """Close all engines."""
-        for engine in self.opened:
-            engine.close()
 
 
 @pytest.fixture
@@ -50,8 +30,3 @@ def place(shared_redis, group):
 
 class TestRedisConformance(LogConformance):
     """``RedisEngine``."""
-
-    @pytest.fixture
-    def place(self, place):
-        """A log in Redis."""
-        return place

@@ -66,11 +66,6 @@ def place(tmp_path):
 class TestSqliteConformance(LogConformance):
     """``SqliteEngine``."""
 
-    @pytest.fixture
-    def place(self, place):
-        """A log in a file."""
-        return place
-
 
 # Boots.
 
