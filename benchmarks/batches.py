@@ -1,4 +1,4 @@
-"""What a row of a batch costs the server: ``python -m benchmarks.batches``.
+"""The cost of a batch's row at the server: ``python -m benchmarks.batches``.
 
 Batches of 500 keyed rows go into a trivial handler through the server's own behavior,
 without gRPC around it; counted is the processor time of the whole process (the store's

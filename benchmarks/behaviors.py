@@ -1,4 +1,4 @@
-"""What the measured method does: the same small body, guarded in every way compared.
+"""The measured method: the same small body, guarded in every way compared.
 
 A kind of rifl's (``plain``, ``idempotent``, ``atomic``) is what the method is declared
 as; ``shared`` is ``atomic`` in a transaction that calls share. The others have no rifl

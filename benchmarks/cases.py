@@ -1,4 +1,4 @@
-"""What is measured: each case is one side beside another, and what is to be reached.
+"""Cases that are measured: one side beside another, and what is to be reached.
 
 A side is a server and a way to call it. To measure something else, give
 ``benchmarks.behaviors`` another kind, or ``benchmarks.sides`` another client, and add a

@@ -1,4 +1,4 @@
-"""How soon a replica that starts alone leads again, from the log or from a snapshot.
+"""The time until a replica that starts alone leads again, from the log or a snapshot.
 
 ``python -m benchmarks.recovery --entries 100000``; also a part of ``benchmarks.groups``.
 A log in SQLite is filled with calls of a hundred clients and their answers, eight of each

@@ -1,4 +1,4 @@
-"""Which faults strike when: drawn from a seed, counted in finished calls.
+"""The schedule of faults: drawn from a seed, counted in finished calls.
 
 Counting calls and not seconds makes a schedule mean the same on a slow machine.
 """

@@ -1,1 +1,1 @@
-"""How much one server holds, and what that costs; ``python -m benchmarks.scale``."""
+"""The scale of one server: how much it holds, and the cost; ``python -m benchmarks.scale``."""

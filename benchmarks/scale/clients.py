@@ -1,4 +1,4 @@
-"""What idle clients cost: ``python -m benchmarks.scale.clients --clients 1000000``.
+"""The cost of idle clients: ``python -m benchmarks.scale.clients --clients 1000000``.
 
 A process of its own, so that its memory is theirs alone. Each client is granted an id
 and makes one call; then all are idle. Then calls of clients picked at random are timed

@@ -1,4 +1,4 @@
-"""What heartbeats cost a server: ``python -m benchmarks.scale.leases --clients 100000``.
+"""The cost of heartbeats: ``python -m benchmarks.scale.leases --clients 100000``.
 
 A server holds so many clients; some of them renew by gRPC, as idle clients do, unary on
 a sync server and by streams on an aio one, several at once. Counted is the processor

@@ -1,4 +1,4 @@
-"""How soon a server answers again: ``python -m benchmarks.scale.startup --records 100000``.
+"""The time until a server answers again: ``python -m benchmarks.scale.startup --records 100000``.
 
 A SQLite store is filled with answered calls that nobody acknowledged, and its process
 dies. Then servers are started over it: from the start of the process, Python and all

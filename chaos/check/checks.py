@@ -1,4 +1,4 @@
-"""What must hold of every history, rule by rule (DESIGN §1, §3)."""
+"""Checks of a history: what must hold of each, rule by rule (DESIGN §1, §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, in order: one form for simulated and real runs.
+"""The history of a run: what happened, in order; one form for simulated and real runs.
 
 A history is a file of JSON objects, one a line, in the order in which things
 happened. ``call`` is a number the recorder gives an operation; all attempts of it

@@ -1,4 +1,4 @@
-"""What is searched: how much may go wrong, and which rule is broken."""
+"""Searches of the model: how much may go wrong in each, and which rule is broken."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from chaos.run.reading import BadScenario, read, read_all
 from chaos.run.report import print_table, write
 from chaos.run.run import Result, run
 from chaos.run.scenario import Scenario
+from chaos.run.scenario_files import BadScenario, read, read_all
 from chaos.run.toxiproxy import NoToxiproxy, executable
 
 

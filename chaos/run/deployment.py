@@ -1,4 +1,4 @@
-"""What runs in a scenario, as faults and the run look at it."""
+"""The deployment of a scenario: its members, as faults and the run look at them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Striking a fault, and mending it."""
+"""Faults of every kind: how each is struck, and mended."""
 
 from __future__ import annotations
 

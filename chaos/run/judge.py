@@ -1,4 +1,4 @@
-"""What must hold of a run: ``chaos.check``'s rules, and what the scenario expects."""
+"""The judgement of a run: by ``chaos.check``'s rules, and by what its scenario expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When nobody was answered."""
+"""Pauses of a run: times in which nobody was answered."""
 
 from __future__ import annotations
 

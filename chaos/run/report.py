@@ -1,4 +1,4 @@
-"""What runs say: a table, JSON, and a page."""
+"""The report of runs: a table, JSON, and a page."""
 
 from __future__ import annotations
 

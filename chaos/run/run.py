@@ -14,6 +14,7 @@ from typing import Any
 from chaos.check import History
 from chaos.run.clients import Clients
 from chaos.run.deployment import Deployment
+from chaos.run.fault_threads import FaultThreads, Struck
 from chaos.run.faults import CLOCK_KINDS
 from chaos.run.group import Group
 from chaos.run.judge import judge, told
@@ -21,7 +22,6 @@ from chaos.run.scenario import Scenario
 from chaos.run.servers import Servers
 from chaos.run.spark_job import SparkJob
 from chaos.run.strikes import draw
-from chaos.run.striking import Striking, Struck
 from chaos.run.toxiproxy import Toxiproxy
 from chaos.run.wall_clock import wall_clocks
 
@@ -167,7 +167,7 @@ class _Run:
 
     def _strike_all(self) -> None:
         """Strike and mend by the clock, until the scenario's seconds are over."""
-        striking = Striking(self._deployment, draw(self._scenario, self._result.seed))
+        striking = FaultThreads(self._deployment, draw(self._scenario, self._result.seed))
         striking.start()
         try:
             while not striking.over or self._now() < self._scenario.seconds:

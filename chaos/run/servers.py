@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,6 @@ from typing import Self
 from chaos.check import History
 from chaos.group_processes import free_ports
 from chaos.run.disk import SmallDisk, disks_to_fill
-from chaos.run.ledger import read_ledger
 from chaos.run.postgresql import PostgresqlProcess
 from chaos.run.process import Member, Process
 from chaos.run.redis import RedisProcess
@@ -110,8 +110,27 @@ class Servers:
         """Take the effects from the ledger, each at its time."""
         for process in self._processes:
             process.kill()
-        read_ledger(self.ledger, history)
+        _read_ledger(self.ledger, history)
 
     def complaints(self) -> str:
         """The last that each process said."""
         return "\n".join(f"{each.name}: {each.complaints()}" for each in self._processes)
+
+
+def _read_ledger(path: Path, history: History) -> None:
+    """Put every effect into the history, at its time, and what the accounts hold.
+
+    The history's events have to be in order of time; they still are afterwards.
+    """
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            "SELECT at, call, account, version, total FROM effect ORDER BY entry"
+        ).fetchall()
+    finals: dict[str, tuple[int, int]] = {}
+    for at, call, account, version, total in rows:
+        history.effect(at, call, account, version)
+        finals[account] = version, total
+    # An effect's time is taken before its answer leaves: stable, it comes before the end.
+    history.events.sort(key=lambda event: float(event["at"]))
+    for account, (version, total) in finals.items():
+        history.final(account, version, total)

@@ -1,4 +1,4 @@
-"""When each fault strikes: drawn from a scenario and a seed."""
+"""Strikes: each fault of a scenario, with its time, drawn from a seed."""
 
 from __future__ import annotations
 

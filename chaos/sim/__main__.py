@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from chaos.sim.code_coverage import reach
 from chaos.sim.pool import Tally, quiet, run_many
-from chaos.sim.reach import reach
 from chaos.sim.report import lines, unhit
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import KINDS, REQUIRED, draw

@@ -1,4 +1,4 @@
-"""What has to come together for a rule to be needed, added to what a seed drew.
+"""Coincidences that a rule is there for, added to what a seed drew.
 
 Each is drawn from dice of its own, so that the schedules without it stay what they were.
 """

@@ -1,4 +1,4 @@
-"""What is deployed: which store a new server process opens, and what it leaves behind."""
+"""Deployments: which store a new server process opens, and what it leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks, where it struck, and the account of it (coverage by fault and point)."""
+"""Faults, the points where they strike, and the account of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many runs say, as text."""
+"""The report of many runs, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run consists of, drawn from its seed: settings, calls, faults."""
+"""The schedule of a run, drawn from its seed: settings, calls, faults."""
 
 from __future__ import annotations
 

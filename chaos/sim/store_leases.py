@@ -1,4 +1,4 @@
-"""What the lease server needs kept, in the simulated shared store."""
+"""The lease storage in the simulated shared store, which the product has in SQL and Lua."""
 
 from __future__ import annotations
 

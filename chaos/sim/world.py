@@ -1,4 +1,4 @@
-"""What all parts of one simulated deployment share."""
+"""The world that all parts of one simulated deployment share."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from chaos.check import History
 from chaos.check.__main__ import main as check_files
 from chaos.run.__main__ import main
 from chaos.run.judge import judge
-from chaos.run.reading import BadScenario, read, read_all
 from chaos.run.report import write
 from chaos.run.run import Result, run
 from chaos.run.scenario import KINDS, Expected, Scenario
+from chaos.run.scenario_files import BadScenario, read, read_all
 from chaos.run.strikes import draw
 
 SCENARIO = """

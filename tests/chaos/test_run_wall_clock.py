@@ -16,9 +16,9 @@ import pytest
 import redis
 
 from chaos.run.faults import Unread, strike
-from chaos.run.reading import read_all
 from chaos.run.redis import RedisProcess
 from chaos.run.run import run
+from chaos.run.scenario_files import read_all
 from chaos.run.strikes import Strike
 from chaos.run.wall_clock import NoCompiler, WallClock, wall_clocks
 

@@ -1,4 +1,4 @@
-"""How much of the cores' code schedules reach, as coverage.py measures it."""
+"""The share of the cores' code that schedules reach, as coverage.py measures it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from chaos.sim.__main__ import main
-from chaos.sim.reach import CORES
+from chaos.sim.code_coverage import CORES
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The faults of a run, each by its own clock: none waits for another to be mended."""
+"""Threads that strike a run's faults, each by its own clock: none waits for another's end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.run.deployment import Deployment
 from chaos.run.faults import KILLING, strike
 from chaos.run.strikes import Strike
 
-__all__ = ["Striking", "Struck"]
+__all__ = ["FaultThreads", "Struck"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Struck:
     ended: float
 
 
-class Striking:
+class FaultThreads:
     """Strikes from ``start`` on, from threads of its own."""
 
     def __init__(self, deployment: Deployment, faults: Iterable[Strike]) -> None:

@@ -1,4 +1,4 @@
-"""Reading a scenario's file, and refusing what makes no sense."""
+"""Files of scenarios, read; what makes no sense in them is refused."""
 
 from __future__ import annotations
 
