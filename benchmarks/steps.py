@@ -23,6 +23,7 @@ from rich.table import Table
 from benchmarks.databases import Databases
 from lease_server import open_authority
 from rifl._stores import open_store
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
@@ -68,7 +69,7 @@ def _spent_us(pid: int) -> float:
 def _attempts(store: Any, policy: MethodPolicy, times: int) -> Iterator[Call]:
     """Yield calls of one client; each acknowledges those before."""
     authority = open_authority(store.leases, term_s=60.0)
-    store.bind(authority, MethodPolicies({}, "plain"), clock=time.monotonic, window=512)
+    store.bind(authority, MethodPolicies({}, "plain"), clock=time.monotonic, bounds=Bounds())
     client_id = authority.grant().client_id
     for seq in range(1, times + 1):
         yield Call(

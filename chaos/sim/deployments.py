@@ -18,7 +18,7 @@ from lease_server._storage import MemoryLeaseStorage
 from rifl._stores.memory import MemoryStore
 from rifl._stores.sqlite import restored
 from rifl._stores.sqlite.store import SqliteStore
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
 
@@ -93,7 +93,11 @@ class _OpenedMemory:
             randbits=process.dice().getrandbits,
         )
         self.store.bind(
-            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=KEYS
+            self.authority,
+            POLICIES,
+            clock=process.clock,
+            bounds=Bounds(window=setting.window),
+            key_bounds=KEYS,
         )
 
     def commit(self, attempt: Attempt, record: CompletionRecord) -> None:
@@ -181,7 +185,11 @@ class _OpenedSqlite:
             randbits=process.dice().getrandbits,
         )
         self.store.bind(
-            self.authority, POLICIES, clock=process.clock, window=setting.window, key_bounds=KEYS
+            self.authority,
+            POLICIES,
+            clock=process.clock,
+            bounds=Bounds(window=setting.window),
+            key_bounds=KEYS,
         )
         self._handlers = disk.connect()
 

@@ -21,6 +21,7 @@ from rifl._stores.shared.attempts import SharedAttempt
 from rifl._stores.shared.backend import BackendError, WentBackwards
 from rifl._stores.shared.requests import Beat, Finish
 from rifl._stores.shared.store import SharedStore
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import RiflError, StaleRpc
@@ -160,7 +161,7 @@ class _OpenedReplica:
             self.authority,
             POLICIES,
             clock=process.clock,
-            window=setting.window,
+            bounds=Bounds(window=setting.window),
             key_bounds=KEYS,
         )
 

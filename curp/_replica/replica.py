@@ -211,8 +211,9 @@ class Replica:
         self._store.application_version = application_version
         self._observer = watcher = _watching(observer)
         self._store.observer = self._store.watcher = watcher
-        key_bounds = KeyBounds(retention_s=key_retention_s)
         bounds = Bounds(
+            # Acknowledgements count from their entry: what is not synced stays known.
+            window=2 * window + max_unsynced,
             max_waiters=max_waiters,
             max_aio_waiters=max_aio_waiters,
             max_wait_s=_MAX_WAIT_S,
@@ -222,20 +223,14 @@ class Replica:
             max_answer_bytes=max_answer_bytes,
             max_total_answer_bytes=max_total_answer_bytes,
         )
-        # Judged by the leader, for new calls: nothing of it is in the log.
-        self._store.held.bound(
-            bounds,
-            key_bounds,
-        )
         # Of calls, which the leader takes; and of the replica, that it has not stopped.
         self._health = HealthStatus(serving=False)
         self._store.bind(
             self._authority,
             self._policies,
             clock=time.monotonic,
-            # Acknowledgements count from their entry: what is not synced stays known.
-            window=2 * window + max_unsynced,
-            key_bounds=key_bounds,
+            bounds=bounds,
+            key_bounds=KeyBounds(retention_s=key_retention_s),
         )
         self._engine = GroupEngine(
             self._store,

@@ -22,7 +22,7 @@ from curp._replica.reads import Reads
 from lease_server._storage import LeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import MethodPolicies
@@ -86,14 +86,16 @@ class RoleStore(EmbeddedStore):
         policies: MethodPolicies,
         *,
         clock: Callable[[], float],
-        window: int,
+        bounds: Bounds,
         key_bounds: KeyBounds | None = None,
     ) -> None:
         """Keep what new states are made with; ``leases`` come with a leadership."""
         self._clock = clock
         self._policies = policies
-        self._window = window
+        self._window = bounds.window
         self._key_bounds = key_bounds
+        # Judged by the leader, for new calls: nothing of it is in the log.
+        self.held.bound(bounds, key_bounds or KeyBounds())
         self._use(self.new_state())
 
     @property

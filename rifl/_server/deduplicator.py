@@ -136,7 +136,6 @@ class Deduplicator:
         self._health = HealthStatus()
         self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         self._store.observer = self._observer
-        self._store.held.bound(bounds, key_bounds)
         self._store.on_refusal = self._refusal_changed
         try:
             self._check_kinds(url)
@@ -148,7 +147,7 @@ class Deduplicator:
                 self._authority,
                 self._policies,
                 clock=clock,
-                window=bounds.window,
+                bounds=bounds,
                 key_bounds=key_bounds,
             )
         except BaseException as error:

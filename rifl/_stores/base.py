@@ -9,7 +9,7 @@ from lease_server._storage import LeaseStorage
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
 from rifl.core._serving.batching import BatchRecords
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.policy import MethodPolicies
@@ -46,7 +46,7 @@ class Store(BatchRecords, Protocol):
 
     @property
     def held(self) -> HeldAnswers:
-        """What answers take that are kept; bounded before calls are served."""
+        """What answers take that are kept."""
 
     @property
     def leases(self) -> LeaseStorage:
@@ -58,7 +58,7 @@ class Store(BatchRecords, Protocol):
         policies: MethodPolicies,
         *,
         clock: Callable[[], float],
-        window: int,
+        bounds: Bounds,
         key_bounds: KeyBounds | None = None,
     ) -> None:
         """Read what the last incarnation left and be ready for calls."""

@@ -10,7 +10,7 @@ from rifl._log import get_logger
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.transactions import SharedBlocks, Transactions
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.decision import Decision
@@ -67,13 +67,14 @@ class EmbeddedStore:
         policies: MethodPolicies,
         *,
         clock: Callable[[], float],
-        window: int,
+        bounds: Bounds,
         key_bounds: KeyBounds | None = None,
     ) -> None:
         """Be ready for calls, decided by ``leases`` and timed by ``clock``."""
+        self.held.bound(bounds, key_bounds or KeyBounds())
         self._table = ClientTable(
             leases,
-            window=window,
+            window=bounds.window,
             key_bounds=key_bounds,
             note_released=self._has_rows,
             attempts=self._attempt_class,

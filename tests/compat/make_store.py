@@ -23,6 +23,7 @@ from rifl._stores.postgres import schema as postgres_schema
 from rifl._stores.redis import opening as redis_opening
 from rifl._stores.sqlite.schema import SCHEMA_VERSION
 from rifl._wire.header import fingerprint
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
@@ -61,7 +62,7 @@ def make(url: str) -> None:
     # Ids that can be written down.
     store.leases.random_bits = 0
     authority = open_authority(store.leases, term_s=60.0)
-    store.bind(authority, policies, clock=time.monotonic, window=512)
+    store.bind(authority, policies, clock=time.monotonic, bounds=Bounds())
     client_id = authority.grant().client_id
     session = store.leases.reserve_ids(1)[0]
     row = SessionRow(session, "orders", b"", SessionState.OPEN, 86400.0 * 36500, 1_700_000_000.0)

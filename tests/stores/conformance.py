@@ -20,6 +20,7 @@ from lease_server import LeaseAuthority, SessionRow, SessionState
 from lease_server._storage import LeaseStorage
 from rifl._stores import Store, open_store
 from rifl.core._serving.batching import serve_batch
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
@@ -67,7 +68,10 @@ class Opened:
             self.store.leases, term_s=TERM_S, clock=lambda: self.now, id_block=4
         )
         self.store.bind(
-            self.authority, MethodPolicies({}, "plain"), clock=lambda: self.now, window=window
+            self.authority,
+            MethodPolicies({}, "plain"),
+            clock=lambda: self.now,
+            bounds=Bounds(window=window),
         )
 
     def client(self) -> int:

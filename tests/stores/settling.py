@@ -23,6 +23,7 @@ from rifl._stores import (
 from rifl._stores.inspection import open_inspection
 from rifl._stores.settling import settle
 from rifl._stores.shared.store import SharedStore
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -52,7 +53,9 @@ def _serving(url: str) -> Iterator[Any]:
     """A server's store, as it starts and stops."""
     store: Any = open_store(url)
     authority = open_authority(store.leases, term_s=60.0)
-    store.bind(authority, MethodPolicies({}, "plain"), clock=time.monotonic, window=64)
+    store.bind(
+        authority, MethodPolicies({}, "plain"), clock=time.monotonic, bounds=Bounds(window=64)
+    )
     try:
         yield store
     finally:

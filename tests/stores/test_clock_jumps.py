@@ -12,7 +12,7 @@ import pytest
 from lease_server import LeaseAuthority
 from rifl._stores import open_store
 from rifl._stores.sqlite.journal import Entry, Journal
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
@@ -40,7 +40,7 @@ class Aging:
             authority,
             MethodPolicies({}, "idempotent"),
             clock=lambda: self.now,
-            window=16,
+            bounds=Bounds(window=16),
             key_bounds=KeyBounds(retention_s=RETENTION_S),
         )
 

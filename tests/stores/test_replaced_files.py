@@ -23,6 +23,7 @@ from rifl._stores import StoreLost, WrongDatabase, open_store
 from rifl._stores.inspection import open_inspection
 from rifl._stores.sqlite.note_file import note_path, read_note
 from rifl._stores.sqlite.schema import accept_copy, connect
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RecordPending, StaleRpc, StoreUnavailable
@@ -41,7 +42,7 @@ class OneFile(Files):
             self.store.leases, term_s=TERM_S, clock=lambda: self.now, id_block=4
         )
         policies = MethodPolicies({}, "plain")
-        self.store.bind(self.authority, policies, clock=lambda: self.now, window=16)
+        self.store.bind(self.authority, policies, clock=lambda: self.now, bounds=Bounds(window=16))
 
 
 _SERVER = """

@@ -16,7 +16,7 @@ from rifl._stores import StoreLocked, WrongDatabase, open_store
 from rifl._stores.pending import wake_on_loop
 from rifl._stores.sqlite import journal
 from rifl._stores.sqlite.journal import Entry, Journal
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import (
@@ -58,7 +58,7 @@ class Files:
             self.authority,
             MethodPolicies({"/s/M": self.elsewhere}, "plain"),
             clock=lambda: self.now,
-            window=16,
+            bounds=Bounds(window=16),
         )
 
     def client(self):
@@ -589,7 +589,7 @@ def test_a_key_without_room_may_have_run_before_a_restart(
             authority,
             policies,
             clock=lambda: 0.0,
-            window=16,
+            bounds=Bounds(window=16),
             key_bounds=KeyBounds(max_keys=1),
         )
         policy = policies.find("/s/M")

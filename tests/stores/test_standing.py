@@ -9,6 +9,7 @@ import pytest
 import rifl
 from lease_server import LeaseAuthority
 from rifl._stores import open_store
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.serving import HandlerResult, execute, resolve, serve
 from rifl.core._shared.call import Call
@@ -32,7 +33,10 @@ class Life:
         self.store = open_store(self.url)
         self.authority = LeaseAuthority(self.store.leases, term_s=60.0, clock=lambda: 0.0)
         self.store.bind(
-            self.authority, MethodPolicies({}, self.default), clock=lambda: 0.0, window=16
+            self.authority,
+            MethodPolicies({}, self.default),
+            clock=lambda: 0.0,
+            bounds=Bounds(window=16),
         )
 
     def drive(self, steps, record=FIRST):

@@ -35,7 +35,7 @@ from curp.log._creation import LOG_ID_KEY
 from curp.log._engine import LogEngine
 from curp.log._errors import Deposed, EngineUnavailable, LeaseHeld, LogError, TrimmedLog
 from curp.log._memory import MemoryLog, Moment
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
@@ -97,7 +97,7 @@ class Replica:
             self.authority,
             POLICIES,
             clock=process.clock,
-            window=2 * setting.window + setting.max_unsynced,
+            bounds=Bounds(window=2 * setting.window + setting.max_unsynced),
             key_bounds=KeyBounds(retention_s=None),
         )
         self.store.application_version = self.application_version

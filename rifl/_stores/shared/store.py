@@ -38,7 +38,7 @@ from rifl._stores.shared.requests import (
 )
 from rifl._stores.shared.steps import AllSteps, Steps
 from rifl._stores.transactions import SharedBlocks, Transactions
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_seed
 from rifl.core._serving.decision import Decision
@@ -178,7 +178,7 @@ class SharedStore:
         policies: MethodPolicies,
         *,
         clock: Callable[[], float],
-        window: int,
+        bounds: Bounds,
         key_bounds: KeyBounds | None = None,
     ) -> None:
         """Say that this replica lives, and be ready for calls.
@@ -187,7 +187,7 @@ class SharedStore:
         clock: ``leases`` and ``clock`` are not used. Raises ``UnsupportedStore`` if an
         atomic method names a database that is not this store's.
         """
-        self._window = window
+        self._window = bounds.window
         for policy in policies:
             if policy.database is not None and not self._is_own(policy.database):
                 raise UnsupportedStore(
@@ -196,6 +196,7 @@ class SharedStore:
                 )
         if key_bounds is not None:
             self._key_bounds = key_bounds
+        self.held.bound(bounds, self._key_bounds)
         self._begin()
 
     def _begin(self) -> None:

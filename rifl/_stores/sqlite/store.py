@@ -29,7 +29,7 @@ from rifl._stores.sqlite.record_row import RecordRow
 from rifl._stores.sqlite.schema import opening_error
 from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
@@ -110,11 +110,11 @@ class SqliteStore(BatchCommits):
         policies: MethodPolicies,
         *,
         clock: Callable[[], float],
-        window: int,
+        bounds: Bounds,
         key_bounds: KeyBounds | None = None,
     ) -> None:
         """Read back the trackers and give every open intent its verdict."""
-        super().bind(leases, policies, clock=clock, window=window, key_bounds=key_bounds)
+        super().bind(leases, policies, clock=clock, bounds=bounds, key_bounds=key_bounds)
         self._policies = policies
         self._any_idempotent = any(policy.kind is Kind.IDEMPOTENT for policy in policies)
         for policy in policies:

@@ -14,6 +14,7 @@ import sqlalchemy.orm
 import rifl
 from rifl._stores import UnsupportedStore, WrongDatabase, open_store
 from rifl._stores.shared import Claim
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import LeaseExpired, StaleRpc
@@ -240,10 +241,10 @@ def test_a_named_database_has_to_be_the_stores_own(url, shared_server):
         policies = MethodPolicies({"/s/M": policy}, "plain")
         try:
             if fine:
-                store.bind(None, policies, clock=None, window=8)
+                store.bind(None, policies, clock=None, bounds=Bounds(window=8))
             else:
                 with pytest.raises(UnsupportedStore, match="another database"):
-                    store.bind(None, policies, clock=None, window=8)
+                    store.bind(None, policies, clock=None, bounds=Bounds(window=8))
         finally:
             store.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lease_server import SharedAuthority, open_authority
 from rifl._stores import RecordCodec, open_store
-from rifl.core._serving.bounds import KeyBounds
+from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -55,7 +55,7 @@ class Replica:
             authority,
             MethodPolicies({}, "plain"),
             clock=time.monotonic,
-            window=window,
+            bounds=Bounds(window=window),
             key_bounds=key_bounds,
         )
 

@@ -8,6 +8,7 @@ import pytest
 
 from lease_server import open_authority
 from rifl._stores import open_store
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import LeaseExpired
@@ -23,7 +24,10 @@ class SharedOpened(conformance.Opened):
         self.store = open_store(place.url)
         self.authority = open_authority(self.store.leases, term_s=TERM_S, id_block=4)
         self.store.bind(
-            self.authority, MethodPolicies({}, "plain"), clock=lambda: 0.0, window=window
+            self.authority,
+            MethodPolicies({}, "plain"),
+            clock=lambda: 0.0,
+            bounds=Bounds(window=window),
         )
 
     @property
