@@ -9,7 +9,11 @@ __all__ = [
     "Fenced",
     "InvalidRequest",
     "LogError",
+    "LogExists",
     "LogForked",
+    "LogUnavailable",
+    "NewerFormat",
+    "NoSuchLog",
     "OutOfOrder",
     "PredecessorMismatch",
     "ProducerRetired",
@@ -119,3 +123,24 @@ class TrimmedLog(LogError):
 
 class CorruptLog(LogError):
     """What was read is not what was written. Nothing is skipped."""
+
+
+class LogUnavailable(LogError):
+    """The engine did not answer, or has no room: whether a commit happened is not known.
+
+    The same request, sent again, is answered or happens now (L3).
+    """
+
+    appended = None
+
+
+class NoSuchLog(LogError):
+    """There is no log: it is made by ``create``, and never by opening it."""
+
+
+class LogExists(LogError):
+    """There is a log already: nothing was made."""
+
+
+class NewerFormat(LogError):
+    """A newer release made the log; this one leaves it as it is."""

@@ -3,4 +3,5 @@
 - ``engine``: the interface.
 - ``driving``: carries rules out at one.
 - ``memory``: for tests; it ends with its process.
+- ``sqlite``: in a file, for the processes of one machine.
 """

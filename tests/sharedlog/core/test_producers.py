@@ -19,7 +19,7 @@ from sharedlog._core.producers import append, grant
 from sharedlog._core.spans import retire
 from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.memory import MemoryEngine
-from tests.sharedlog.core.logs import TOKEN, message, producer, texts
+from tests.sharedlog.logs import TOKEN, message, producer, texts
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sharedlog._core.spans import decide, pend, retire
 from sharedlog._core.streams import check_name, fnv1a, substream_of
 from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.memory import MemoryEngine
-from tests.sharedlog.core.logs import INCARNATION, message, pending, producer, read
+from tests.sharedlog.logs import INCARNATION, message, pending, producer, read
 
 
 def test_a_reader_can_begin_behind_every_message():

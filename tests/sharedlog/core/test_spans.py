@@ -10,7 +10,7 @@ from sharedlog._core.producers import append
 from sharedlog._core.spans import decide, pend, retire
 from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.memory import MemoryEngine
-from tests.sharedlog.core.logs import message, pending, producer, texts
+from tests.sharedlog.logs import message, pending, producer, texts
 
 
 @pytest.fixture
