@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import rifl
+from examples.replicated_bank.load import Load
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -43,3 +46,18 @@ def test_leaders_are_killed_and_nothing_is_lost(tmp_path: Path, log: str) -> Non
     assert (counted["duplicates"], counted["lost"]) == (0, 0)
     assert counted["fast_path_share"] > 0
     assert list(tmp_path.iterdir()) == [], "the demo left files behind"
+
+
+def test_the_demo_s_callers_have_the_documented_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No retry policy of their own: what they wait for a lost leader, everybody does (§7)."""
+    given: dict[str, object] = {}
+    connect = rifl.connect
+
+    def noting(targets: list[str], **settings: object) -> object:
+        given.update(settings)
+        return connect(targets, **settings)  # type: ignore[arg-type]  # what Load gave
+
+    monkeypatch.setattr(rifl, "connect", noting)
+    # No thread of it is begun, and nothing is sent.
+    Load(["127.0.0.1:1", "127.0.0.1:2"])._channel.close()
+    assert given == {"follow_leaders": True}

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import structlog
 
 from chaos.etcd_cluster import EtcdCluster, etcd_executable
 from curp._cli.command import main
@@ -361,6 +362,25 @@ def test_a_leader_makes_room(small_etcd, opened, monkeypatch):
         # Compacted room is used again; freed a moment later, by etcd's own pace.
         until(lambda: small_etcd.nodes[0].status().db_size_in_use < 8 << 20, "it is freed")
     assert status.db_size < 16 << 20
+
+
+def test_a_leader_warns_before_the_quota_is_reached(small_etcd, opened, monkeypatch):
+    """From four fifths on, with what is in use and what is refused then (DESIGN §9)."""
+    monkeypatch.setattr("curp.log._etcd.space._LOOK_S", 0.0)
+    url = created(small_etcd.url(group="bank", quota_bytes=4 << 20))
+    with structlog.testing.capture_logs() as logged:
+        writer = Writer(opened(url))
+
+        def warned():
+            writer.append(b"x" * 100_000)
+            # A leader looks beside its renewals.
+            writer.engine.renew_leadership(1, term_s=5)
+            return [each for each in logged if each["event"] == "log_store_nearly_full"]
+
+        (told, *_) = until(warned, "it warns", _PATIENCE_S)
+    assert told["log_level"] == "warning"
+    assert told["bytes"] >= 0.8 * told["quota_bytes"]
+    assert told["quota_bytes"] == 4 << 20
 
 
 # Backups.
