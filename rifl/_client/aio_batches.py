@@ -11,9 +11,8 @@ import grpc
 import grpc.aio
 
 from rifl._client.aio_client import AioClient
-from rifl._client.answers import FinalStatus
+from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
-from rifl._client.exchange import CLOSED_TEXT
 
 
 async def run_batch(
@@ -52,11 +51,11 @@ async def _send(inner: Any, run: BatchRun, step: Send) -> None:
     except grpc.aio.AioRpcError as error:
         run.failed(error)
     except grpc.aio.UsageError:
-        run.failed(FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT))
+        run.failed(CLOSED)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        run.failed(FinalStatus(grpc.StatusCode.CANCELLED, "the attempt was cancelled"))
+        run.failed(ATTEMPT_CANCELLED)
     else:
         run.replied(reply)

@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 
 from rifl._client.aio_client import AioClient
-from rifl._client.answers import FinalStatus
+from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED, FinalStatus
 from rifl._client.errors import CallError, Status
-from rifl._client.exchange import CLOSED_TEXT, Exchange
+from rifl._client.exchange import Exchange
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
 
@@ -164,14 +164,14 @@ class AioExchange(Exchange):
                 # Such as credentials for a call on a channel without them.
                 self.fail(error)
                 return
-            status = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
+            status = CLOSED
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 # By us at the end of the call, or by the end of the loop.
                 self.give_up()
                 raise
-            status = FinalStatus(grpc.StatusCode.CANCELLED, "the attempt was cancelled")
+            status = ATTEMPT_CANCELLED
         except Exception as error:  # noqa: BLE001 - somebody's interceptor's; it is the caller's
             self.fail(error)
             return

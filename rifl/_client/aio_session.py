@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import grpc.aio
 
 from rifl._client.aio_client import AioClient
-from rifl._client.errors import Status
+from rifl._client.lease_requests import LeaseWaiter
 from rifl._client.resolution import (
     RESOLVE_METHOD,
     Closing,
     Resolution,
     Resolver,
-    lease_error,
-    lease_timeout,
 )
-from rifl.core._calling.answer import Answer
 from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
 
@@ -41,18 +39,16 @@ class AioSession:
 
     async def open(self, timeout: float | None = None) -> int:
         """Get a client id now; see ``Session.open``."""
-        client = self._client
-        client.check_usable()
-        if timeout is None:
-            timeout = client.settings.retry.max_elapsed_s
-        waiter = _LeaseWaiter(None if timeout is None else client.now() + timeout)
-        with client.lock:
-            usable = client.session.usable(client.now())
-            if not usable:
-                client.lease_waiters[waiter] = None
-        if not usable:
-            client.look_at_lease()
-            await waiter.wait(client, timeout)
+        event = asyncio.Event()
+        waiter = LeaseWaiter(self._client, timeout, event.set)
+        if waiter.begin():
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(waiter.timeout_s):
+                        await event.wait()
+            finally:
+                waiter.forget()
+            waiter.check(woken=event.is_set())
         client_id = self.client_id
         return client_id if client_id is not None else await self.open(timeout)
 
@@ -79,35 +75,3 @@ class AioSession:
             else:
                 self._client.session_ended()
                 return
-
-
-class _LeaseWaiter:
-    """Waits for a lease without a call."""
-
-    def __init__(self, ends_at: float | None) -> None:
-        self.ends_at = ends_at
-        self._event = asyncio.Event()
-        self._refused: tuple[Status, Answer] | None = None
-
-    def wake(self) -> None:
-        self._event.set()
-
-    def refuse(self, status: Status, answer: Answer) -> None:
-        self._refused = (status, answer)
-        self._event.set()
-
-    def close(self) -> None:
-        self._event.set()
-
-    async def wait(self, client: AioClient, timeout: float | None) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            raise lease_timeout(client) from None
-        finally:
-            with client.lock:
-                client.forget(self)
-        client.check_usable()
-        if self._refused is not None:
-            raise lease_error(*self._refused)

@@ -50,6 +50,12 @@ class FinalStatus(NamedTuple):
         return self.debug_error_string_
 
 
+CLOSED_TEXT = "Channel closed!"
+# The ends of attempts that this process ended, or never sent.
+CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
+ATTEMPT_CANCELLED = FinalStatus(grpc.StatusCode.CANCELLED, "the attempt was cancelled")
+
+
 def read_answer(status: Status, rpc_id: RpcId | None = None) -> Answer:
     """Read the label, the ErrorInfo and the pushback of a finished attempt.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from rifl._client.answers import FinalStatus, read_answer
+from rifl._client.answers import CLOSED, FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, Status, agreeing, call_error
 from rifl._client.exchange import NO_SESSION
 from rifl._client.keys import as_key, key_error, take_key
@@ -41,7 +41,6 @@ _OK = grpc.StatusCode.OK
 _PLAIN = {outcome: Answer("OK", outcome) for outcome in Outcome}
 # Past the generated __new__, for what is made for every item.
 _tuple: Any = tuple.__new__
-_CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
 
 
 class BatchItem(NamedTuple):
@@ -183,7 +182,7 @@ class BatchRun:
         """Return what to do, None at the end."""
         state, flow = self._state, self._flow
         if state.closed or state.forked:
-            self._last = _CLOSED
+            self._last = CLOSED
             self.interrupted()
             return None
         with state.lock:

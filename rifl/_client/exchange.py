@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from rifl._client.answers import FinalStatus, read_answer
+from rifl._client.answers import CLOSED_TEXT, FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error
 from rifl._client.routing import Route
 from rifl._client.state import ClientState
@@ -24,7 +24,6 @@ from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall, Observer
 from rifl.core._shared.outcome import Outcome
 
-CLOSED_TEXT = "Channel closed!"
 NO_SESSION = (
     "a key needs a named session, rifl.connect(..., session=...), or the idempotency-key header: "
     "on this channel it would name another call after a lost lease"

@@ -6,14 +6,20 @@ at a time, and tell ``replied`` or ``failed`` of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import grpc
+
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._client.errors import Status
+from rifl._client.errors import NOT_HOSTED, Status, call_error
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
+from rifl.core._calling.answer import Answer
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import LeaseStep
+from rifl.core._shared.errors import NotDeduplicated
+from rifl.core._shared.outcome import Outcome
 
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
@@ -84,3 +90,81 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
         # There is no heartbeat stream for us: unary calls renew as well.
         lease.streams = False
     state.renewal_failed(lease, status)
+
+
+class LeaseWaiter:
+    """Waits for a lease without a call; see ``Waiter``. ``woken`` ends the shell's wait."""
+
+    def __init__(
+        self, state: ClientState, timeout_s: float | None, woken: Callable[[], None]
+    ) -> None:
+        state.check_usable()
+        if timeout_s is None:
+            timeout_s = state.settings.retry.max_elapsed_s
+        self.timeout_s = timeout_s
+        self.ends_at = None if timeout_s is None else state.now() + timeout_s
+        self._state = state
+        self._woken = woken
+        self._refused: tuple[Status, Answer] | None = None
+
+    def begin(self) -> bool:
+        """Wait from now on, unless there is a usable lease: return whether to wait."""
+        state = self._state
+        with state.lock:
+            if state.session.usable(state.now()):
+                return False
+            state.lease_waiters[self] = None
+        state.look_at_lease()
+        return True
+
+    def wake(self) -> None:
+        """Look again."""
+        self._woken()
+
+    def refuse(self, status: Status, answer: Answer) -> None:
+        """Take that there will be no lease."""
+        self._refused = (status, answer)
+        self._woken()
+
+    def close(self) -> None:
+        """Take that the channel was closed."""
+        self._woken()
+
+    def forget(self) -> None:
+        """Wait no longer."""
+        with self._state.lock:
+            self._state.forget(self)
+
+    def check(self, *, woken: bool) -> None:
+        """Raise what the wait ended with, unless it was a lease; not ``woken``: by its time."""
+        state = self._state
+        state.check_usable()
+        if self._refused is not None:
+            raise _refusal(*self._refused)
+        if not woken:
+            status = state.lease_status
+            raise call_error(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"no client id: {status.details() if status is not None else 'no answer'}",
+                rpc_id=None,
+                outcome=Outcome.NOT_EXECUTED,
+            )
+
+
+def _refusal(status: Status, answer: Answer) -> Exception:
+    if answer.code == "UNIMPLEMENTED":
+        return call_error(
+            grpc.StatusCode[NotDeduplicated.code],
+            f"{NOT_HOSTED}: {status.details()}",
+            rpc_id=None,
+            outcome=Outcome.NOT_EXECUTED,
+            reason=NotDeduplicated.reason,
+        )
+    return call_error(
+        status.code(),
+        status.details(),
+        rpc_id=None,
+        outcome=Outcome.NOT_EXECUTED,
+        reason=answer.reason,
+        status=status,
+    )

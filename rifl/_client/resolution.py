@@ -10,15 +10,14 @@ import grpc.aio
 
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus, read_answer
-from rifl._client.errors import NOT_HOSTED, CallError, Status, call_error
+from rifl._client.errors import CallError, Status, call_error
 from rifl._client.state import ClientState
 from rifl._grpc.codes import status_code
 from rifl._wire.records import parse_resolution
-from rifl.core._calling.answer import Answer
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared.codes import raised_code
-from rifl.core._shared.errors import NotDeduplicated, StaleRpc
+from rifl.core._shared.errors import StaleRpc
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.outcome import Outcome
 from rifl.v1 import rifl_pb2
@@ -152,34 +151,3 @@ class Resolver(Asking):
             if waiter is not None:
                 waiter.wake()
         return Resolution(outcome, message, error)
-
-
-def lease_error(status: Status, answer: Answer) -> Exception:
-    """Build the error of a refused Grant."""
-    if answer.code == "UNIMPLEMENTED":
-        return call_error(
-            grpc.StatusCode[NotDeduplicated.code],
-            f"{NOT_HOSTED}: {status.details()}",
-            rpc_id=None,
-            outcome=Outcome.NOT_EXECUTED,
-            reason=NotDeduplicated.reason,
-        )
-    return call_error(
-        status.code(),
-        status.details(),
-        rpc_id=None,
-        outcome=Outcome.NOT_EXECUTED,
-        reason=answer.reason,
-        status=status,
-    )
-
-
-def lease_timeout(state: ClientState) -> Exception:
-    """Build the error of a lease that did not come in time."""
-    status = state.lease_status
-    return call_error(
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        f"no client id: {status.details() if status is not None else 'no answer'}",
-        rpc_id=None,
-        outcome=Outcome.NOT_EXECUTED,
-    )

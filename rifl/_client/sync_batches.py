@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from rifl._client.answers import FinalStatus
+from rifl._client.answers import CLOSED
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.sync_client import SyncClient
 
@@ -81,6 +81,6 @@ class Batches:
                 run.failed(error)  # type: ignore[arg-type]  # gRPC's are calls, too
             except ValueError:
                 # What gRPC raises on a closed channel.
-                run.failed(FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!"))
+                run.failed(CLOSED)
             else:
                 run.replied(reply)

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from rifl._client.answers import FinalStatus
+from rifl._client.answers import CLOSED
 from rifl._client.errors import CallError, call_error, plain_error, unserialisable
 from rifl._client.keys import CURRENT_KEY, invalid_metadata, take_key
 from rifl._client.sync_client import SyncClient
@@ -262,7 +262,6 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
 
 def closed_call() -> CallError:
     """Build the end of an attempt that a closed channel did not take."""
-    status = FinalStatus(grpc.StatusCode.CANCELLED, "Channel closed!")
     return call_error(
-        status.code(), status.details(), rpc_id=None, outcome=Outcome.NOT_EXECUTED, status=status
+        CLOSED.code(), CLOSED.details(), rpc_id=None, outcome=Outcome.NOT_EXECUTED, status=CLOSED
     )

@@ -7,17 +7,14 @@ from typing import Any
 
 import grpc
 
-from rifl._client.errors import Status
+from rifl._client.lease_requests import LeaseWaiter
 from rifl._client.resolution import (
     RESOLVE_METHOD,
     Closing,
     Resolution,
     Resolver,
-    lease_error,
-    lease_timeout,
 )
 from rifl._client.sync_client import SyncClient
-from rifl.core._calling.answer import Answer
 from rifl.core._shared.identity import RpcId
 from rifl.v1 import rifl_pb2
 
@@ -49,18 +46,14 @@ class Session:
         Raises ``CallError`` after ``timeout`` seconds (None: the retry policy's
         ``max_elapsed_s``), or as soon as the server refuses.
         """
-        client = self._client
-        client.check_usable()
-        if timeout is None:
-            timeout = client.settings.retry.max_elapsed_s
-        waiter = _LeaseWaiter(None if timeout is None else client.now() + timeout)
-        with client.lock:
-            usable = client.session.usable(client.now())
-            if not usable:
-                client.lease_waiters[waiter] = None
-        if not usable:
-            client.look_at_lease()
-            waiter.wait(client, timeout)
+        event = threading.Event()
+        waiter = LeaseWaiter(self._client, timeout, event.set)
+        if waiter.begin():
+            try:
+                event.wait(waiter.timeout_s)
+            finally:
+                waiter.forget()
+            waiter.check(woken=event.is_set())
         client_id = self.client_id
         return client_id if client_id is not None else self.open(timeout)
 
@@ -105,32 +98,3 @@ class Session:
             else:
                 self._client.session_ended()
                 return
-
-
-class _LeaseWaiter:
-    """Waits for a lease without a call."""
-
-    def __init__(self, ends_at: float | None) -> None:
-        self.ends_at = ends_at
-        self._event = threading.Event()
-        self._refused: tuple[Status, Answer] | None = None
-
-    def wake(self) -> None:
-        self._event.set()
-
-    def refuse(self, status: Status, answer: Answer) -> None:
-        self._refused = (status, answer)
-        self._event.set()
-
-    def close(self) -> None:
-        self._event.set()
-
-    def wait(self, client: SyncClient, timeout: float | None) -> None:
-        came = self._event.wait(timeout)
-        with client.lock:
-            client.forget(self)
-        client.check_usable()
-        if self._refused is not None:
-            raise lease_error(*self._refused)
-        if not came:
-            raise lease_timeout(client)

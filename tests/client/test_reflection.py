@@ -12,6 +12,8 @@ import grpc.aio._call
 import grpc.aio._channel
 import pytest
 
+import rifl
+import rifl.aio
 from rifl._client.aio_call import UnaryUnaryCall
 from rifl._client.aio_channel import AioChannel
 from rifl._client.aio_multicallable import AioUnaryUnaryMultiCallable
@@ -101,3 +103,13 @@ def test_signatures_take_what_grpcs_take(ours: Any, theirs: Any) -> None:
         ]
 
     assert shape(ours) == shape(theirs)
+
+
+@pytest.mark.parametrize("ours", [rifl.connect, rifl.aio.connect])
+def test_connects_keywords_are_shown_and_no_others_taken(ours: Any) -> None:
+    """Sync and aio take the same ones, with the same defaults, which ``help`` shows (DESIGN §9)."""
+    shown = inspect.signature(ours).parameters
+    assert shown == inspect.signature(rifl.connect).parameters
+    assert (shown["window"].default, shown["retry"].default) == (512, None)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'retires'"):
+        ours("localhost:1", retires=1)
