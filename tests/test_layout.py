@@ -244,8 +244,8 @@ FINALIZERS = {
     "rifl._client.sync_client: weakref.finalize(state, self._wakeup.put, None)",
     "rifl._client.sync_streams: StreamCall.__del__",
     # Asyncio's own, for tasks that ended well: nothing.
-    "rifl._server.eager: _EagerTask.__del__",
-    "rifl._server.running_on: weakref.finalize(self, self._left.put, None)",
+    "rifl._server.eager_task: _EagerTask.__del__",
+    "rifl._server.abandoned_streams: weakref.finalize(self, self._left.put, None)",
 }
 # Generators that do something where they are closed, by a collection too if nobody else keeps
 # them. Context managers' are kept by the ``with`` of a frame that runs.

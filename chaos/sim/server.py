@@ -31,7 +31,7 @@ from rifl._leases.requests import RequestDesk, Terms
 from rifl._leases.service import status_of
 from rifl._server.batches import Batch
 from rifl._server.engine import Engine, KeysFrom
-from rifl._server.outcomes import RESOLUTION, resolution_call, resolution_reply
+from rifl._server.outcomes_service import RESOLUTION, resolution_call, resolution_reply
 from rifl._server.reply import Reply
 from rifl._stores.base import Store
 from rifl._stores.errors import StoreError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from curp._replica.group_service import SERVICE as GROUP
-from rifl._server.outcomes import SERVICE as OUTCOMES
+from rifl._server.outcomes_service import SERVICE as OUTCOMES
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy, PolicyError
 
 # Served by every replica by itself.

@@ -47,8 +47,8 @@ from rifl._log import get_logger
 from rifl._server.engine import KeysFrom
 from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors
-from rifl._server.outcomes import SERVICE as OUTCOMES
-from rifl._server.outcomes import add_outcomes_service
+from rifl._server.outcomes_service import SERVICE as OUTCOMES
+from rifl._server.outcomes_service import add_outcomes_service
 from rifl._server.pool import pool_size
 from rifl._stores.forks import belongs_here
 from rifl.core._serving.bounds import Bounds, KeyBounds

@@ -9,7 +9,7 @@ from typing import Any
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
-from rifl._server.eager import start_task
+from rifl._server.eager_task import start_task
 from rifl._server.engine import Engine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import Status, is_bare

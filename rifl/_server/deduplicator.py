@@ -28,10 +28,10 @@ from rifl._server.declarations import (
 from rifl._server.engine import Engine, KeysFrom
 from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors
-from rifl._server.letting_go import LettingGo
-from rifl._server.outcomes import SERVICE as OUTCOMES
-from rifl._server.outcomes import add_outcomes_service
+from rifl._server.outcomes_service import SERVICE as OUTCOMES
+from rifl._server.outcomes_service import add_outcomes_service
 from rifl._server.pool import pool_size
+from rifl._server.store_release import StoreRelease
 from rifl._server.sweeper import Sweeper
 from rifl._stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
 from rifl._stores.codec import Transform
@@ -166,7 +166,7 @@ class Deduplicator:
             keys_from=self._keys_from,
         )
         self._interceptors = Interceptors(self._engine)
-        self._letting_go: LettingGo | None = None
+        self._release: StoreRelease | None = None
         # How many handlers had been cancelled when the server began to drain.
         self._cancelled: int | None = None
         self._closing = threading.Lock()
@@ -321,7 +321,7 @@ class Deduplicator:
 
     async def aclose(self, drain_s: float | None = None) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""
-        if self._letting_go is not None and self._letting_go.done:
+        if self._release is not None and self._release.done:
             return
         self.drain()
         wait_s = self._drain_s if drain_s is None else drain_s
@@ -351,9 +351,9 @@ class Deduplicator:
         await self.aclose()
 
     def _close(self, drain_s: float) -> None:
-        if self._letting_go is not None:
+        if self._release is not None:
             if not _on_event_loop():
-                self._letting_go.wait(drain_s)
+                self._release.wait(drain_s)
             return
         self.drain()
         if _on_event_loop():
@@ -361,16 +361,16 @@ class Deduplicator:
                 _log.warning("closed_with_calls_running", hint="use aclose() on an event loop")
         elif not self._store.settled(drain_s):
             _log.warning("closed_with_calls_running", calls=self._store.running())
-        self._letting_go = LettingGo(self._store, self._let_go, self._cancelled or 0)
-        self._letting_go.begin()
+        self._release = StoreRelease(self._store, self._let_go, self._cancelled or 0)
+        self._release.begin()
 
     def _die(self) -> None:
         """Do what the death of the process does, for ``rifl.testing``: handlers end for nobody."""
         with self._closing:
-            if self._letting_go is None:
+            if self._release is None:
                 self.drain()
-                self._letting_go = LettingGo(self._store, self._let_go, 0)
-                self._letting_go.at_once()
+                self._release = StoreRelease(self._store, self._let_go, 0)
+                self._release.at_once()
 
     def _let_go(self) -> None:
         self._sweeper.stop()

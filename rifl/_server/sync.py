@@ -10,11 +10,11 @@ import grpc
 
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.raw import RawAnswer
+from rifl._server.abandoned_streams import AbandonedStreams
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.engine import Engine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import Status, is_bare
-from rifl._server.running_on import RunningOn
 from rifl._server.sync_batches import batched_behavior
 from rifl._stores.pending import Pending
 from rifl._wire.envelope import MARKS, is_batch
@@ -36,7 +36,7 @@ class SyncShell:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.running_on = RunningOn()
+        self.abandoned = AbandonedStreams()
         self._waiting = 0
         self._lock = threading.Lock()
         engine.waiting.append(lambda: self._waiting)

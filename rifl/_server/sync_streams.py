@@ -230,7 +230,7 @@ def unary_stream_behavior(
     deserialize = handler.request_deserializer
     serialize = handler.response_serializer
     serving = Serving(store, serialize)
-    running_on = shell.running_on
+    abandoned = shell.abandoned
 
     def deduplicated(request: bytes, context: Any) -> Iterator[bytes]:
         call: Call | None = None
@@ -273,7 +273,7 @@ def unary_stream_behavior(
             return replies.status(method, call, told, began, raised)
 
         made = _Messages(begin, conclude, responses, inner, serialize, aio=aio)
-        running_on.keep(made)
+        abandoned.keep(made)
         opened = False
         try:
             while (data := made.next()) is not None:
@@ -284,9 +284,9 @@ def unary_stream_behavior(
         except BaseException:
             # GeneratorExit, as a rule: the caller is gone.
             responses.leave()
-            running_on.run(made)
+            abandoned.run(made)
             raise
-        running_on.forget(made)
+        abandoned.forget(made)
         status = made.end()
         send(context, status._replace(initial_metadata=()) if opened else status)
 

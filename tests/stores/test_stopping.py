@@ -95,4 +95,4 @@ class TestSqlite(KeptUntilTheLastHandler):
                 open_dedup(url, "plain")
             held.go_on.set()
             assert read(running).response == b"1"
-        until(lambda: held.dedup._letting_go.done, "it is let go")  # type: ignore[union-attr]
+        until(lambda: held.dedup._release.done, "it is let go")  # type: ignore[union-attr]

@@ -12,11 +12,11 @@ from typing import Any
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
+from rifl.core._serving.idle_clients import IdleClients
 from rifl.core._serving.keyed_tracker import KeyedTracker
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.resting import RestingClients
 from rifl.core._serving.retention import LivedTime, Retention
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -73,7 +73,7 @@ class ClientTable:
         self._key_bounds = key_bounds or KeyBounds()
         self._retention = Retention()
         self._clients: dict[int, ClientEntry] = {}
-        self._resting = RestingClients()
+        self._idle = IdleClients()
         self._to_look_at: list[int] = []
         self._attempts = 0
         self._attempt_class = attempts
@@ -81,7 +81,7 @@ class ClientTable:
         self.refusing: RiflError | None = None
 
     def __len__(self) -> int:
-        return len(self._clients) + len(self._resting)
+        return len(self._clients) + len(self._idle)
 
     def get(self, client_id: int) -> ClientEntry | None:
         """Return the client's entry, None if it has no state here, or rests."""
@@ -93,7 +93,7 @@ class ClientTable:
 
     def entries(self) -> list[ClientEntry]:
         """Return all entries; who rested has one again."""
-        for client_id in self._resting:
+        for client_id in self._idle:
             self._wake(client_id)
         return list(self._clients.values())
 
@@ -104,7 +104,7 @@ class ClientTable:
     @property
     def resting_calls(self) -> int:
         """Unacknowledged calls of the clients that rest."""
-        return self._resting.calls
+        return self._idle.calls
 
     def rest(self, limit: int) -> bool:
         """Look at so many entries, and let those rest that are idle; False at the end.
@@ -124,7 +124,7 @@ class ClientTable:
             tracker = entry.tracker
             if entry.looked_at != tracker.first_incomplete or tracker.has_released():
                 entry.looked_at = tracker.first_incomplete
-            elif self._resting.put(client_id, tracker, entry.registered, entry.recovered):
+            elif self._idle.put(client_id, tracker, entry.registered, entry.recovered):
                 del self._clients[client_id]
         return bool(self._to_look_at)
 
@@ -366,7 +366,7 @@ class ClientTable:
 
     def _wake(self, client_id: int) -> ClientEntry | None:
         """Give a client that rests its entry back; None if none rests by that id."""
-        rested = self._resting.take(client_id)
+        rested = self._idle.take(client_id)
         if rested is None:
             return None
         first_incomplete, ranges, calls, registered, recovered = rested
@@ -379,7 +379,7 @@ class ClientTable:
         return entry
 
     def _remove(self, client_id: int) -> None:
-        self._resting.take(client_id)
+        self._idle.take(client_id)
         entry = self._clients.pop(client_id, None)
         if entry is not None and entry.keyed is not None:
             for key in entry.keyed.keys():  # noqa: SIM118 - a tracker, not a mapping

@@ -30,7 +30,7 @@ class _Held(Protocol):
         """How many coroutines of handlers were cancelled."""
 
 
-class LettingGo:
+class StoreRelease:
     """Calls ``let_go`` once: at once, or in a thread when the last handler has ended.
 
     Whoever takes a store over believes that nothing of its last owner runs any more: an

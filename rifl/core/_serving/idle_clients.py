@@ -22,7 +22,7 @@ _Kept = tuple[bytes | None, CompletionRecord | None, int]
 Rested = tuple[int, list[tuple[int, int]], list[tuple[int, _Kept]], set[str], bool]
 
 
-class RestingClients:
+class IdleClients:
     """What is known of idle clients, by id. In memory only. Not thread-safe.
 
     Nothing is lost by resting: ``take`` gives back what ``put`` was given.

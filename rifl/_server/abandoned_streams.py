@@ -20,7 +20,7 @@ class _Made(Protocol):
         """Run it to its end."""
 
 
-class RunningOn:
+class AbandonedStreams:
     """The handlers under way, and a thread for those that no other one may run.
 
     gRPC drops the answer's generator when the caller is gone, in the thread that ran the

@@ -7,7 +7,7 @@ import contextvars
 
 import pytest
 
-from rifl._server.eager import start_task
+from rifl._server.eager_task import start_task
 
 _VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="outside")
 
