@@ -19,7 +19,7 @@ from chaos.sim.network import Rpc
 from chaos.sim.service import METHODS, Operation, decode
 from chaos.sim.shell import Shell, Task, serve_fast
 from chaos.sim.stream_network import StreamRpc
-from chaos.sim.stream_server import StreamDesk
+from chaos.sim.stream_server import StreamCalls
 from chaos.sim.world import World
 from lease_server._authority import Authority
 from lease_server._errors import LeaseError
@@ -27,7 +27,7 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
-from rifl._leases.requests import RequestDesk, Terms
+from rifl._leases.requests import LeaseRequests, Terms
 from rifl._leases.service import status_of
 from rifl._server.batches import Batch
 from rifl._server.engine import Engine, KeysFrom
@@ -191,7 +191,7 @@ class Server:
             not_deduplicated=POLICIES.not_deduplicated(),
             window=self._window,
         )
-        self._desk = RequestDesk(authority, terms)
+        self._desk = LeaseRequests(authority, terms)
         self._answer_lease: dict[str, Callable[[bytes, bytes], Any]] = {
             "Grant": self._desk.grant,
             "Renew": self._desk.renew,
@@ -199,7 +199,7 @@ class Server:
             "OpenSession": self._desk.open_session,
             "CloseSession": self._desk.close_session,
         }
-        self._streams = StreamDesk(
+        self._streams = StreamCalls(
             world=world,
             name=self.name,
             process=process,

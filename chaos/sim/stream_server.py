@@ -29,7 +29,7 @@ from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
-__all__ = ["StreamDesk"]
+__all__ = ["StreamCalls"]
 
 _ABORTED = CompletionRecord(code=9, details="the account does not allow it")
 _RAISED = CompletionRecord(code=2, details="Exception calling application: sim")
@@ -39,7 +39,7 @@ _GoOn = Callable[[HandlerResult], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamDesk:
+class StreamCalls:
     """Takes the streams of one life of a server, and what they need of it."""
 
     world: World
@@ -107,7 +107,7 @@ class StreamDesk:
 class Reading:
     """One attempt of a call with a request stream."""
 
-    def __init__(self, desk: StreamDesk, rpc: StreamRpc, call: Call) -> None:
+    def __init__(self, desk: StreamCalls, rpc: StreamRpc, call: Call) -> None:
         self._desk = desk
         self._rpc = rpc
         self._call = call
@@ -251,7 +251,7 @@ class Telling:
     """One attempt of a call with a response stream."""
 
     def __init__(
-        self, desk: StreamDesk, rpc: StreamRpc, call: Call, operation: Operation, received: int
+        self, desk: StreamCalls, rpc: StreamRpc, call: Call, operation: Operation, received: int
     ) -> None:
         self._desk = desk
         self._rpc = rpc

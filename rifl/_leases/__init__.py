@@ -1,1 +1,6 @@
-"""The lease service over gRPC: its requests, who asks, and the service of a server."""
+"""The lease service over gRPC.
+
+- ``peer``: who is at the other end of a channel
+- ``requests``: its requests, bytes in and bytes out
+- ``service``: the service on a sync or an aio server
+"""

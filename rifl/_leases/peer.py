@@ -1,4 +1,4 @@
-"""Who is at the other end of a mutually authenticated channel (DESIGN §3, §5)."""
+"""The peer: who is at the other end of a mutually authenticated channel (DESIGN §3, §5)."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Terms:
         return replace(self, heartbeat=heartbeat)
 
 
-class RequestDesk:
+class LeaseRequests:
     """Answers one request at a time; any thread. ``peer`` is what ``peer_of`` says.
 
     ``renew``, ``keep_alive`` and ``release`` block on the storage only if ``blocks``.

@@ -19,7 +19,7 @@ from rifl._grpc.raw import RawAnswer, raw_handler
 from rifl._grpc.source import source_of
 from rifl._grpc.status import rich_status
 from rifl._leases.peer import peer_of
-from rifl._leases.requests import RequestDesk, Terms
+from rifl._leases.requests import LeaseRequests, Terms
 from rifl._log import get_logger
 
 _log = get_logger("lease_server")
@@ -79,14 +79,14 @@ def add_lease_service(
     )
     if isinstance(server, grpc.aio.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_STREAM)
-        desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
+        requests = LeaseRequests(authority, terms, SessionsFrom(sessions_from))
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
         streams = _Streams(max_streams, max_streams_per_peer)
-        handlers = _AioShell(desk, peer_property, streams, pool).handlers()
+        handlers = _AioShell(requests, peer_property, streams, pool).handlers()
     elif isinstance(server, grpc.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_UNARY)
-        desk = RequestDesk(authority, terms, SessionsFrom(sessions_from))
-        handlers = _sync_handlers(desk, peer_property, executor)
+        requests = LeaseRequests(authority, terms, SessionsFrom(sessions_from))
+        handlers = _sync_handlers(requests, peer_property, executor)
     else:
         raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
@@ -98,12 +98,12 @@ def status_of(error: LeaseError) -> grpc.Status:
 
 
 def _sync_handlers(
-    desk: RequestDesk, peer_property: str | None, executor: Executor | None
+    requests: LeaseRequests, peer_property: str | None, executor: Executor | None
 ) -> dict[str, Any]:
     # gRPC's own way to keep a handler out of the server's pool, where a client that is alive
     # would expire behind handlers that hang. Threads are made when they are needed.
     storage = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
-    renewals = ThreadPoolExecutor(_STORAGE_THREADS if desk.blocks else 1, "lease-renewals")
+    renewals = ThreadPoolExecutor(_STORAGE_THREADS if requests.blocks else 1, "lease-renewals")
 
     def handler(answer: _Answer, pool: Executor = storage, *, sourced: bool = False) -> Any:
         def behave(raw: bytes, context: grpc.ServicerContext) -> RawAnswer:
@@ -118,11 +118,11 @@ def _sync_handlers(
 
     # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
     return {
-        "Grant": handler(desk.grant),
-        "Renew": handler(desk.renew, renewals),
-        "Release": handler(desk.release, renewals),
-        "OpenSession": handler(desk.open_session, sourced=True),
-        "CloseSession": handler(desk.close_session),
+        "Grant": handler(requests.grant),
+        "Renew": handler(requests.renew, renewals),
+        "Release": handler(requests.release, renewals),
+        "OpenSession": handler(requests.open_session, sourced=True),
+        "CloseSession": handler(requests.close_session),
     }
 
 
@@ -151,22 +151,26 @@ class _AioShell:
     """The handlers for one ``grpc.aio`` server; used on its event loop only."""
 
     def __init__(
-        self, desk: RequestDesk, peer_property: str | None, streams: _Streams, executor: Executor
+        self,
+        requests: LeaseRequests,
+        peer_property: str | None,
+        streams: _Streams,
+        executor: Executor,
     ) -> None:
-        self._desk = desk
+        self._requests = requests
         self._peer_property = peer_property
         self._streams = streams
         self._executor = executor
 
     def handlers(self) -> dict[str, Any]:
-        desk = self._desk
+        requests = self._requests
         return {
-            "Grant": self._unary(desk.grant, blocking=True),
-            "Renew": self._unary(desk.renew, blocking=desk.blocks),
+            "Grant": self._unary(requests.grant, blocking=True),
+            "Renew": self._unary(requests.renew, blocking=requests.blocks),
             "KeepAlive": grpc.stream_stream_rpc_method_handler(self._keep_alive),
-            "Release": self._unary(desk.release, blocking=desk.blocks),
-            "OpenSession": self._unary(desk.open_session, blocking=True, sourced=True),
-            "CloseSession": self._unary(desk.close_session, blocking=True),
+            "Release": self._unary(requests.release, blocking=requests.blocks),
+            "OpenSession": self._unary(requests.open_session, blocking=True, sourced=True),
+            "CloseSession": self._unary(requests.close_session, blocking=True),
         }
 
     def _unary(self, answer: _Answer, *, blocking: bool = False, sourced: bool = False) -> Any:
@@ -199,12 +203,12 @@ class _AioShell:
             refusals = 0
             good = False
             while raw is not grpc.aio.EOF:
-                if self._desk.blocks:
+                if self._requests.blocks:
                     reply, refused = await asyncio.get_running_loop().run_in_executor(
-                        self._executor, self._desk.keep_alive, raw, peer
+                        self._executor, self._requests.keep_alive, raw, peer
                     )
                 else:
-                    reply, refused = self._desk.keep_alive(raw, peer)
+                    reply, refused = self._requests.keep_alive(raw, peer)
                 await context.write(reply)
                 refusals += refused
                 good = good or not refused

@@ -1,4 +1,23 @@
-"""The server's side: interceptors, and the completion record in a transaction."""
+"""The server's side: shells over ``rifl.core._serving``, which decides what becomes of a call.
+
+A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it, with
+
+- ``engine``: store, leases and bounds; step 1, the header and its token
+- ``context``: what the handler is given
+- ``handler_results``: what is recorded of what the handler did
+- ``reply``: what the caller is told, and who hears of it; ``refusal_log`` what is logged
+- ``sync_streams``, ``aio_streams``, ``abandoned_streams``: calls with a stream on one side
+- ``sync_batches``, ``aio_batches``, ``batches``: batched calls
+- ``eager_task``: how a coroutine handler begins at once
+
+The user's objects and functions:
+
+- ``deduplicator``: ``rifl.Deduplicator``; ``declarations`` of methods, ``sweeper``, ``pool``
+- ``recording``, ``transactions``: ``rifl.record`` and ``rifl.transaction``
+- ``shutdown``: ``rifl.serve_until_signal``; ``store_release`` what follows it
+- ``health``: gRPC health and reflection
+- ``outcomes_service``: ``rifl.v1.Outcomes``
+"""
 
 from rifl._server.context import caller_gone
 from rifl._server.deduplicator import Deduplicator

@@ -1,4 +1,4 @@
-"""Handlers of response streams whose caller left: who runs them to their end (DESIGN §4)."""
+"""Response streams whose caller left: their handlers, and the thread that ends them (DESIGN §4)."""
 
 from __future__ import annotations
 

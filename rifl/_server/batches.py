@@ -1,4 +1,4 @@
-"""Batched calls: what their sync and aio shells share (DESIGN §4)."""
+"""Batches on a server: what the sync and aio shells share of them (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What services say of their methods, and whether it can be honoured (DESIGN §1).
+"""Declarations: what services say of their methods, and whether it can be honoured (DESIGN §1).
 
 A method is declared by the proto option ``(rifl.v1.exactly_once)``; what the
 server says in Python outweighs it. All of it is checked before calls arrive.

@@ -1,4 +1,4 @@
-"""The one object a server needs (DESIGN §1)."""
+"""``rifl.Deduplicator``: the one object a server needs (DESIGN §1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sync and aio shells share: everything but how one waits."""
+"""The engine: store, leases and bounds of one deduplicator, which its shells share (DESIGN §4)."""
 
 from __future__ import annotations
 

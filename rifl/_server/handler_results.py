@@ -1,4 +1,4 @@
-"""A handler's result: what is recorded of what it did, by the rules of its gRPC server."""
+"""Handlers' results: what is recorded of each, by the rules of its gRPC server (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service that says what became of a call: ``rifl.v1.Outcomes``."""
+"""``rifl.v1.Outcomes``: the service that says what became of a call (DESIGN §3)."""
 
 from __future__ import annotations
 

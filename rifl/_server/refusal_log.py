@@ -1,4 +1,4 @@
-"""Which refusals are worth an event, and how often (DESIGN §9)."""
+"""The log of refusals: which of them are worth an event, and how often (DESIGN §9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serving until a signal, and stopping without breaking a call (DESIGN §4)."""
+"""Shutdown: a server serves until a signal, then stops without breaking a call (DESIGN §4)."""
 
 from __future__ import annotations
 

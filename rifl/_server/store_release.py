@@ -1,4 +1,4 @@
-"""A store is let go when no handler can have its effect any more (DESIGN §6)."""
+"""The release of a store, when no handler can have its effect any more (DESIGN §6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends what nobody renews: clients, and keyed calls whose retention is over (DESIGN §4)."""
+"""The sweeper ends clients that nobody renews, and keyed calls past their retention (DESIGN §4)."""
 
 from __future__ import annotations
 

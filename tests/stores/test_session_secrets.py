@@ -13,7 +13,7 @@ import pytest
 from lease_server import NotYours, SessionClosed, SessionsFrom, open_authority
 from lease_server._errors import BadRequest
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._leases.requests import RequestDesk, Terms
+from rifl._leases.requests import LeaseRequests, Terms
 from rifl._stores import open_store
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
@@ -55,7 +55,7 @@ class Server:
 
     def __init__(self, storage: Any, sessions_from: SessionsFrom) -> None:
         terms = Terms(deduplicated=("*",))
-        self._desk = RequestDesk(open_authority(storage), terms, sessions_from=sessions_from)
+        self._desk = LeaseRequests(open_authority(storage), terms, sessions_from=sessions_from)
 
     def open(self, name: str, secret: bytes = b"", peer: bytes = b"") -> int:
         """Open a session; its client id."""

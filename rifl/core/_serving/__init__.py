@@ -1,8 +1,14 @@
-"""What a server decides, tracks and records.
+"""The server's rules: what it decides, tracks and records.
 
-- ``serving``: one arrival, step by step; ``batching``, ``streams``: those of batches and streams.
-- ``decision``, ``verdict``, ``policy``: what becomes of an arrival.
-- ``result_tracker``, ``keyed_tracker``, ``client_table``, ``client_entry``, ``namespace``: what is
-  known of each client's calls; ``held``, ``groups``, ``resting``, ``retention``: bounds and ends.
-- ``leases``, ``sendable``, ``later``: what serving asks of its surroundings.
+- ``serving``: the steps of a call (DESIGN §4), and what they ask of a store; ``fast_path`` takes
+  them as long as nobody has to wait; ``later`` is what is waited for
+- ``streams``, ``batching``: calls with a stream on one side, and many calls in one
+- ``client_table``: steps 2 to 5, one ``decision`` with its ``verdict``; ``client_entry`` is one
+  client and its attempts, ``idle_clients`` those that do nothing
+- ``result_tracker``, ``keyed_tracker``: the calls of one client, by seq and by key; ``retention``
+  when those with a key go
+- ``policy``, ``bounds``: what the user declares
+- ``leases``, ``namespace``: who is known; ``sendable``: which answers can be sent
+
+It imports nothing of ``_calling``: what both sides need is in ``_shared``.
 """

@@ -1,4 +1,4 @@
-"""What one server knows of all its clients' calls, and how it decides (DESIGN §4).
+"""The table of clients: what one server knows of their calls, and its decisions (DESIGN §4).
 
 This is the whole of steps 2 to 5: one call of ``ClientTable.decide`` is the
 decision and the claim, so a shell only has to make it atomic.

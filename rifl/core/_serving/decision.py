@@ -1,4 +1,4 @@
-"""What is decided about an arriving call (DESIGN §4)."""
+"""The decision about an arriving call: a verdict, and what goes with it (DESIGN §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are idle, each one flat value: what a million of them cost is memory (DESIGN §9).
+"""Idle clients, each one flat value: what a million of them cost is memory (DESIGN §9).
 
 A client that calls has a tracker, dictionaries and objects, 1.5 KB of them. What an
 idle one must not lose fits into a hundred bytes and its last answer.

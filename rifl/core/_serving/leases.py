@@ -1,4 +1,4 @@
-"""Who is known and alive, as the rules ask it (DESIGN §5)."""
+"""Leases, as the rules ask about them: who is known and alive (DESIGN §5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a method is declared, and what that promises (DESIGN §1, §4)."""
+"""Policies: how methods are declared, and what each kind promises (DESIGN §1, §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the records of keyed calls are let go: a rule of times (DESIGN §3, §4)."""
+"""Retention: when the records of keyed calls are let go, a rule of times (DESIGN §3, §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an answer fits beside its message: HTTP/2 headers are bounded (DESIGN §3).
+"""Sendable answers: what fits beside a message, since HTTP/2 bounds headers (DESIGN §3).
 
 gRPC's clients take 8 KiB of headers, and as much of trailers, unless they say otherwise. What
 is larger fails there as an error of the transport's, which says nothing about the call, and

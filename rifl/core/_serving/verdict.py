@@ -1,4 +1,4 @@
-"""What a server decides about the identity of an arriving call (DESIGN §4)."""
+"""The verdict about the identity of an arriving call (DESIGN §4)."""
 
 from __future__ import annotations
 
