@@ -22,7 +22,7 @@ _IN_PROGRESS = ("ABORTED", "IN_PROGRESS", "unknown")
 class Held:
     """A server whose handlers wait until the test lets them go."""
 
-    def __init__(self, kind, url, *, threads=4, **bounds):
+    def __init__(self, kind, url, *, threads=4, bounds=None, **options):
         self.kind = kind
         self.runs = Counter()
         self.entered = defaultdict(threading.Event)
@@ -33,7 +33,8 @@ class Held:
         self.dedup = rifl.Deduplicator(
             url,
             methods={_NOTHING: nothing},
-            bounds=rifl.Bounds(**{"max_wait_s": DEADLINE_S, **bounds}),
+            bounds=rifl.Bounds(**{"max_wait_s": DEADLINE_S, **(bounds or {})}),
+            **options,
         )
         if kind == "aio":
 
@@ -142,7 +143,7 @@ def test_a_burst_of_duplicates_runs_once_and_starves_nobody(held, kind, url):
 def test_a_duplicate_waits_for_the_first_answer(held, kind):
     """A duplicate of a running call waits and gets its answer, marked replayed (§4.2)."""
     # gRPC tells nobody how large an aio server's pool is: there the bound is given.
-    server = held(kind, threads=8, max_waiters=2)
+    server = held(kind, threads=8, bounds={"max_waiters": 2})
     with server.client() as client:
         first = client.future(_HOLD, b"x", 1)
         assert server.entered[b"x"].wait(DEADLINE_S)
@@ -156,7 +157,7 @@ def test_a_duplicate_waits_for_the_first_answer(held, kind):
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_the_number_of_waiters_is_bounded(held, kind):
     """More duplicates than may wait are told IN_PROGRESS at once (§4.2)."""
-    server = held(kind, threads=8, max_waiters=2, max_aio_waiters=2)
+    server = held(kind, threads=8, bounds={"max_waiters": 2, "max_aio_waiters": 2})
     with server.client() as client:
         first = client.future(_HOLD, b"x", 1)
         assert server.entered[b"x"].wait(DEADLINE_S)
@@ -204,7 +205,7 @@ def test_a_waiter_that_goes_away_is_forgotten(held, kind):
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_after_an_unrecorded_end_one_waiter_runs(held, kind, url):
     """An unrecorded status wakes the waiters; exactly one of them runs (§4)."""
-    server = held(kind, url, threads=16, max_waiters=8)
+    server = held(kind, url, threads=16, bounds={"max_waiters": 8})
     with server.client() as client:
         first = client.future(_NOTHING, b"x", 1)
         assert server.entered[b"x"].wait(DEADLINE_S)
