@@ -23,6 +23,7 @@ from curp._core.leader import LeaderBounds
 from curp._core.poison import Case, Watch, unknown_record
 from curp._core.setting_aside import SettingAside
 from curp._core.state import GroupState, Witnessed
+from curp.log._errors import LogError, may_pass
 from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import NotExecuted, ResponseTooLarge
@@ -30,6 +31,7 @@ from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
 _ROUND_WAIT_S = 0.2
+_RETRY_S = 0.1
 # What a leader's own first entries have together, at most.
 _EVENTS_BYTES = 4096
 
@@ -103,6 +105,10 @@ class Wait(NamedTuple):
     seconds: float
 
 
+class CheckNumbers(NamedTuple):
+    """Raise if a witness served a number of this log that the log never gave: it went back."""
+
+
 class Run(NamedTuple):
     """Run the call's handler; send back its completion record."""
 
@@ -110,7 +116,10 @@ class Run(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append entries behind ``expected_tail``, with the witness list (if any) in one step."""
+    """Append entries behind ``expected_tail``, with the witness list (if any) in one step.
+
+    The same step given again is the same append, of which nobody knew whether it happened.
+    """
 
     entries: tuple[Entry, ...]
     expected_tail: int
@@ -217,7 +226,7 @@ def recover(
         if piece and (
             size + entry.at_most_bytes > bounds.batch_bytes or len(piece) >= bounds.append_entries
         ):
-            tail = yield Append(tuple(piece), tail, configuration, None)
+            tail = yield from _append(Append(tuple(piece), tail, configuration, None))
             piece, size = [], 0
         # Registered at once (invariant 6): a witness may be asked for the same twice.
         piece.append(entry)
@@ -236,16 +245,17 @@ def recover(
         len(piece) + len(events) > bounds.append_entries
         or size + _EVENTS_BYTES > bounds.batch_bytes
     ):
-        tail = yield Append(tuple(piece), tail, configuration, None)
+        tail = yield from _append(Append(tuple(piece), tail, configuration, None))
         piece = []
     for lsn, event in enumerate(events, tail + len(piece) + 1):
         state.commit(lsn, event, clock())
     asked_for = tuple(wanted) if old is None else old.wanted
     listed = WitnessList(configuration, asked_for, False, asked_for)
-    tail = yield Append((*piece, *events), tail, configuration, listed)
+    tail = yield from _append(Append((*piece, *events), tail, configuration, listed))
     # A witness whose start was not acknowledged is left out: asked again later it could
     # have restarted meanwhile, and would begin empty under a number that it served.
     started = yield from start_witnesses(asked_for, configuration)
+    yield CheckNumbers()
     serving = WitnessList(configuration, started, True, asked_for)
     watch = yield from rule.end()
     yield Publish(serving)
@@ -323,6 +333,27 @@ def _aside(witnessed: WitnessedCall, case: Case) -> Operation:
     return entry._replace(set_aside=SetAside(case.deaths, case.who, case.why))
 
 
+def _append(step: Append) -> Generator[Any, Any, int]:
+    """Have entries appended: the same step again and again, until it is known whether they are."""
+    while True:
+        try:
+            tail: int = yield step
+        except LogError as error:
+            if not may_pass(error):
+                raise
+            yield Wait(f"the log engine: {error}", _RETRY_S)
+        else:
+            return tail
+
+
+def _freeze(
+    addresses: tuple[str, ...], configuration: int
+) -> Generator[Any, Any, tuple[str, list[WitnessedCall]] | None]:
+    found: tuple[str, list[WitnessedCall]] | None = yield Freeze(addresses, configuration)
+    yield CheckNumbers()
+    return found
+
+
 def _may_be_final(rpc_id: RpcId, frozen: str, old: WitnessList | None) -> Generator[Any, Any, bool]:
     """Whether a request that a witness holds may have been accepted by all (invariant 1).
 
@@ -334,7 +365,7 @@ def _may_be_final(rpc_id: RpcId, frozen: str, old: WitnessList | None) -> Genera
         if address == frozen:
             continue
         found: tuple[str, list[WitnessedCall]] | None
-        found = yield Freeze((address,), old.configuration)
+        found = yield from _freeze((address,), old.configuration)
         if found is not None and all(each.call.rpc_id != rpc_id for each in found[1]):
             return False
     return True
@@ -346,7 +377,7 @@ def _freeze_one(
     gives_up_at = clock() + patience_s
     while True:
         found: tuple[str, list[WitnessedCall]] | None
-        found = yield Freeze(old.witnesses, old.configuration)
+        found = yield from _freeze(old.witnesses, old.configuration)
         if found is not None:
             return found
         accepted: AcceptedLoss | None = yield ReadAcceptedLoss()

@@ -15,6 +15,7 @@ from curp.log._engine import LogEngine, NewEntry
 from curp.log._errors import may_pass
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
+from rifl.core._serving.later import Later
 from rifl.core._shared.errors import Deposed
 
 _log = get_logger("curp.replica")
@@ -65,12 +66,12 @@ class Appender:
             pending.fail(_over())
         return pending
 
-    def stop(self) -> None:
-        """End, after the append under way; what waits is not appended."""
+    def stop(self) -> Later:
+        """End, after the append under way; what waits is not appended. Done when it has ended."""
         with self._store.work:
             self._appending.stop()
             self._store.work.notify_all()
-        self.loop.join()
+        return self.loop.ended()
 
     def append(self, step: AppendBatch) -> int:
         """Ask the engine once; the log's tail then."""

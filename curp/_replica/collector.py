@@ -14,10 +14,8 @@ from curp._core.recovery import WitnessedCall
 from curp._core.state import GroupState
 from curp._core.steps import Report
 from curp._replica.arrival import Arrival
-from curp._replica.driving import Driver, Loop, Nested, Rule, report
-from curp._replica.group_store import GroupStore
-from curp._replica.services import Services
-from curp._replica.witnesses import Witnesses
+from curp._replica.driving import Loop, Nested, Rule, report
+from curp._replica.parts import Parts
 from rifl._log import get_logger
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
@@ -41,21 +39,15 @@ class Collector:
     """
 
     def __init__(
-        self,
-        store: GroupStore,
-        services: Services,
-        witnesses: Witnesses,
-        state: GroupState,
-        relist: Callable[[int], Nested | None],
-        driver: Driver,
+        self, parts: Parts, state: GroupState, relist: Callable[[int], Nested | None]
     ) -> None:
-        self._store = store
-        self._services = services
-        self._witnesses = witnesses
+        self._store = parts.store
+        self._services = parts.services
+        self._witnesses = parts.witnesses
+        self._driver = parts.driver
         self._state = state
         self._relist = relist
-        self._driver = driver
-        self._work = driver.work()
+        self._work = parts.driver.work()
         self._collecting = Collecting()
         self._witness_count = 0
         self._started = False
@@ -67,14 +59,12 @@ class Collector:
             self._started = True
             self._begin_loops()
 
-    def stop(self) -> None:
-        """End; what was not told stays on the witnesses."""
+    def stop(self) -> list[Later]:
+        """End; what was not told stays on the witnesses. Each is done when a loop has ended."""
         with self._work:
             self._collecting.over = True
             self._work.notify_all()
-            loops = list(self._loops)
-        for loop in loops:
-            loop.join()
+            return [loop.ended() for loop in self._loops]
 
     def serve(self, configuration: int, witnesses: Sequence[str]) -> None:
         """Tell these from now on, which begin with nothing."""

@@ -9,21 +9,15 @@ from collections.abc import Sequence
 from curp._core.entries import ApplicationVersion
 from curp._core.group_call import SyncVerdict
 from curp._core.recovery import WitnessList
+from curp._core.role import Role
 from curp._core.witness_change import left_out
-from curp._replica.authority import GroupAuthority
 from curp._replica.driving import drive
-from curp._replica.group_store import GroupStore
 from curp._replica.leading import Leading
 from curp._replica.metadata import TRANSFER_KEY
-from curp._replica.picture import Picture
-from curp._replica.role import Role
+from curp._replica.parts import Parts
 from curp._replica.runner import Runner
-from curp._replica.services import Services
-from curp._replica.settings import ReplicaSettings
 from curp._replica.watched_engine import EngineWatch
-from curp._replica.witnesses import Witnesses
 from curp._wire import poison_case
-from curp.log._engine import LogEngine
 from curp.v1 import curp_pb2 as pb
 from rifl._log import get_logger
 from rifl.core._shared.call import Call
@@ -36,25 +30,15 @@ _MOST_STATUS_S = 1.0
 class ReplicaDesk:
     """Answers for one replica. Any thread; may block."""
 
-    def __init__(
-        self,
-        engine: LogEngine,
-        store: GroupStore,
-        services: Services,
-        authority: GroupAuthority,
-        witnesses: Witnesses,
-        settings: ReplicaSettings,
-        picture: Picture,
-        watch: EngineWatch,
-    ) -> None:
-        self._picture = picture
+    def __init__(self, parts: Parts, watch: EngineWatch) -> None:
         self._watch = watch
-        self._engine = engine
-        self._store = store
-        self._services = services
-        self._authority = authority
-        self._witnesses = witnesses
-        self._settings = settings
+        self._engine = parts.engine
+        self._store = parts.store
+        self._services = parts.services
+        self._authority = parts.authority
+        self._witnesses = parts.witnesses
+        self._settings = parts.settings
+        self._picture = parts.picture
         # None until the replica is started.
         self.runner: Runner | None = None
 

@@ -43,7 +43,7 @@ class Nested(NamedTuple):
     do: Do
 
 
-class Ending(Pending):
+class Once(Pending):
     """That something is over, for those who wait for it: any thread, as often as it is told."""
 
     __slots__ = ("_first",)
@@ -78,8 +78,8 @@ class Loop(Protocol):
     def start(self) -> None:
         """Begin."""
 
-    def join(self) -> None:
-        """Wait until it has ended, unless this is asked in one of its own steps."""
+    def ended(self) -> Later:
+        """Return what is done when it has ended; it is where the loop never began."""
 
 
 class Driver:
@@ -149,20 +149,36 @@ def _wait(answer: Any) -> Any:
     return answer
 
 
+class _Joined(Later):
+    """That a thread has ended; of no use to itself, and true of one that was never started."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+
+    def wait(self) -> None:
+        if threading.current_thread() is not self._thread and self._thread.ident is not None:
+            self._thread.join()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise NotImplementedError
+        yield
+
+
 class _Thread:
     def __init__(self, name: str, rule: Rule, do: Do, work: threading.Condition, ended: Do) -> None:
         self._rule = rule
         self._do = do
         self._work = work
-        self._ended = ended
+        self._tell = ended
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def join(self) -> None:
-        if threading.current_thread() is not self._thread and self._thread.ident is not None:
-            self._thread.join()
+    def ended(self) -> Later:
+        return _Joined(self._thread)
 
     def _run(self) -> None:
         error: Exception | None = None
@@ -179,7 +195,7 @@ class _Thread:
             pass
         except Exception as raised:  # noqa: BLE001 - for whoever began it
             error = raised
-        self._ended(error)
+        self._tell(error)
 
     def _go_on(self, go_on: Callable[[Any], Any], what: Any) -> Any:
         with self._work:

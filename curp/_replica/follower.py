@@ -10,7 +10,6 @@ from curp._replica.group_store import GroupStore
 from curp._replica.replay_guard import ReplayGuard
 from curp._replica.services import Services
 from curp._replica.settings import StateHooks
-from curp._replica.waiting import Waiting
 from curp._wire import entry_from_bytes, snapshot_from_chunks
 from curp.log._engine import LogEngine
 from curp.log._errors import CorruptLog
@@ -18,7 +17,6 @@ from rifl._log import get_logger
 
 _log = get_logger("curp.replica")
 _READ_LIMIT = 2000
-_HANDLERS_S = 0.01
 
 
 class Follower:
@@ -31,7 +29,6 @@ class Follower:
         store: GroupStore,
         services: Services,
         hooks: StateHooks,
-        waiting: Waiting,
         guard: ReplayGuard | None = None,
     ) -> None:
         """``guard``: against what kills in replay; None: nothing is noted."""
@@ -41,7 +38,6 @@ class Follower:
         self._store = store
         self._services = services
         self._hooks = hooks
-        self._waiting = waiting
         self.state = store.state
         # Whether the services' state is no longer what it was before the first entry.
         self._begun = False
@@ -49,10 +45,10 @@ class Follower:
     def rebuild(self) -> None:
         """Begin over from the newest snapshot, or from nothing (invariant 4).
 
+        While no handler of an earlier leadership runs: these change the services' state.
         Raises ``ReplicaStopped`` where the services cannot, ``CannotApply``, ``LogError``.
         """
         if self._begun:
-            self.wait_for_handlers()
             if self._hooks.reset is None:
                 raise ReplicaStopped(
                     "the services' state may hold what never reached the log, and there is no "
@@ -79,7 +75,6 @@ class Follower:
         self._store.follow(state)
         if self._guard is not None:
             self._guard.begin(state.applied)
-        self._waiting.reason = ""
 
     def apply_more(self) -> bool:
         """Apply what is in the log by now, or the beginning of it; False if there is nothing.
@@ -127,8 +122,3 @@ class Follower:
                 f"an upgrade of this replica: the active application version is {version}, and "
                 f"it is of version {own}"
             )
-
-    def wait_for_handlers(self) -> None:
-        """Let handlers of an earlier leadership end: they change the services' state."""
-        while self._store.executing() and not self._waiting.closing:
-            self._waiting.wait("handlers of an earlier leadership to end", _HANDLERS_S)

@@ -8,8 +8,9 @@ from typing import Any
 
 from curp._core.read_lease import ReadLease, Renew, Resume, keep_lease
 from curp._core.steps import Pause
-from curp._replica.driving import Bounded, Driver, Ending
+from curp._replica.driving import Bounded, Driver, Once
 from curp.log._engine import LogEngine
+from rifl.core._serving.later import Later
 
 
 class LeaseKeeper:
@@ -37,7 +38,7 @@ class LeaseKeeper:
         self.resuming: Callable[[], None] = lambda: None
         self._term_s = term_s
         self._refused = refused
-        self._over = Ending()
+        self._over = Once()
         # Held while a renewal is under way: the number changes in between.
         self.renewing = threading.Lock()
         self._work = driver.work()
@@ -48,12 +49,12 @@ class LeaseKeeper:
         """Begin."""
         self._loop.start()
 
-    def stop(self) -> None:
-        """Renew no more, and read no more by the lease."""
+    def stop(self) -> Later:
+        """Renew no more, and read no more by the lease. Done when no renewal is under way."""
         with self._work:
             self._over.end()
             self.read_lease.end()
-        self._loop.join()
+        return self._loop.ended()
 
     def _ended(self, error: Exception | None) -> None:
         if error is not None:

@@ -22,28 +22,22 @@ from curp._core.housekeeping import (
     WarnOfGrowth,
     keep_house,
 )
-from curp._core.leader import Leader
-from curp._core.poison import Watch
 from curp._core.recovery import Wait, WitnessList
 from curp._core.state import GroupState
 from curp._core.steps import Pause, Report, Sync
 from curp._replica.appender import Appender
-from curp._replica.authority import GroupAuthority
 from curp._replica.collector import Collector
-from curp._replica.driving import Bounded, Driver, Ending, Nested, report
+from curp._replica.driving import Bounded, Nested, Once, Rule, report
 from curp._replica.group_store import GroupStore
-from curp._replica.keeper import LeaseKeeper
 from curp._replica.lease_storage import LogLeaseStorage
 from curp._replica.metadata import LIST_KEY, read_store_id, read_witness_list
+from curp._replica.parts import Parts, Tenure
 from curp._replica.relisting import Relisting
-from curp._replica.services import Services
-from curp._replica.settings import ReplicaSettings, StateHooks
 from curp._replica.snapshots import Snapshots
-from curp._replica.witnesses import Witnesses
 from curp._wire import witness_list_to_bytes
-from curp.log._engine import LogEngine
 from lease_server._lease_authority import LeaseAuthority
 from rifl._log import get_logger
+from rifl.core._serving.later import Later
 from rifl.core._shared.errors import NotLeader, StoreUnavailable
 
 _log = get_logger("curp.replica")
@@ -55,78 +49,47 @@ _LOOK_S = 0.25
 class Leading:
     """The loops and parts of one leadership. ``start`` once, ``stop`` once."""
 
-    def __init__(
-        self,
-        engine: LogEngine,
-        store: GroupStore,
-        services: Services,
-        authority: GroupAuthority,
-        witnesses: Witnesses,
-        settings: ReplicaSettings,
-        hooks: StateHooks,
-        driver: Driver,
-        state: GroupState,
-        leader: Leader,
-        keeper: LeaseKeeper,
-        listed: WitnessList,
-        watch: Watch,
-    ) -> None:
-        self._engine = engine
-        self._store = store
-        self._services = services
-        self._authority = authority
-        self._witnesses = witnesses
-        self._settings = settings
-        self._driver = driver
-        self._state = state
-        self._leader = leader
-        self._keeper = keeper
-        self.listed = listed
+    def __init__(self, parts: Parts, tenure: Tenure) -> None:
+        self._parts = parts
+        self._tenure = tenure
+        self._engine = parts.engine
+        self._store = parts.store
+        self._authority = parts.authority
+        self._settings = settings = parts.settings
+        self._driver = driver = parts.driver
+        self._leader = tenure.leader
+        self._keeper = tenure.keeper
+        self.listed = tenure.listed
         # The id of the log, 0 until it serves.
         self.store_id = 0
-        self._keeps_all = hooks.snapshot is None
-        self._watch = watch
-        self._over = Ending()
+        self._keeps_all = parts.hooks.snapshot is None
+        self._over = Once()
         self._warned = False
         self._appender: Appender | None = None
         self._collector: Collector | None = None
         self._relisting: Relisting | None = None
         sweep_s = min(_LOOK_S, settings.client_term_s / _SWEEPS_PER_TERM)
         self._housekeeper = driver.loop(
-            "curp-housekeeper", keep_house(sweep_s), self._step, driver.work(), lambda error: None
+            "curp-housekeeper", keep_house(sweep_s), self.step, driver.work(), lambda error: None
         )
-        self._snapshots = Snapshots(engine, store, state, leader, settings, hooks, self._over)
+        self._snapshots = Snapshots(parts, tenure, self._over)
 
     def start(self, end: Callable[[Exception], None]) -> None:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
         driver = self._driver
-        appending = self._store.lead(self._leader, self._keeper.read_lease, self._watch)
+        appending = self._store.lead(self._leader, self._keeper.read_lease, self._tenure.watch)
         self._appender = Appender(self._engine, self._store, appending, end, driver)
         self._appender.start()
         self.store_id = read_store_id(self._engine, self._leader.configuration)
-        storage = self._store.leases = self.lease_storage(self._store, self._state)
+        storage = self._store.leases = self.lease_storage(self._store, self._tenure.state)
         authority = self.lease_authority(storage)
         relisting = self._relisting = Relisting(
-            self._engine,
-            self._store,
-            self._witnesses,
-            self._settings,
-            self._state,
-            self._leader,
-            self._keeper,
-            self._appender,
-            self.listed,
-            self._serve,
-            end,
-            driver,
+            self._parts, self._tenure, self._appender, self._serve, end
         )
         self._collector = Collector(
-            self._store,
-            self._services,
-            self._witnesses,
-            self._state,
+            self._parts,
+            self._tenure.state,
             lambda number: Nested(relisting.again(number), relisting.step),
-            driver,
         )
         self._collector.serve(self.listed.configuration, self.listed.witnesses)
         self._store.on_synced = self._collector.synced
@@ -147,22 +110,26 @@ class Leading:
             storage, term_s=self._settings.client_term_s, events=get_logger("lease_server")
         )
 
-    def handing_over(self) -> Nested:
-        """Let what runs end, within bounds, have it synced, and let the leadership go."""
-        return Nested(hand_over(self._driver.clock), self._step)
+    def handing_over(self) -> Rule:
+        """Let what runs end, within bounds, have it synced, and let the leadership go.
 
-    def stop(self) -> None:
-        """End all loops; the store has stepped down."""
+        A rule, by ``step``.
+        """
+        return hand_over(self._driver.clock)
+
+    def stop(self) -> list[Later]:
+        """End all loops; the store has stepped down. Each is done when one has ended."""
         self._over.end()
         if self._relisting is not None:
             self._relisting.stop()
         self._authority.lead(None)
         self._store.on_synced = None
+        loops = [self._housekeeper.ended()]
         if self._appender is not None:
-            self._appender.stop()
+            loops.append(self._appender.stop())
         if self._collector is not None:
-            self._collector.stop()
-        self._housekeeper.join()
+            loops += self._collector.stop()
+        return loops
 
     @property
     def trouble(self) -> str:
@@ -202,7 +169,8 @@ class Leading:
 
     # -- steps of ``keep_house`` and ``hand_over`` -------------------------------------------
 
-    def _step(self, step: Any) -> Any:
+    def step(self, step: Any) -> Any:
+        """Do a step of either."""
         if isinstance(step, Pause | Wait):
             return Bounded(self._over, step.seconds)
         if isinstance(step, Report):
@@ -247,11 +215,14 @@ class Leading:
             self._end_number()
         elif isinstance(step, EndLease):
             # Renewed once more, it would not have ended.
-            self._keeper.stop()
-            self._engine.end_leadership(self._keeper.configuration)
+            return Nested(self._end_lease(), lambda waited: waited)
         else:
             raise RuntimeError(f"no such step: {step!r}")
         return None
+
+    def _end_lease(self) -> Rule:
+        yield self._keeper.stop()
+        self._engine.end_leadership(self._keeper.configuration)
 
     def _sync(self, step: Sync) -> Any:
         pending, seconds = self._store.synced(step.lsn), step.timeout_s

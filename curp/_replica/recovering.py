@@ -1,33 +1,29 @@
-"""Carries out a recovery, in the replica's thread (DESIGN §7, invariants 5 and 6)."""
+"""The recovery of a replica that takes over, carried out (DESIGN §7, invariants 5 and 6)."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 from curp._core.notes import NoteDown
 from curp._core.poison import Ledger
 from curp._core.recovery import (
     Append,
+    CheckNumbers,
     Freeze,
     Publish,
     ReadAcceptedLoss,
     ReadToEnd,
     ReadWitnessList,
-    Recovered,
     Run,
     StartWitnesses,
     TakeNumber,
-    Wait,
     recover,
 )
 from curp._core.setting_aside import Conclude, CountDeaths, ReadPoison
-from curp._replica.driving import drive
+from curp._replica.driving import Rule
 from curp._replica.follower import Follower
-from curp._replica.group_store import GroupStore
 from curp._replica.metadata import (
     BACK_KEY,
     LIST_KEY,
@@ -37,15 +33,12 @@ from curp._replica.metadata import (
     read_went_back,
     read_witness_list,
 )
+from curp._replica.parts import Parts
 from curp._replica.poisoning import NOTES_KEY, conclude, count_deaths, note_down, read_left
-from curp._replica.services import Services
-from curp._replica.settings import ReplicaSettings
 from curp._replica.survival import Survival
-from curp._replica.waiting import Waiting
-from curp._replica.witnesses import Witnesses
 from curp._wire import entry_to_bytes, secrets_to_message, witness_list_to_bytes
-from curp.log._engine import LogEngine, NewEntry
-from curp.log._errors import CorruptLog, LogError, may_pass
+from curp.log._engine import NewEntry
+from curp.log._errors import CorruptLog, LogError
 from curp.log._states import check_state
 from rifl._log import get_logger
 
@@ -58,76 +51,55 @@ _PATIENCE_TERMS = 2
 class Recovering:
     """Does what ``recover`` asks for, under a number that was taken."""
 
-    def __init__(
-        self,
-        engine: LogEngine,
-        follower: Follower,
-        services: Services,
-        witnesses: Witnesses,
-        settings: ReplicaSettings,
-        waiting: Waiting,
-        store: GroupStore,
-        survival: Survival,
-    ) -> None:
-        self._engine = engine
+    def __init__(self, parts: Parts, follower: Follower, survival: Survival) -> None:
+        self._parts = parts
+        self._engine = parts.engine
+        self._witnesses = parts.witnesses
         self._follower = follower
-        self._services = services
-        self._witnesses = witnesses
-        self._settings = settings
-        self._waiting = waiting
-        self._store = store
         self._survival = survival
         self._number = 0
+        # The append that was asked for last, and what it is named by.
+        self._append_step: Append | None = None
+        self._append_id = b""
 
-    def run(
-        self, number: int, clock: Callable[[], float], go_on: Callable[[], None]
-    ) -> Recovered | None:
-        """Recover; None where that was given up. ``go_on`` is called before each step.
-
-        It raises what is to end it.
-        """
-
-        def do(step: Any) -> Any:
-            go_on()
-            return number if isinstance(step, TakeNumber) else self._step(step)
-
-        settings = self._settings
+    def rule(self, number: int) -> Rule:
+        """Recover; gives what is served then, None where that was given up."""
+        parts, settings = self._parts, self._parts.settings
         self._number = number
         check_state(self._engine)
         went_back = read_went_back(self._engine)
         if went_back:
             raise CorruptLog(went_back)
         # Before any witness is asked: two groups of one name may share one.
-        self._witnesses.of_log(read_store_id(self._engine, number))
-        rule = recover(
+        self._witnesses.of_log(read_store_id(self._engine, number, parts.random_bytes))
+        return recover(
             settings.name,
             self._follower.state,
             settings.witnesses,
-            clock,
-            secret=os.urandom(_SECRET_BYTES),
+            parts.store.now,
+            secret=parts.random_bytes(_SECRET_BYTES),
             bounds=settings.bounds.within(self._engine.limits),
             patience_s=_PATIENCE_TERMS * settings.term_s,
             application_version=settings.application_version,
             poison_deaths=settings.poison_deaths,
         )
-        return drive(rule, do)
 
-    def _step(self, step: Any) -> Any:
+    def step(self, step: Any) -> Any:
+        """Do a step of it, but for waiting."""
+        if isinstance(step, TakeNumber):
+            return self._number
         if isinstance(step, ReadWitnessList):
             return read_witness_list(self._engine)
         if isinstance(step, ReadToEnd):
             return self._follower.apply_to_end()
         if isinstance(step, Freeze):
-            frozen = self._witnesses.freeze(step.addresses, step.configuration)
-            self._check_numbers()
-            return frozen
+            return self._witnesses.freeze(step.addresses, step.configuration)
+        if isinstance(step, CheckNumbers):
+            return self._check_numbers()
         if isinstance(step, ReadAcceptedLoss):
             return read_accepted_loss(self._engine)
-        if isinstance(step, Wait):
-            self._waiting.wait(step.reason, step.seconds)
-            return None
         if isinstance(step, Run):
-            return self._services.run(step.witnessed.call, step.witnessed.request)
+            return self._parts.services.run(step.witnessed.call, step.witnessed.request)
         if isinstance(step, ReadPoison):
             # What this process noted itself, before it stepped down, did not kill it.
             self._survival.tell()
@@ -157,9 +129,7 @@ class Recovering:
             return self._append(step)
         if isinstance(step, StartWitnesses):
             secrets = secrets_to_message(self._follower.state.secrets)
-            started = self._witnesses.start(step.addresses, step.configuration, secrets)
-            self._check_numbers()
-            return started
+            return self._witnesses.start(step.addresses, step.configuration, secrets)
         if isinstance(step, Publish):
             self._engine.put_metadata(
                 {
@@ -174,7 +144,7 @@ class Recovering:
         raise RuntimeError(f"no such step: {step!r}")
 
     def _saw(self, ledger: Ledger) -> Ledger:
-        self._store.ledger = ledger
+        self._parts.store.ledger = ledger
         return ledger
 
     def _check_numbers(self) -> None:
@@ -202,22 +172,13 @@ class Recovering:
         raise CorruptLog(why)
 
     def _append(self, step: Append) -> int:
-        entries = [NewEntry(entry_to_bytes(entry)) for entry in step.entries]
-        append_id = os.urandom(16)
+        if step is not self._append_step:
+            self._append_step, self._append_id = step, self._parts.random_bytes(16)
         listed = step.witnesses
-        metadata = None if listed is None else {LIST_KEY: witness_list_to_bytes(listed)}
-        while True:
-            try:
-                return self._engine.append(
-                    entries,
-                    configuration=step.configuration,
-                    expected_tail=step.expected_tail,
-                    append_id=append_id,
-                    metadata=metadata,
-                )
-            except LogError as error:
-                if not may_pass(error):
-                    raise
-                self._waiting.wait(f"the log engine: {error}")
-                if self._waiting.closing:
-                    raise
+        return self._engine.append(
+            [NewEntry(entry_to_bytes(entry)) for entry in step.entries],
+            configuration=step.configuration,
+            expected_tail=step.expected_tail,
+            append_id=self._append_id,
+            metadata=None if listed is None else {LIST_KEY: witness_list_to_bytes(listed)},
+        )

@@ -6,21 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from curp._core.leader import Leader
 from curp._core.recovery import Publish, StartWitnesses, WitnessList
-from curp._core.state import GroupState
 from curp._core.steps import Pause, Sync
 from curp._core.upkeep import AskWhetherThere, ListAgain, TellSecrets, Upkeep, keep_up
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
 from curp._replica.appender import Appender
-from curp._replica.driving import Bounded, Driver, Ending, Nested, Rule
-from curp._replica.group_store import GroupStore
-from curp._replica.keeper import LeaseKeeper
+from curp._replica.driving import Bounded, Nested, Once, Rule
 from curp._replica.metadata import LIST_KEY
-from curp._replica.settings import ReplicaSettings
-from curp._replica.witnesses import Witnesses
+from curp._replica.parts import Parts, Tenure
 from curp._wire import secrets_to_message, witness_list_to_bytes
-from curp.log._engine import LogEngine
 from curp.log._errors import Deposed, LogError
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
@@ -41,33 +35,26 @@ class Relisting:
 
     def __init__(
         self,
-        engine: LogEngine,
-        store: GroupStore,
-        witnesses: Witnesses,
-        settings: ReplicaSettings,
-        state: GroupState,
-        leader: Leader,
-        keeper: LeaseKeeper,
+        parts: Parts,
+        tenure: Tenure,
         appender: Appender,
-        listed: WitnessList,
         serve: Callable[[WitnessList], None],
         end: Callable[[Exception], None],
-        driver: Driver,
     ) -> None:
-        self._engine = engine
-        self._store = store
-        self._witnesses = witnesses
-        self._settings = settings
-        self._state = state
-        self._leader = leader
-        self._keeper = keeper
+        self._engine = parts.engine
+        self._store = parts.store
+        self._witnesses = parts.witnesses
+        self._settings = parts.settings
+        self._driver = parts.driver
+        self._state = tenure.state
+        self._leader = tenure.leader
+        self._keeper = tenure.keeper
         self._appender = appender
         self._serve = serve
         self._end = end
-        self._driver = driver
         self._changing = threading.Lock()
-        self._over = Ending()
-        self._upkeep = Upkeep(listed, state.secrets, driver.clock())
+        self._over = Once()
+        self._upkeep = Upkeep(tenure.listed, self._state.secrets, self._driver.clock())
         self._looking = threading.Lock()
 
     def stop(self) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -13,10 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 import grpc
 import grpc.aio
 
-from curp._core.leader import Leader, LeaderBounds
-from curp._core.poison import Watch
-from curp._core.recovery import WitnessList
-from curp._core.state import GroupState
+from curp._core.leader import LeaderBounds
+from curp._core.role import Role
 from curp._declarations import KeyDeclaration
 from curp._replica.authority import GroupAuthority
 from curp._replica.desk import ReplicaDesk
@@ -25,11 +26,10 @@ from curp._replica.engine import GroupEngine
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_service import add_group_service
 from curp._replica.group_store import GroupStore
-from curp._replica.keeper import LeaseKeeper
-from curp._replica.leading import Leading
+from curp._replica.parts import Parts
 from curp._replica.picture import Picture
 from curp._replica.policies import group_policies
-from curp._replica.role import Role
+from curp._replica.replay_guard import ReplayGuard
 from curp._replica.runner import Runner
 from curp._replica.servicers import Servicers
 from curp._replica.services import Registrar, Services
@@ -177,7 +177,6 @@ class Replica:
                 max_unsynced=max_unsynced,
             ),
         )
-        self._hooks = StateHooks(reset=reset, snapshot=snapshot, restore=restore)
         self._policies = group_policies(methods)
         self._services = Services(
             conflict_keys,
@@ -243,16 +242,28 @@ class Replica:
             keys_from=KeysFrom(keys_from),
         )
         self._interceptors = Interceptors(self._engine)
-        self._desk = ReplicaDesk(
-            self._log_engine,
-            self._store,
-            self._services,
-            self._authority,
-            self._witnesses,
-            self.settings,
-            self._picture,
-            self._watch,
+        incarnation = f"{name}/{os.urandom(4).hex()}"
+        self._parts = Parts(
+            engine=self._log_engine,
+            store=self._store,
+            services=self._services,
+            authority=self._authority,
+            witnesses=self._witnesses,
+            settings=self.settings,
+            hooks=StateHooks(reset=reset, snapshot=snapshot, restore=restore),
+            driver=Driver(),
+            picture=self._picture,
+            incarnation=incarnation,
+            guard=ReplayGuard(
+                self._log_engine,
+                name,
+                incarnation,
+                poison_deaths,
+                partial(setattr, self._store, "ledger"),
+            ),
+            observer=watcher,
         )
+        self._desk = ReplicaDesk(self._parts, self._watch)
         self._closing = threading.Lock()
         self._closed = False
         belongs_here(self, "Replica")
@@ -326,45 +337,9 @@ class Replica:
         """Begin to follow, and to lead when nobody else does. Returns at once."""
         if self._desk.runner is not None:
             raise RuntimeError("a replica is started once")
-        hooks = self._servicers.hooks(self._hooks)
-        driver = Driver()
-
-        def leading(
-            state: GroupState,
-            leader: Leader,
-            keeper: LeaseKeeper,
-            listed: WitnessList,
-            watch: Watch,
-        ) -> Leading:
-            return Leading(
-                self._log_engine,
-                self._store,
-                self._services,
-                self._authority,
-                self._witnesses,
-                self.settings,
-                hooks,
-                driver,
-                state,
-                leader,
-                keeper,
-                listed,
-                watch,
-            )
-
-        self._desk.runner = Runner(
-            self._log_engine,
-            self._store,
-            self._services,
-            self._witnesses,
-            self.settings,
-            hooks,
-            leading,
-            self._picture,
-            driver,
-            self._observer,
-            self._role_changed,
-        )
+        hooks = self._servicers.hooks(self._parts.hooks)
+        parts = replace(self._parts, hooks=hooks)
+        self._desk.runner = Runner(parts, role_changed=self._role_changed)
         if self._observer is not None:
             self._observer.attached(self.statistics)
             self._observer.group_attached(self.report)

@@ -6,15 +6,11 @@ import threading
 from typing import Any
 
 from curp._core.compaction import Copy, GoOn, Halt, Save, Trim, compact
-from curp._core.leader import Leader
-from curp._core.state import GroupState
 from curp._core.steps import Pause, Sync
 from curp._core.turns import Turn
 from curp._replica.driving import Bounded, Rule
-from curp._replica.group_store import GroupStore
-from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.parts import Parts, Tenure
 from curp._wire import snapshot_to_chunks
-from curp.log._engine import LogEngine
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
 
@@ -27,26 +23,17 @@ _ANOTHER_S = 0.05
 class Snapshots:
     """Takes them, one at a time, by a rule and its ``step``. Any thread."""
 
-    def __init__(
-        self,
-        engine: LogEngine,
-        store: GroupStore,
-        state: GroupState,
-        leader: Leader,
-        settings: ReplicaSettings,
-        hooks: StateHooks,
-        over: Pending,
-    ) -> None:
+    def __init__(self, parts: Parts, tenure: Tenure, over: Pending) -> None:
         """``over``: done when the leadership is."""
-        self._engine = engine
-        self._store = store
-        self._state = state
-        self._leader = leader
-        self._settings = settings
-        self._hooks = hooks
+        self._engine = parts.engine
+        self._store = parts.store
+        self._settings = parts.settings
+        self._hooks = parts.hooks
+        self._state = tenure.state
+        self._leader = tenure.leader
         self._over = over
         self._taking = threading.Lock()
-        self._newest = state.applied
+        self._newest = self._state.applied
         self._turn: Turn | None = None
         self._copied: tuple[list[Any], bytes] | None = None
 

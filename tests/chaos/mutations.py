@@ -19,13 +19,12 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from chaos.sim import shared_data
-from chaos.sim.group import compacting, leadership, relisting
 from chaos.sim.group_client import GroupPath
 from chaos.sim.loop import Process
 from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
-from curp._core import compaction, handover, recovery, witness_change
+from curp._core import compaction, handover, read_lease, recovery, witness_change
 from curp._core.group_call import GroupCall, Step
 from curp._core.leader import Leader, Speed
 from curp._core.poison import Case, Ledger
@@ -33,7 +32,7 @@ from curp._core.read_lease import ReadLease
 from curp._core.state import GroupState, Witnessed
 from curp._core.steps import Sync
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
-from curp._replica import engine, group_store
+from curp._replica import engine, group_store, keeper, leading, relisting, snapshots
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
 from curp._replica.places import Places
@@ -716,12 +715,18 @@ def _read_lease_without_margin() -> AbstractContextManager[Any]:
 
 
 def _read_lease_from_the_reply() -> AbstractContextManager[Any]:
-    original = leadership.Leadership._renewed
+    original = read_lease.keep_lease
 
-    def renewed(self: leadership.Leadership, sent_at: float, refused: Any) -> None:
-        original(self, self._process.clock(), refused)
+    def keep_lease(lease: ReadLease, term_s: float, clock: Any, over: Any) -> Any:
+        class FromTheReply:
+            end, over = lease.end, lease.over
 
-    return unittest.mock.patch.object(leadership.Leadership, "_renewed", renewed)
+            def renewed(self, sent_at: float) -> None:
+                lease.renewed(clock())
+
+        return original(FromTheReply(), term_s, clock, over)  # type: ignore[arg-type]
+
+    return unittest.mock.patch.object(keeper, "keep_lease", keep_lease)
 
 
 def _lease_ended_before_reads() -> AbstractContextManager[Any]:
@@ -732,13 +737,14 @@ def _lease_ended_before_reads() -> AbstractContextManager[Any]:
         yield Sync()
         yield handover.StepDown()
 
-    def end_lease(self: leadership.Leadership) -> None:
-        self._let_go = True
-        self._replica.log.end_leadership(self.configuration)
+    def stop(self: keeper.LeaseKeeper) -> Any:
+        # What is read by the lease goes on until the leadership has ended.
+        self._over.end()
+        return self._loop.ended()
 
     stack = ExitStack()
-    stack.enter_context(unittest.mock.patch.object(leadership, "hand_over", hand_over))
-    stack.enter_context(unittest.mock.patch.object(leadership.Leadership, "end_lease", end_lease))
+    stack.enter_context(unittest.mock.patch.object(leading, "hand_over", hand_over))
+    stack.enter_context(unittest.mock.patch.object(keeper.LeaseKeeper, "stop", stop))
     return stack
 
 
@@ -859,7 +865,7 @@ def _trimmed_before_saved() -> AbstractContextManager[Any]:
         return lsn
 
     stack = ExitStack()
-    stack.enter_context(unittest.mock.patch.object(compacting, "compact", compact))
+    stack.enter_context(unittest.mock.patch.object(snapshots, "compact", compact))
     # The engine would refuse it, too.
     stack.enter_context(unittest.mock.patch.object(checks, "check_trim"))
     return stack
@@ -1158,13 +1164,13 @@ MUTATIONS = (
         "snapshot while calls run",
         "§7.8: up to P only",
         "curp",
-        _rule_without(compacting, "compact", Halt=True, GoOn=None),
+        _rule_without(snapshots, "compact", Halt=True, GoOn=None),
     ),
     Mutation(
         "snapshot of what is not logged",
         "§7.8: up to P only",
         "curp",
-        _rule_without(compacting, "compact", Sync=None),
+        _rule_without(snapshots, "compact", Sync=None),
     ),
     Mutation("trimmed before it is saved", "§7.8: covered", "curp", _trimmed_before_saved),
     Mutation(
@@ -1177,7 +1183,7 @@ MUTATIONS = (
         "number ended before its answers are logged",
         "§7.5: ended",
         "curp",
-        _rule_without(leadership, "hand_over", Sync=None),
+        _rule_without(leading, "hand_over", Sync=None),
     ),
     Mutation("list changed under the same number", "§7.11: number", "curp", _unnumbered_list),
     Mutation("batch answered before it is logged", "§7.1: a batch", "curp", _batch_answered_first),

@@ -140,19 +140,19 @@ class GroupDeployment:
     def _operate(self, planned: PlannedFault, server: Server) -> None:
         """Do what an operator asks a leader for."""
         replica = self._replicas[server.index]
-        leadership = replica.leadership
-        if not server.leads() or leadership is None:
+        leading = replica.leading
+        if not server.leads() or leading is None:
             return
         server.count(planned.fault)
         operator = Operator(self.world, self._setting.servers)
         if planned.fault is Fault.WITNESS_CHANGE:
-            wanted = self._draw_list(planned, leadership.listed)
-            operator.change_witnesses(server.index, wanted, leadership.configuration)
+            wanted = self._draw_list(planned, leading.listed)
+            operator.change_witnesses(server.index, wanted, leading.configuration)
         elif planned.fault is Fault.TRANSFER:
             to = self.random.randrange(self._setting.servers)
             operator.transfer(server.index, f"server{to}" if planned.share > 0.3 else "")
         elif planned.fault is Fault.SNAPSHOT:
-            leadership.snapshot()
+            replica.snapshot()
 
     def _draw_list(self, planned: PlannedFault, present: WitnessList | None) -> tuple[str, ...]:
         names = list(self._witnesses)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
-from chaos.sim.group.leadership import Leadership
-from chaos.sim.machine import Machine
+from chaos.sim.group.driving import SimulatedDriver
 from chaos.sim.network import Rpc
 from chaos.sim.server import Server
-from chaos.sim.witness import GROUP
 from chaos.sim.world import World
 from curp._core.group_call import SyncVerdict
 from curp._replica.authority import GroupAuthority
-from curp._replica.desk import group_configuration
+from curp._replica.desk import ReplicaDesk
 from curp._replica.group_store import GroupStore
-from curp._replica.metadata import read_witness_list
-from curp.log._engine import LogEngine
-from curp.log._errors import EngineUnavailable
 from curp.v1 import curp_pb2 as pb
 from lease_server._errors import LeaseError
 from rifl._client.answers import FinalStatus
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import NotLeader, RiflError
+from rifl.core._shared.errors import Deposed, NotLeader, RiflError
 
 __all__ = ["GroupDesk"]
 
@@ -35,23 +29,14 @@ class Asked(Protocol):
     """The replica that answers."""
 
     world: World
-    address: str
-    log: LogEngine
+    driver: SimulatedDriver
     store: GroupStore
-    machine: Machine
     authority: GroupAuthority
-    leadership: Leadership | None
-
-    @property
-    def log_id(self) -> int:
-        """The log's, 0 while nobody drew one."""
-
-    def transfer(self, wanted: str) -> None:
-        """Hand the leadership over."""
+    desk: ReplicaDesk
 
 
 class GroupDesk:
-    """Answers one replica's requests."""
+    """Answers one replica's requests: as the product's desk, where that does not block."""
 
     def __init__(self, replica: Asked) -> None:
         self._replica = replica
@@ -60,7 +45,7 @@ class GroupDesk:
         """Answer a request."""
         replica = self._replica
         if rpc.method.endswith("/Configuration"):
-            replica.world.network.reply(rpc, _OK, self._configuration().SerializeToString())
+            self._reply(rpc, replica.desk.configuration())
             return
         if rpc.method.endswith("/ChangeWitnesses"):
             self._change_witnesses(server, rpc)
@@ -79,10 +64,13 @@ class GroupDesk:
         except RiflError as error:
             server.refuse(rpc, error)
 
+    def _reply(self, rpc: Rpc, message: Any) -> None:
+        self._replica.world.network.reply(rpc, _OK, message.SerializeToString())
+
     def _sync(self, server: Server, rpc: Rpc, configuration: int, call: Call) -> None:
         replica = self._replica
-        store, leadership = replica.store, replica.leadership
-        if leadership is None or leadership.listed is None or not store.serving:
+        store = replica.store
+        if replica.desk.leading is None or not store.serving:
             server.refuse(rpc, store.not_leader())
             return
         try:
@@ -94,43 +82,35 @@ class GroupDesk:
             again = (server, rpc, configuration, call)
             found.add_callback(lambda _: server.process.after(0.0, self._sync, *again))
             return
-        reply = pb.SyncReply(verdict=found)  # type: ignore[arg-type]  # an enum's number
-        replica.world.network.reply(rpc, _OK, reply.SerializeToString())
+        self._reply(rpc, pb.SyncReply(verdict=found))  # type: ignore[arg-type]  # an enum's number
 
     def _change_witnesses(self, server: Server, rpc: Rpc) -> None:
-        """Answer when the list is in force; never if its leader gives up before."""
-        replica, leadership = self._replica, self._replica.leadership
-        request = pb.ChangeWitnessesRequest.FromString(rpc.request)
-
-        def changed() -> None:
-            replica.world.network.reply(rpc, _OK, self._configuration().SerializeToString())
-
-        wanted = tuple(request.witnesses)
-        if leadership is None or not (
-            replica.store.serving
-            and leadership.change_witnesses(wanted, request.configuration, changed)
-        ):
+        """Answer when the list is in force, or why it is not."""
+        replica, leading = self._replica, self._replica.desk.leading
+        if leading is None or not replica.store.serving:
             server.refuse(rpc, replica.store.not_leader())
+            return
+
+        def changed(listed: Any) -> None:
+            self._reply(rpc, replica.desk.configuration())
+
+        def failed(error: Exception) -> None:
+            if not isinstance(error, RiflError):
+                error = Deposed(f"it may have changed: {error}")
+            server.refuse(rpc, error)
+
+        request = pb.ChangeWitnessesRequest.FromString(rpc.request)
+        wanted = tuple(request.witnesses)
+        changing = leading.changing_witnesses(wanted, request.configuration)
+        replica.world.trace(server.name, f"changes witnesses to {','.join(wanted)}")
+        replica.driver.begin(changing, changed, failed)
 
     def _transfer(self, server: Server, rpc: Rpc) -> None:
+        wanted = pb.TransferRequest.FromString(rpc.request).replica
         try:
-            self._replica.transfer(pb.TransferRequest.FromString(rpc.request).replica)
+            self._replica.desk.transfer(wanted)
         except RiflError as error:
             server.refuse(rpc, error)
             return
-        self._replica.world.network.reply(rpc, _OK, pb.TransferReply().SerializeToString())
-
-    def _configuration(self) -> pb.GroupConfiguration:
-        replica, leadership = self._replica, self._replica.leadership
-        leader = ""
-        listed = None
-        if leadership is not None and leadership.listed is not None and replica.store.serving:
-            leader, listed = replica.address, leadership.listed
-        else:
-            with contextlib.suppress(EngineUnavailable):
-                listed = read_witness_list(replica.log)
-        found = group_configuration(GROUP, leader, listed)
-        found.log = replica.log_id
-        found.serves = replica.store.takes_calls()
-        found.methods.extend(replica.machine.conflicts())
-        return found
+        self._replica.world.trace(server.name, f"hands over to {wanted or 'anybody'}")
+        self._reply(rpc, pb.TransferReply())

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos.sim.loop import Process, Timer
 from chaos.sim.machine import Killed
 from curp._core.appending import AppendBatch, LetBegin, Settle
 from curp._core.notes import NoteDown
+from curp._core.read_lease import Renew
 from curp._core.rest import Rest
-from curp._replica.driving import Bounded, Do, Driver, Nested, Rule
+from curp._core.role import AwaitEntry
+from curp._replica.driving import Bounded, Do, Driver, Nested, Once, Rule
+from curp.log._errors import LogError
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
 
-__all__ = ["Bell", "Course", "SimulatedDriver"]
+__all__ = ["Bell", "Course", "Renewing", "SimulatedDriver"]
 
 # Between what a step gave, and the next one.
 _STEP_S = 0.0002
+_REPLY_S = 0.0003
 _AT_ONCE = (AppendBatch, NoteDown, Settle, LetBegin)
+
+
+class Renewing(NamedTuple):
+    """A renewal is under way: for faults that are aimed at that."""
 
 
 class Bell:
@@ -68,21 +76,26 @@ class Course:
         self._done = done
         self._failed = failed
         self._bell = bell
-        self._resting = False
+        self._begun = self._resting = False
+        self._over = Once()
         # What happens next, unless something is waited for.
         self._timer: Timer | None = None
         self._planned: tuple[Callable[..., None], tuple[Any, ...]] | None = None
 
     def start(self) -> None:
         """Begin."""
+        self._begun = True
         self._plan(0.0, self._go_on, None)
 
     def go_on_now(self) -> None:
         """Begin, in the event that happens."""
         self._go_on(None)
 
-    def join(self) -> None:
-        """Nobody blocks here: it ends when it is woken next."""
+    def ended(self) -> Pending:
+        """Return what is done when it has ended; it is where it never began."""
+        if not self._begun:
+            self._over.end()
+        return self._over
 
     def wake(self) -> None:
         """Look again, if it rests."""
@@ -122,12 +135,17 @@ class Course:
             step = rule.send(answer) if error is None else rule.throw(error)
         except StopIteration as stop:
             self._done(stop.value)
+            self._over.end()
             return
         except Exception as raised:  # noqa: BLE001 - for whoever began it
             self._failed(raised)
+            self._over.end()
             return
         if isinstance(step, Rest):
             self._rest(step)
+            return
+        if isinstance(step, Renew):
+            self._driver.renew(step, self._do, self._next)
             return
         delay_s = self._driver.delay_s(step)
         if delay_s:
@@ -195,10 +213,14 @@ class Course:
 
 
 class SimulatedDriver(Driver):
-    """Carries the product's rules out in one process, each step in an event of its own."""
+    """Carries the product's rules out in one process, each step in an event of its own.
 
-    def __init__(self, process: Process, random: Random) -> None:
+    ``did`` is told of each step that was done, and what it gave.
+    """
+
+    def __init__(self, process: Process, random: Random, did: Callable[[Any, Any], None]) -> None:
         self.process = process
+        self.did = did
         self._random = random
 
     def clock(self) -> float:
@@ -213,11 +235,41 @@ class SimulatedDriver(Driver):
         """Return a loop, which is not begun yet."""
         return Course(self, rule, do, lambda found: ended(None), ended, work)
 
+    def begin(
+        self,
+        nested: Nested,
+        done: Callable[[Any], object] = lambda found: None,
+        failed: Callable[[Exception], object] = lambda error: None,
+    ) -> None:
+        """Carry a rule out, and tell what came of it."""
+        Course(self, nested.rule, nested.do, done, failed).go_on_now()
+
     def delay_s(self, step: Any) -> float:
         """Return how long it takes until a step is done."""
         if isinstance(step, AppendBatch):
             return 0.0003 + 0.001 * self._random.random()
+        if isinstance(step, AwaitEntry):
+            return 0.1 * (0.5 + self._random.random())
         return 0.0003 if isinstance(step, NoteDown) else 0.0
 
-    def did(self, step: Any, answer: Any) -> None:
-        """Take that a step was done."""
+    def renew(self, step: Renew, do: Do, done: Callable[[Any, Any, Any], None]) -> None:
+        """Renew the leadership's lease by a request and its reply.
+
+        The request arrives, though the leader be suspended by then; and what is asked of one
+        that was may be answered before it learns that it leads no more.
+        """
+        process = self.process
+
+        self.did(Renewing(), None)
+
+        def arrive() -> None:
+            if not process.alive:
+                return
+            refused: Exception | None = None
+            try:
+                do(step)
+            except LogError as error:
+                refused = error
+            process.after(_REPLY_S, done, step, None, refused)
+
+        process.loop.after(0.0005 + 0.002 * self._random.random(), arrive)

@@ -1,49 +1,64 @@
-"""A replica of a group: follows, takes over, leads, steps down."""
+"""A replica of a group: the product's runner and all that it carries out, in virtual time."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from chaos.sim.faults import Fault, Point
 from chaos.sim.group.desk import GroupDesk
-from chaos.sim.group.driving import Bell
-from chaos.sim.group.leadership import TERM_S, Leadership
+from chaos.sim.group.driving import Bell, Renewing, SimulatedDriver
+from chaos.sim.group.leadership import SimulatedLeading
+from chaos.sim.group.witnesses import SimulatedWitnesses
 from chaos.sim.loop import Process
-from chaos.sim.machine import Machine, Unreadable
+from chaos.sim.machine import Machine
 from chaos.sim.network import Rpc
 from chaos.sim.schedule import Setting
 from chaos.sim.server import POLICIES, Server
-from chaos.sim.witness import GROUP, Witness
+from chaos.sim.witness import Witness
 from chaos.sim.world import World
-from curp._core.endings import CannotApply, Ending, ending_of
-from curp._core.state import GroupState
-from curp._core.succession import Standing, Succession
-from curp._core.witness_table import group_of_log
+from curp._core.compaction import Save, Trim
+from curp._core.endings import Ending
+from curp._core.entries import ApplicationVersion
+from curp._core.handover import EndNumber, RefuseCalls
+from curp._core.leader import LeaderBounds
+from curp._core.read_lease import Renew
+from curp._core.recovery import Append, Freeze
+from curp._core.role import ApplyMore, Ended, Rebuild, TakeCalls, TakeLeadership
+from curp._core.witness_change import NextNumber, Serve
 from curp._replica.authority import GroupAuthority
+from curp._replica.desk import ReplicaDesk
 from curp._replica.engine import GroupEngine
-from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
-from curp._replica.metadata import TRANSFER_KEY, read_asked_for
-from curp._replica.settings import StateHooks
-from curp._replica.survival import Survival
-from curp._replica.waiting import Waiting
-from curp.log._creation import LOG_ID_KEY
+from curp._replica.parts import Parts
+from curp._replica.picture import Picture
+from curp._replica.runner import Runner
+from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.watched_engine import EngineWatch
 from curp.log._engine import LogEngine
-from curp.log._errors import Deposed, EngineUnavailable, LeaseHeld, LogError, TrimmedLog
+from curp.log._errors import EngineUnavailable, LogError, TrimmedLog
 from curp.log._memory import MemoryLog, Moment
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
-from rifl.core._shared.errors import StoreUnavailable
+from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["Group", "Replica"]
 
-_LOOK_S = 0.1
-_CATCH_UP_S = 0.002
+# Of the leadership's lease.
+_TERM_S = 1.0
+_DRIFT = 0.2
+_FINALIZE_S = 0.25
+# What a fault is aimed at, by the step that was done.
+_POINTS = {
+    NextNumber: "numbered",
+    Serve: "relisted",
+    RefuseCalls: "handing-over",
+    Save: "saved",
+    Trim: "trimmed",
+    Renewing: "renewing",
+    Renew: "renewed",
+}
 
 
 class Group(Protocol):
@@ -73,25 +88,35 @@ class Group(Protocol):
         """Whether all replicas that live are of that version; then none is older any more."""
 
 
+class _Runner(Runner):
+    def leader_bounds(self) -> LeaderBounds:
+        # What a witness holds is mostly more than one append of a recovery.
+        many = LeaderBounds().append_entries
+        given = super().leader_bounds()
+        return LeaderBounds(
+            batch_entries=given.batch_entries,
+            batch_delay_s=given.batch_delay_s,
+            max_unsynced=given.max_unsynced,
+            append_entries=many,
+        )
+
+
 class Replica:
     """One life of one replica."""
 
     def __init__(self, process: Process, index: int, setting: Setting, group: Group) -> None:
         self.process = process
         self.index = index
-        # To the engine each life is another replica.
-        self.name = f"server{index}/{group.lives()}"
-        self.address = f"server{index}:1"
-        self.setting = setting
         self.world = group.world
-        self.random = group.random
-        self.witness_names = group.witness_names
-        self.witness = group.witness
+        self.random = random = group.random
         self._group = group
         self.log: LogEngine = group.log.engine(self._strike)
+        # Nobody blocks: when it is asked is when the wait is over.
+        self.log.wait = lambda after, *, timeout_s: self.log.tail()  # type: ignore[method-assign]
         self.machine = Machine()
         self.application_version = self.machine.application_version = group.version()
-        self.store = GroupStore(boottime=process.clock, append_id=lambda: self.random.randbytes(16))
+        self.driver = SimulatedDriver(process, random, self._did)
+        self.store = GroupStore(boottime=process.clock, append_id=lambda: random.randbytes(16))
         self.authority = GroupAuthority(setting.term_s, self.store.takes_calls)
         self.store.bind(
             self.authority,
@@ -102,42 +127,60 @@ class Replica:
         )
         self.store.application_version = self.application_version
         self.store.work = Bell()  # type: ignore[assignment]  # one thread waits for none
-        self.leadership: Leadership | None = None
+        parts = self._parts(setting)
+        self.desk = ReplicaDesk(parts, EngineWatch(process.clock))
+        self.runner = self.desk.runner = _Runner(parts, SimulatedLeading)
         self._desk = GroupDesk(self)
-        # Counts changes of role, so that what was planned in an earlier one is told apart.
-        self._term = 0
-        self._begun = False
-        name = f"server{index}"
-        self._succession = Succession(name, self.name, term_s=TERM_S)
-        hooks = StateHooks(
-            reset=self.machine.reset, snapshot=self.machine.snapshot, restore=self.machine.restore
+        # Whether it has begun over, and applied nothing since.
+        self._just_begun = False
+        process.after(0.01 + 0.05 * random.random(), self.runner.start)
+        if setting.upgrades:
+            process.after(_FINALIZE_S, self._finalize)
+
+    def _parts(self, setting: Setting) -> Parts:
+        process, group, machine = self.process, self._group, self.machine
+        name = f"server{self.index}"
+        settings = ReplicaSettings(
+            name=name,
+            address=f"{name}:1",
+            witnesses=group.witness_names,
+            term_s=_TERM_S,
+            drift=_DRIFT,
+            client_term_s=setting.term_s,
+            window=setting.window,
+            snapshot_entries=setting.snapshot_entries,
+            snapshot_kept_behind=setting.kept_behind,
+            application_version=self.application_version,
+            bounds=LeaderBounds(
+                batch_entries=setting.batch_entries,
+                batch_delay_s=setting.batch_delay_s,
+                max_unsynced=setting.max_unsynced,
+                append_entries=2,
+            ),
         )
-        self.follower = Follower(
-            name,
-            self.log,
-            self.store,
-            self.machine,  # type: ignore[arg-type]  # stands for services
-            hooks,
-            # Nobody waits: it is asked for nothing while handlers run.
-            Waiting(name, threading.Event()),
+        return Parts(
+            engine=self.log,
+            store=self.store,
+            services=machine,  # type: ignore[arg-type]  # stands for services
+            authority=self.authority,
+            witnesses=SimulatedWitnesses(process, group.witness, machine),  # type: ignore[arg-type]
+            settings=settings,
+            hooks=StateHooks(
+                reset=machine.reset, snapshot=machine.snapshot, restore=machine.restore
+            ),
+            driver=self.driver,
+            picture=Picture(self.log, process.clock),
+            # To the engine each life is another replica.
+            incarnation=f"{name}/{group.lives()}",
+            boottime=process.clock,
+            random_bytes=self.random.randbytes,
         )
-        self.survival = Survival(self.log, self.store.executing)
-        process.after(0.01 + 0.05 * self.random.random(), self._follow, self._term)
 
     @property
-    def state(self) -> GroupState:
-        """What it knows."""
-        return self.follower.state
-
-    @property
-    def group_id(self) -> str:
-        """What witnesses know the group by."""
-        return group_of_log(GROUP, self.log_id)
-
-    @property
-    def log_id(self) -> int:
-        """The log's, 0 while nobody drew one."""
-        return int.from_bytes(self._group.log.metadata.get(LOG_ID_KEY, b""))
+    def leading(self) -> SimulatedLeading | None:
+        """The leadership that serves, None while there is none here."""
+        leading = self.runner.leading
+        return leading if isinstance(leading, SimulatedLeading) else None
 
     # -- as a server sees it -----------------------------------------------------------------
 
@@ -151,8 +194,8 @@ class Replica:
 
     def crash(self, *, flushed: bool) -> None:
         """The log is elsewhere: everything here is gone; of an append, nobody knows."""
-        if self.leadership is not None and flushed:
-            self.leadership.crash()
+        if self.leading is not None and flushed:
+            self.leading.crash()
 
     def serve_group(self, server: Server, rpc: Rpc) -> None:
         """Answer a request of ``curp.v1.Group``."""
@@ -160,15 +203,32 @@ class Replica:
 
     def close(self) -> None:
         """End the leadership, so that nobody need wait for its lease."""
-        leadership = self.leadership
-        if leadership is not None and self.store.leader is not None:
+        leading = self.leading
+        if leading is not None and self.store.leader is not None:
             try:
-                leadership.flush()
-                self.log.end_leadership(leadership.configuration)
+                leading.flush()
+                self.log.end_leadership(leading.configuration)
             except LogError:
                 return
 
-    # -- faults of the engine --------------------------------------------------------------
+    def snapshot(self) -> None:
+        """Take a snapshot now, as an operator asks for."""
+        if self.leading is not None:
+            self.driver.begin(self.leading.taking_snapshot())
+
+    def _finalize(self) -> None:
+        """Make its own version the active one, as an operator asks for when no older one lives."""
+        self.process.after(_FINALIZE_S, self._finalize)
+        version = self.application_version
+        newer = self.store.serving and version > self.store.state.version
+        if newer and self._group.may_finalize(version):
+            self.world.trace(self.process.name, "an operator finalizes the upgrade")
+            try:
+                self.store.log(ApplicationVersion(version, "operator"))
+            except RiflError as error:
+                self.world.trace(self.process.name, f"not finalized: {error}")
+
+    # -- faults of the engine, and what is aimed at a step -------------------------------------
 
     def _strike(self, name: str, moment: Moment) -> None:
         group = self._group
@@ -181,121 +241,55 @@ class Replica:
             self.world.coverage.hit(Fault.STORE_LOSS, point)
             raise EngineUnavailable(f"{moment.value} {name}")
 
-    # -- following ---------------------------------------------------------------------------
+    def _did(self, step: Any, answer: Any) -> None:
+        point = _POINTS.get(type(step))
+        if isinstance(step, Append) and step.witnesses is None:
+            point = "frozen"
+        elif isinstance(step, Freeze) and answer is not None and self.random.random() < 0.5:
+            # Else what is aimed here strikes between two pieces.
+            point = "frozen"
+        if point is not None and self.store.fault is not None:
+            self.store.fault(point)
+        if isinstance(step, EndNumber):
+            # All of its witnesses may be stopped now.
+            self._group.number_ended()
+        else:
+            self._tell(step, answer)
 
-    def _follow(self, term: int) -> None:
-        if term != self._term:
-            return
-        again = _LOOK_S * (0.5 + self.random.random())
-        begun = self._begun
-        try:
-            if self.store.executing():
-                # Handlers of an earlier leadership change the services' state.
-                self.process.after(0.01, self._follow, term)
-                return
-            self.survival.tell()
-            if not self._begun:
-                self._rebuild()
-            behind = self.follower.apply_more()
-            if self._may_take_over(behind=behind):
-                self._take_over()
-                return
-            if behind:
-                again = _CATCH_UP_S
-        except TrimmedLog as error:
-            if not begun:
-                # Nothing came in between: whoever begins now never gets on.
-                self.world.broken(self.process.name, error)
-            self.world.coverage.hit(Fault.SNAPSHOT, Point.BEHIND_SNAPSHOT)
-            self._begun = False
-        except EngineUnavailable:
-            again = 0.1
-        except CannotApply as error:
-            self.world.trace(self.process.name, f"waits for {error}")
-        except Unreadable as error:
-            self.world.broken(self.process.name, error)
-        self.process.after(again, self._follow, term)
-
-    def _rebuild(self) -> None:
-        self.follower.rebuild()
-        self._begun = True
-        if self.state.applied:
-            self.world.trace(self.process.name, f"begins at {self.state.applied}")
-            self.world.coverage.hit(Fault.SNAPSHOT, Point.FROM_SNAPSHOT)
-
-    def _may_take_over(self, *, behind: bool) -> bool:
-        leadership = self.log.leadership()
-        self.store.name_leader(self._succession.leader(leadership))
-        asked_for = partial(read_asked_for, self.log)
-        now = self.process.clock()
-        standing = self._succession.look(leadership, asked_for, now, behind=behind)
-        return standing is Standing.TAKE
-
-    # -- leading (invariant 5) ---------------------------------------------------------------
-
-    def _take_over(self) -> None:
-        self._term += 1
-        sent_at = self.process.clock()
-        try:
-            number = self.log.take_leadership(self.name, self.address, term_s=TERM_S)
-        except (LeaseHeld, EngineUnavailable):
-            self.process.after(_LOOK_S, self._follow, self._term)
-            return
-        self.world.trace(self.process.name, f"takes over under number {number}")
-        self.leadership = Leadership(self, number, sent_at)
-        self.leadership.begin()
-
-    def transfer(self, wanted: str) -> None:
-        """Hand the leadership over, to a replica by name or to any other.
-
-        Raises ``NotLeader``, ``StoreUnavailable``.
-        """
-        leadership = self.leadership
-        if leadership is None or not self.store.serving:
-            raise self.store.not_leader()
-        if wanted == f"server{self.index}":
-            return
-        try:
-            self.log.put_metadata(
-                {TRANSFER_KEY: wanted.encode() or None}, configuration=leadership.configuration
+    def _tell(self, step: Any, answer: Any) -> None:
+        world, name = self.world, self.process.name
+        if isinstance(step, TakeLeadership):
+            world.trace(name, f"takes over under number {answer}")
+        elif isinstance(step, TakeCalls):
+            found = step.found
+            world.trace(
+                name,
+                f"leads {step.number} with {','.join(found.witnesses.witnesses)}; froze "
+                f"{found.frozen or 'nobody'}, held {found.held}, replayed {found.replayed}",
             )
-        except LogError as error:
-            raise StoreUnavailable(f"the transfer was not begun: {error}") from error
-        self.world.trace(self.process.name, f"hands over to {wanted or 'anybody'}")
-        self._succession.let_others_try(self.process.clock())
-        leadership.hand_over()
+        elif isinstance(step, Serve):
+            world.trace(
+                name,
+                f"leads {step.witnesses.configuration} with {','.join(step.witnesses.witnesses)}",
+            )
+        elif isinstance(step, Rebuild):
+            self._just_begun = True
+            if self.store.state.applied:
+                world.trace(name, f"begins at {self.store.state.applied}")
+                world.coverage.hit(Fault.SNAPSHOT, Point.FROM_SNAPSHOT)
+        elif isinstance(step, ApplyMore):
+            self._just_begun = False
+        elif isinstance(step, Ended):
+            self._ended(step)
 
-    def may_finalize(self) -> bool:
-        """Whether its own version is to be the active one from now on."""
-        newer = self.application_version > self.state.version
-        return newer and self._group.may_finalize(self.application_version)
-
-    def number_ended(self) -> None:
-        """Tell the group, all of whose witnesses may be stopped now."""
-        self._group.number_ended()
-
-    def give_up(self) -> None:
-        """End a recovery that reached no witness, and let others try."""
-        self._succession.let_others_try(self.process.clock())
-        self.step_down(Deposed("no witness can be asked"), end_lease=True)
-
-    def step_down(self, error: Exception, *, end_lease: bool = False) -> None:
-        """End the leadership, and begin over."""
-        leadership = self.leadership
-        if leadership is None:
-            return
-        self.world.trace(self.process.name, f"steps down: {error}")
-        if isinstance(error, LogError) and ending_of(error) is Ending.STOP:
+    def _ended(self, step: Ended) -> None:
+        world, error = self.world, step.error
+        world.trace(self.process.name, f"steps down: {type(error).__name__}: {error}")
+        if isinstance(error, TrimmedLog):
+            world.coverage.hit(Fault.SNAPSHOT, Point.BEHIND_SNAPSHOT)
+            if self._just_begun:
+                # Nothing came in between: whoever begins now never gets on.
+                world.broken(self.process.name, error)
+        elif step.ending is Ending.STOP:
             # The engine forgot what it had acknowledged, which this one never does.
-            self.world.broken(self.process.name, error)
-        self.leadership = None
-        leadership.end()
-        self.survival.stepped_down(leadership.taken, leadership.configuration)
-        if end_lease:
-            with contextlib.suppress(LogError):
-                self.survival.tell()
-            with contextlib.suppress(LogError):
-                leadership.end_lease()
-        self._term += 1
-        self._begun = False
-        self.process.after(_LOOK_S, self._follow, self._term)
+            world.broken(self.process.name, error)

@@ -141,21 +141,23 @@ def test_the_order_is_the_one_that_loses_nothing() -> None:
         "ReadWitnessList",
         "ReadToEnd",
         "Freeze",
+        "CheckNumbers",
         "ReadPoison",
         "NoteDown",
         "Run",
         "Append",
         "StartWitnesses",
+        "CheckNumbers",
         "Publish",
     ]
     assert shell.steps[3] == Freeze(("w1", "w2"), 3)
-    append = shell.steps[7]
+    append = shell.steps[8]
     assert append.expected_tail == 2
     assert append.witnesses == WitnessList(4, ("w1", "w2"), False, ("w1", "w2"))
     assert [type(entry) for entry in append.entries] == [Operation, LeaderStarted, SecretsPut]
-    assert shell.steps[8] == StartWitnesses(("w1", "w2"), 4)
-    assert shell.steps[9] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
-    assert found == Recovered(shell.steps[9].witnesses, 5, "w1", 1, 1, 0, Watch(wary=True))
+    assert shell.steps[9] == StartWitnesses(("w1", "w2"), 4)
+    assert shell.steps[11] == Publish(WitnessList(4, ("w1", "w2"), True, ("w1", "w2")))
+    assert found == Recovered(shell.steps[11].witnesses, 5, "w1", 1, 1, 0, Watch(wary=True))
     assert shell.state.applied == 5
 
 
@@ -221,7 +223,7 @@ def test_with_no_such_witness_it_waits_and_never_serves() -> None:
     shell = _Shell(committed(operation(1, 1)))
     shell.held = {"w1": None, "w2": None}
     assert shell.run() is None
-    assert set(shell.kinds()[3:]) == {"Freeze", "ReadAcceptedLoss", "Wait"}
+    assert set(shell.kinds()[3:]) == {"Freeze", "CheckNumbers", "ReadAcceptedLoss", "Wait"}
     assert "w1, w2" in shell.steps[-1].reason
 
 

@@ -31,15 +31,13 @@ class _Witnesses:
 def test_a_hung_witness_keeps_no_other_from_being_told() -> None:
     """Or the others would be full of what is synced while one is waited for (invariant 12)."""
     witnesses = _Witnesses()
-    store: Any = SimpleNamespace(now=time.monotonic)
-    collector = Collector(
-        store,
-        cast("Any", None),
-        cast("Any", witnesses),
-        cast("Any", None),
-        lambda number: None,
-        Driver(),
+    parts: Any = SimpleNamespace(
+        store=SimpleNamespace(now=time.monotonic),
+        services=None,
+        witnesses=witnesses,
+        driver=Driver(),
     )
+    collector = Collector(parts, cast("Any", None), lambda number: None)
     collector.serve(1, ["hung", "good"])
     collector.start()
     try:
@@ -49,5 +47,6 @@ def test_a_hung_witness_keeps_no_other_from_being_told() -> None:
         assert "hung" not in witnesses.told
     finally:
         witnesses.let_go.set()
-        collector.stop()
+        for ended in collector.stop():
+            ended.wait()
     assert not [each for each in threading.enumerate() if each.name == "curp-collector"]

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from curp._replica.driving import drive
 from curp.log._memory import MemoryEngine, MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
@@ -257,7 +258,8 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
                 )
         # A collection under the old number found that its witness is another's by now: the
         # leader would list the old witnesses again, and does not.
-        running.replica._desk.leading._relisting.again(number)
+        relisting = running.replica._desk.leading._relisting
+        drive(relisting.again(number), relisting.step)
         assert list(running.replica.configuration().witnesses) == [second]
         assert running.replica.configuration().configuration == number + 1
         assert client.mark(client.deposit("b", "bob", 3, configuration=number)) == str(number + 1)

@@ -1,0 +1,121 @@
+"""The witnesses as one replica asks them: the product's ``Witnesses``, over the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from chaos.sim.loop import Process
+from chaos.sim.machine import Machine
+from chaos.sim.witness import GROUP, Witness
+from curp._core.collection import Collectable
+from curp._core.witness_table import group_of_log
+from curp._replica.witnesses import read_held
+from curp.v1 import curp_pb2 as pb
+from rifl._stores.pending import Pending
+
+__all__ = ["SimulatedWitnesses"]
+
+
+class SimulatedWitnesses:
+    """Asks; each answer comes later, since nobody blocks here."""
+
+    def __init__(
+        self, process: Process, witness: Callable[[str], Witness], machine: Machine
+    ) -> None:
+        self._process = process
+        self._witness = witness
+        self._machine = machine
+        self._group = GROUP
+        # See ``Witnesses``: no log goes back here.
+        self.ahead = ("", 0)
+
+    def of_log(self, store_id: int) -> None:
+        """Take the id of the group's log."""
+        self._group = group_of_log(GROUP, store_id)
+
+    def freeze(self, addresses: Sequence[str], configuration: int) -> Pending:
+        """Freeze witnesses; the first that can tell what it holds, None if none can."""
+        found = Pending()
+        asked = set(addresses)
+
+        def frozen(address: str, held: list[Any] | None) -> None:
+            asked.discard(address)
+            if found.done or (held is None and asked):
+                return
+            if held is not None:
+                found.result = address, self._read(held)
+            found.succeed()
+
+        for address in addresses:
+            self._witness(address).freeze(
+                self._process, self._group, configuration, partial(frozen, address)
+            )
+        return found
+
+    def start(
+        self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut
+    ) -> Pending:
+        """Start witnesses, empty, under a number; those that said yes."""
+        return self._of_all(
+            addresses,
+            lambda witness, told: witness.start(
+                self._process,
+                self._group,
+                configuration,
+                secrets,
+                self._machine.conflicts(),
+                told,
+            ),
+        )
+
+    def refresh(self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut) -> None:
+        """Tell witnesses the secrets that are valid now."""
+        for address in addresses:
+            self._witness(address).start(
+                self._process,
+                self._group,
+                configuration,
+                secrets,
+                self._machine.conflicts(),
+                lambda accepted: None,
+                refresh=True,
+            )
+
+    def collect(self, address: str, configuration: int, synced: Sequence[Collectable]) -> Pending:
+        """Have it drop what is synced; its verdict and what is stuck. None: not asked."""
+        found = Pending()
+
+        def told(reply: Any) -> None:
+            if reply is not None:
+                verdict, stuck = reply
+                found.result = verdict, self._read(stuck)
+            found.succeed()
+
+        self._witness(address).collect(self._process, self._group, configuration, synced, told)
+        return found
+
+    def answering(self, addresses: Sequence[str], timeout_s: float) -> Pending:
+        """Return those that say how they are."""
+        return self._of_all(addresses, lambda witness, told: witness.status(self._process, told))
+
+    def _of_all(
+        self, addresses: Sequence[str], ask: Callable[[Witness, Callable[[bool], None]], None]
+    ) -> Pending:
+        """Ask each, and wait for all; those that said yes, in the order of their answers."""
+        found = Pending()
+        said: dict[str, bool] = {}
+
+        def told(address: str, yes: bool) -> None:
+            said[address] = yes
+            if len(said) == len(addresses):
+                found.result = [each for each, agreed in said.items() if agreed]
+                found.succeed()
+
+        for address in addresses:
+            ask(self._witness(address), partial(told, address))
+        return found
+
+    def _read(self, messages: Sequence[pb.WitnessedCall]) -> list[Any]:
+        return read_held(messages, self._machine)  # type: ignore[arg-type]  # as services

@@ -1,0 +1,65 @@
+"""The parts of a replica that the others are given, and what one leadership of it has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from curp._core.leader import Leader
+from curp._core.poison import Watch
+from curp._core.recovery import WitnessList
+from curp._core.state import GroupState
+from curp._replica.authority import GroupAuthority
+from curp._replica.clock import boottime
+from curp._replica.driving import Driver
+from curp._replica.group_store import GroupStore
+from curp._replica.keeper import LeaseKeeper
+from curp._replica.picture import Picture
+from curp._replica.replay_guard import ReplayGuard
+from curp._replica.services import Services
+from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.witnesses import Witnesses
+from curp.log._engine import LogEngine
+from curp.observer import GroupObservers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What the parts of one replica share.
+
+    ``incarnation``: what the engine knows this process by; another one under the same name is
+    another replica to it, and must wait until this one's reads are over. ``guard``: against
+    what kills in replay; None: nothing is noted. ``boottime``: the seconds that read leases
+    are counted by. ``random_bytes``: draws what secrets and appends are made of.
+    """
+
+    engine: LogEngine
+    store: GroupStore
+    services: Services
+    authority: GroupAuthority
+    witnesses: Witnesses
+    settings: ReplicaSettings
+    hooks: StateHooks
+    driver: Driver
+    picture: Picture
+    incarnation: str
+    guard: ReplayGuard | None = None
+    observer: GroupObservers | None = None
+    boottime: Callable[[], float] = boottime
+    random_bytes: Callable[[int], bytes] = os.urandom
+
+
+class Tenure(NamedTuple):
+    """What one leadership has, from when it was recovered.
+
+    ``listed``: the witness list that it begins with. ``watch``: what may have killed those who
+    led before.
+    """
+
+    state: GroupState
+    leader: Leader
+    keeper: LeaseKeeper
+    listed: WitnessList
+    watch: Watch
