@@ -370,7 +370,7 @@ sys.exit(rifl.serve_until_signal(Server(), dedup))
 _AT_ANY_STEP = """
 import signal, sys, threading
 import rifl
-from rifl._server import operations, signals
+from rifl._server import shutdown, signals
 
 class Server:
     def stop(self, grace):
@@ -391,7 +391,7 @@ def at(step):
 
     return trace
 
-operations._LOOK_S = 0.01
+shutdown._LOOK_S = 0.01
 for step in range(1, 40):
     dedup = rifl.Deduplicator("memory:")
     sys.settrace(at(step))
