@@ -15,7 +15,6 @@ import pytest
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import draw
 from curp._replica.group_store import GroupStore
-from curp._replica.survival import Survival
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.shared.attempts import Attempts
 from rifl._stores.shared.requests import Ending, TakeBack
@@ -154,17 +153,12 @@ def _runs_not_noted() -> AbstractContextManager[Any]:
     return patch.object(EmbeddedStore, "may_have_run", return_value=False)
 
 
-def _living_leaders_counted_dead() -> AbstractContextManager[Any]:
-    return patch.object(Survival, "tell", lambda self: None)
-
-
 FOUND = (
     Found("hasty retries", "sqlite", 30, _retries_that_do_not_back_off, _asks_far_more),
     Found("a session's first calls", "spark", 9, _first_calls_without_a_trace),
     Found("a lost replica's calls", "replicas", 16, _lost_replicas_calls),
     Found("late answers", "replicas", 26, _late_answers),
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),
-    Found("living leaders counted dead", "curp", 873, _living_leaders_counted_dead),
     Found("expired while it ran", "replicas", 74, _expired_while_it_ran),
     Found("given up after it ran", "memory", 34, _runs_not_noted),
     Found("a second take-over", "replicas", 1110, _second_take_over_forgets),
