@@ -154,3 +154,11 @@ def test_links_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
             anchors = [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings]
             assert anchor in anchors, f"{target}#{anchor}"
+
+
+def test_the_tour_names_what_is_there() -> None:
+    """Each file that developing.md sends a reader to exists (DESIGN §2)."""
+    text = (DOCS / "developing.md").read_text()
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", text))
+    assert len(named) > 40
+    assert {name for name in named if not (README.parent / name).exists()} == set()
