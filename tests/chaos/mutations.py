@@ -52,7 +52,8 @@ from rifl._stores.shared.requests import Ending
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite import batches, restored
 from rifl._stores.sqlite.database import Database
-from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import answer as answer_rules
 from rifl.core._calling.answer import Answer
@@ -1048,13 +1049,13 @@ MUTATIONS = (
         "batch recorded in part",
         "§4: records in one group",
         "sqlite",
-        _batch_written_in_part(Journal.RECORD),
+        _batch_written_in_part(Entry.RECORD),
     ),
     Mutation(
         "intents of a batch in part",
         "§4: intents in one group",
         "sqlite",
-        _batch_written_in_part(Journal.INTENT),
+        _batch_written_in_part(Entry.INTENT),
     ),
     Mutation("lost means never arrived", "§3: only what is known", "replicas", _lost_never_arrived),
     Mutation("taken over from the living", "§6: a guess", "replicas", _taken_over_from_the_living),

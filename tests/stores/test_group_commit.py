@@ -14,7 +14,8 @@ import pytest
 
 from rifl._stores.sqlite import journal
 from rifl._stores.sqlite.file_guard import Guard
-from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.schema import open_database
 from rifl._stores.sqlite.statements import MOST_AT_ONCE
 from rifl._stores.sqlite.write_queue import Gathering
@@ -68,7 +69,7 @@ class _Bench:
     def record(self, *seqs: int, record: bytes = b"r", patient: bool = False) -> Entry:
         """An entry of so many records."""
         rows = [(7, seq, b"f", "/m", record) for seq in seqs]
-        return Entry(Journal.RECORD, *rows, patient=patient, failure=RuntimeError)
+        return Entry(Entry.RECORD, *rows, patient=patient, failure=RuntimeError)
 
     def records(self) -> dict[int, bytes]:
         """What is durable."""

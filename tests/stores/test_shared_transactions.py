@@ -17,7 +17,7 @@ import rifl
 import rifl.aio
 from rifl._stores import MemoryStore, WrongDatabase
 from rifl._stores.sqlite import journal, shared_transactions, write_queue
-from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.write_queue import SharedTransaction
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.later import Later
@@ -448,7 +448,7 @@ def test_a_turn_that_does_not_come_in_time_is_refused(
 def test_the_journal_has_its_turn_too(calls: Calls, place: Place, pool: ThreadPoolExecutor) -> None:
     """Journal and handlers write in the order they came, and nobody polls for a lock (§6)."""
     attempts, release = held(calls, pool, 2)
-    entry = Entry(Journal.RECORD, (7, 1, b"f", "/m", b"r"), patient=False, failure=RuntimeError)
+    entry = Entry(Entry.RECORD, (7, 1, b"f", "/m", b"r"), patient=False, failure=RuntimeError)
     pending = calls.store._main.journal.submit(entry)
     until(lambda: calls.waiting() == 2, "the journal waits")
     last = calls.begin()
@@ -496,7 +496,7 @@ def test_the_journal_is_not_starved(calls: Calls, pool: ThreadPoolExecutor) -> N
 
     storming = [pool.submit(storm) for _ in range(8)]
     for seq in range(20):
-        entry = Entry(Journal.RECORD, (7, seq, b"f", "/m", b"r"), patient=False, failure=ValueError)
+        entry = Entry(Entry.RECORD, (7, seq, b"f", "/m", b"r"), patient=False, failure=ValueError)
         calls.store._main.journal.submit(entry, awaited=True).wait()
     stop.set()
     for future in storming:

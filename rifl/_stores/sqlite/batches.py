@@ -10,7 +10,7 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.attempt import of_sqlite
 from rifl._stores.sqlite.database import Database
-from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.journal_entries import Entry
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import Kind
@@ -47,7 +47,7 @@ class BatchCommits(EmbeddedStore):
             with self._lock:
                 first.entry.registered.add(self._main.name)
 
-        entry = Entry(Journal.INTENT, *rows, patient=False, failure=not_started, durable=intended)
+        entry = Entry(Entry.INTENT, *rows, patient=False, failure=not_started, durable=intended)
         with self._lock:
             return _for_all(self._queue(first, entry, self._main), attempts)
 
@@ -76,7 +76,7 @@ class BatchCommits(EmbeddedStore):
                 first.entry.registered.add(database.name)
             self._settle_all(attempts, kept)
 
-        entry = Entry(Journal.RECORD, *rows, patient=True, failure=record_pending, durable=recorded)
+        entry = Entry(Entry.RECORD, *rows, patient=True, failure=record_pending, durable=recorded)
         entry.pending.result = [
             None if stands is record else stands
             for stands, record in zip(kept, records, strict=True)

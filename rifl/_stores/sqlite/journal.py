@@ -7,13 +7,23 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rifl._log import get_logger
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
+from rifl._stores.sqlite.journal_entries import (
+    ALONE,
+    CLIENT,
+    DROP_CALLS,
+    DROP_CLIENT,
+    LIVED,
+    OWNER,
+    PROBE,
+    Acknowledged,
+    Entry,
+)
 from rifl._stores.sqlite.statements import (
     FORGET_UNKNOWN,
     MOST_AT_ONCE,
@@ -28,7 +38,6 @@ if TYPE_CHECKING:
 _log = get_logger("rifl.store")
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
-_PATIENCE_S = 0.5
 # Another connection holds the file's lock: that is looked at so often, and is a failed commit
 # only after this. Callers give up at their deadlines.
 _BUSY_PAUSE_S = 0.01
@@ -37,168 +46,22 @@ BUSY_S = 30.0
 # whenever it has grown by so much more.
 LONG_WAL_BYTES = 64 << 20
 _WAL_STEP_BYTES = 16 << 20
-# Acknowledgements ride along with other writes that take a transaction, so many with
-# any write, and this many get a commit of their own.
-_RIDING_ACKNOWLEDGEMENTS = 64
+# So many acknowledgements get a commit of their own.
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
 _WRITING = "another connection holds the file's lock for writing"
 _HELD = "a handler has kept its turn in the shared transaction for too long"
-_OWNER = "SELECT value FROM rifl_meta WHERE name='opening'"
-_INSERT, _INSERT_ALONE = (
-    "INSERT INTO rifl_call VALUES",
-    "INSERT INTO rifl_call SELECT * FROM (VALUES",
-)
-# The last parameters of these two are the time and the number of the commit; of a client's
-# row, the time.
-_INTENT_ROW, _RECORD_ROW = "(?, ?, ?, ?, NULL, ?, ?)", "(?, ?, ?, ?, ?, ?, ?)"
-_UNLESS_RECORDED = (
-    "ON CONFLICT DO UPDATE SET "
-    # A request stream's intent came before its fingerprint.
-    "record=excluded.record, fingerprint=excluded.fingerprint, "
-    "changed_at_unix_s=excluded.changed_at_unix_s, commit_number=excluded.commit_number "
-    # What stands stays.
-    "WHERE rifl_call.record IS NULL"
-)
-_INTENT = Statement(_INSERT, _INTENT_ROW)
-_RECORD = Statement(_INSERT, _RECORD_ROW, _UNLESS_RECORDED)
-# Each a whole transaction: whose file it is, the rows, and the fsync in one step. Every
-# step gives the interpreter's lock up and has to get it back.
-_ALONE = {
-    _INTENT: Statement(_INSERT_ALONE, _INTENT_ROW, f") WHERE ({_OWNER})=?"),
-    _RECORD: Statement(_INSERT_ALONE, _RECORD_ROW, f") WHERE ({_OWNER})=? {_UNLESS_RECORDED}"),
-}
-# Not a list of row values: SQLite scans the table for these.
-_DELETE = Statement("DELETE FROM rifl_call WHERE", "(client_id=? AND identity=?)", joint=" OR ")
-# Of a namespace whose last key was deleted, unless it has another one by now.
-_NAMESPACE = Statement(
-    "DELETE FROM rifl_client WHERE",
-    "(client_id=? AND NOT EXISTS "
-    "(SELECT 1 FROM rifl_call WHERE rifl_call.client_id=rifl_client.client_id))",
-    joint=" OR ",
-)
-_CLIENT = Statement(
-    "INSERT INTO rifl_client VALUES",
-    "(?, ?, ?, ?)",
-    "ON CONFLICT DO UPDATE SET "
-    "first_incomplete=excluded.first_incomplete, completed=excluded.completed",
-)
-# An empty transaction would succeed on a full disk too.
-_PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
-# Nothing but that: what a failed commit may have left in the file's log is written over.
-_OVERWRITE = Statement(_PROBE, "")
-_DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
-_DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
-_LIVED = "UPDATE rifl_meta SET value=? WHERE name='lived_s'"
 
 
 class _Superseded(sqlite3.Error):
     """The file has a new owner: nothing of ours may be written any more."""
 
 
-class Entry:
-    """What one call, or one batch, makes durable: all of it in one transaction.
-
-    ``statement`` is one of the module's; ``rows`` its parameters. ``patient``
-    entries are retried until they are durable, since something has happened that
-    must not be forgotten; the others fail at once. ``durable`` is called, in the
-    committer's thread and outside any lock, when it is durable; ``pending``
-    succeeds after that, or fails with ``failure(error)`` at the first failed try.
-    Whoever blocks for it may become the committer.
-    """
-
-    __slots__ = ("alone", "durable", "failure", "patient", "pending", "rows", "statement")
-
-    def __init__(
-        self,
-        statement: Statement,
-        *rows: tuple[Any, ...],
-        patient: bool,
-        failure: Callable[[Exception], Exception],
-        durable: Callable[[], None] | None = None,
-    ) -> None:
-        self.statement = statement
-        self.rows = rows
-        self.patient = patient
-        self.failure = failure
-        self.durable = durable
-        self.pending = _Awaited()
-        # Whether it can be a transaction of its own in one step.
-        self.alone = statement in _ALONE and len(rows) <= MOST_AT_ONCE
-
-
-class _Awaited(Pending):
-    """An entry's end. Who waits for it sees to it that somebody commits."""
-
-    __slots__ = ("home", "journal")
-
-    def __init__(self) -> None:
-        super().__init__()
-        # The journal that has its entry.
-        self.home: Journal | None = None
-        # Set where its journal has yet to be told that somebody waits.
-        self.journal: Journal | None = None
-
-    def wait(self) -> Any:
-        if self.journal is not None and not self._done:
-            self.journal.lead()
-        return super().wait()
-
-    def wait_for_call(self, remaining_s: Callable[[], float | None]) -> Any:
-        if self.journal is not None and not self._done:
-            self.journal.lead()
-        # Most commits take less than this, and nobody asks for a deadline.
-        if not self.wait_for(_PATIENCE_S):
-            while (left_s := remaining_s()) is None or left_s > 0.0:
-                if self.wait_for(_PATIENCE_S if left_s is None else min(left_s, _PATIENCE_S)):
-                    break
-            else:
-                if self.home is not None:
-                    self.home.give_up(self)
-        return super().wait()
-
-    def add_callback(self, callback: Callable[[Pending], object]) -> None:
-        super().add_callback(callback)
-        if self.journal is not None and not self._done:
-            self.journal.call()
-
-
-@dataclass(slots=True)
-class _Acknowledged:
-    """Client rows to write, and the rows of acknowledged calls to delete with them."""
-
-    clients: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    calls: list[tuple[int, int]] = field(default_factory=list)
-    dropped: list[tuple[int]] = field(default_factory=list)
-    # What to do when all of this is durable.
-    after: list[Callable[[], None]] = field(default_factory=list)
-    # A client's first record must not be durable before the client is.
-    registering: bool = False
-    # How long the store has lived, in seconds; None: not to be written now.
-    lived_s: int | None = None
-    # Calls whose outcome is not known.
-    unknown: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.clients or self.calls or self.dropped or self.unknown) or (
-            self.lived_s is not None
-        )
-
-    def is_due(self) -> bool:
-        """Whether it has to go with the next commit, whatever that is."""
-        return (
-            self.registering
-            or bool(self.dropped or self.unknown)
-            or self.lived_s is not None
-            or len(self.calls) >= _RIDING_ACKNOWLEDGEMENTS
-        )
-
-
 class _Round(NamedTuple):
     """What one commit is to make durable, and whether the journal closes with it."""
 
     batch: list[Entry]
-    noted: _Acknowledged
+    noted: Acknowledged
     closing: bool
 
 
@@ -220,9 +83,6 @@ class Journal:
     for its entry: that one has no change of thread to wait for. Thread-safe.
     """
 
-    INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
-    NAMESPACE = _NAMESPACE
-
     def __init__(
         self,
         connection: sqlite3.Connection,
@@ -236,7 +96,7 @@ class Journal:
         self._on_health = on_health
         self._on_commit = on_commit
         self._queue: list[Entry] = []
-        self._acknowledged = _Acknowledged()
+        self._acknowledged = Acknowledged()
         self._wake = threading.Condition()
         # Whether there is a committer.
         self._led = False
@@ -457,7 +317,7 @@ class Journal:
         with self._wake:
             self._gathering.taken(len(self._queue))
             batch, self._queue = self._retry + self._queue, []
-            noted = _Acknowledged()
+            noted = Acknowledged()
             if self._closing or self._acknowledged.is_due() or not _is_alone(batch):
                 noted, self._acknowledged = self._acknowledged, noted
             return _Round(batch, noted, self._closing)
@@ -508,7 +368,7 @@ class Journal:
             self._delay_s = min(2 * self._delay_s, _LAST_RETRY_S)
         return not closing and self._stopped is None
 
-    def _wait_on(self, batch: list[Entry], noted: _Acknowledged) -> bool:
+    def _wait_on(self, batch: list[Entry], noted: Acknowledged) -> bool:
         """Try again soon, for as long as somebody's transaction may last; else False."""
         now = time.monotonic()
         if self._busy_since is None:
@@ -553,7 +413,7 @@ class Journal:
             self._on_health(self._pinned)
 
     def _commit_one_by_one(
-        self, batch: list[Entry], noted: _Acknowledged
+        self, batch: list[Entry], noted: Acknowledged
     ) -> tuple[list[Entry], Exception | None]:
         """Commit a batch that broke a constraint without the entry that did.
 
@@ -561,7 +421,7 @@ class Journal:
         Returns the entries that are left to be told, and their error.
         """
         for at, entry in enumerate(batch):
-            error = self._commit([entry], _Acknowledged(), probe=False)
+            error = self._commit([entry], Acknowledged(), probe=False)
             if isinstance(error, sqlite3.IntegrityError):
                 _log.critical("entry_refused", row=entry.rows[0][:2], error=str(error))
                 if not entry.pending.done:
@@ -585,7 +445,7 @@ class Journal:
             if not entry.pending.done:
                 entry.pending.succeed()
 
-    def _put_back(self, noted: _Acknowledged) -> None:
+    def _put_back(self, noted: Acknowledged) -> None:
         with self._wake:
             later = self._acknowledged
             later.clients = {**noted.clients, **later.clients}
@@ -596,7 +456,7 @@ class Journal:
             later.unknown = noted.unknown + later.unknown
             later.lived_s = noted.lived_s if later.lived_s is None else later.lived_s
 
-    def _commit(self, batch: list[Entry], noted: _Acknowledged, *, probe: bool) -> Exception | None:
+    def _commit(self, batch: list[Entry], noted: Acknowledged, *, probe: bool) -> Exception | None:
         if self._stopped is not None:
             return self._stopped
         connection = self._connection
@@ -605,13 +465,13 @@ class Journal:
         now = (int(time.time()), number)
         for entry in batch:
             dated = entry.rows
-            if entry.statement not in (_DELETE, _NAMESPACE):
+            if entry.statement not in (Entry.DELETE, Entry.NAMESPACE):
                 dated = [row + now for row in entry.rows]  # type: ignore[assignment]
             rows.setdefault(entry.statement, []).extend(dated)
         try:
             if not noted and not probe and _is_alone(batch):
                 ((statement, some),) = rows.items()
-                if _ALONE[statement].write_once(connection, some, self._guard.opening) < len(some):
+                if ALONE[statement].write_once(connection, some, self._guard.opening) < len(some):
                     # Some records stood already, or nothing was written at all.
                     self._check_owner()
                     self._guard.check()
@@ -620,13 +480,13 @@ class Journal:
                 return None
             connection.execute("BEGIN IMMEDIATE")
             self._check_owner()
-            for statement in (_INTENT, _RECORD, _DELETE, _NAMESPACE):
+            for statement in (Entry.INTENT, Entry.RECORD, Entry.DELETE, Entry.NAMESPACE):
                 if statement in rows:
                     statement.write(connection, rows[statement])
             if noted:
                 self._write_acknowledged(noted)
-            if probe or _OVERWRITE in rows:
-                connection.execute(_PROBE)
+            if probe or Entry.OVERWRITE in rows:
+                connection.execute(PROBE)
             connection.execute(RAISE_COMMITS, (number,))
             connection.execute("COMMIT")
             self._guard.committed(number)
@@ -651,31 +511,31 @@ class Journal:
             entry.pending.fail(entry.failure(error))
 
     def _check_owner(self) -> None:
-        if self._connection.execute(_OWNER).fetchone() != (self._guard.opening,):
+        if self._connection.execute(OWNER).fetchone() != (self._guard.opening,):
             raise _Superseded("another incarnation of the server owns the store")
 
-    def _write_acknowledged(self, noted: _Acknowledged) -> None:
+    def _write_acknowledged(self, noted: Acknowledged) -> None:
         connection = self._connection
         # A deletion and the acknowledgement that allows it are one transaction:
         # else a late duplicate looks new after a restart (DESIGN §4).
-        _DELETE.write(connection, noted.calls)
+        Entry.DELETE.write(connection, noted.calls)
         now = int(time.time())
         clients = [(client_id, *row, now) for client_id, row in noted.clients.items()]
-        _CLIENT.write(connection, clients)
-        connection.executemany(_DROP_CALLS, noted.dropped)
-        connection.executemany(_DROP_CLIENT, noted.dropped)
+        CLIENT.write(connection, clients)
+        connection.executemany(DROP_CALLS, noted.dropped)
+        connection.executemany(DROP_CLIENT, noted.dropped)
         if noted.unknown:
             connection.executemany(REMEMBER_UNKNOWN, noted.unknown)
             connection.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
         if noted.lived_s is not None:
-            connection.execute(_LIVED, (noted.lived_s,))
+            connection.execute(LIVED, (noted.lived_s,))
 
 
 def _is_alone(batch: list[Entry]) -> bool:
     """Whether a batch can be written in one step that is its own transaction."""
     if len(batch) == 1:
         return batch[0].alone
-    if not batch or batch[0].statement not in _ALONE:
+    if not batch or batch[0].statement not in ALONE:
         return False
     kind = batch[0].statement
     count = 0

@@ -22,7 +22,7 @@ from rifl._stores.sqlite.batches import (
 )
 from rifl._stores.sqlite.database import Database, pack_ranges, unpack_ranges
 from rifl._stores.sqlite.file_guard import Replaced
-from rifl._stores.sqlite.journal import Entry, Journal
+from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.record_row import RecordRow
@@ -168,7 +168,7 @@ class SqliteStore(BatchCommits):
             return self._submit(
                 attempt,
                 Entry(
-                    Journal.INTENT,
+                    Entry.INTENT,
                     row,
                     patient=False,
                     failure=not_started,
@@ -185,7 +185,7 @@ class SqliteStore(BatchCommits):
         ):
             # Deletes nothing: it waits for the client row that goes with it.
             registration = Entry(
-                Journal.DELETE,
+                Entry.DELETE,
                 (0, 0),
                 patient=False,
                 failure=not_started,
@@ -223,7 +223,7 @@ class SqliteStore(BatchCommits):
             entry.pending.result = database.read(call)
 
         entry = Entry(
-            Journal.OVERWRITE,
+            Entry.OVERWRITE,
             (call.client_id, call.identity),
             patient=False,
             failure=_doubtful,
@@ -259,7 +259,7 @@ class SqliteStore(BatchCommits):
         if kept.outcome is Outcome.UNKNOWN:
             self._database(attempt).journal.remember(call.client_id, call.identity, call.method)
         entry = Entry(
-            Journal.RECORD,
+            Entry.RECORD,
             row,
             patient=True,
             failure=record_pending,
@@ -277,7 +277,7 @@ class SqliteStore(BatchCommits):
                 database = self._main
             self._delete(attempt, database)
             acknowledged = Entry(
-                Journal.DELETE,
+                Entry.DELETE,
                 (call.client_id, call.identity),
                 patient=True,
                 failure=record_pending,
@@ -292,7 +292,7 @@ class SqliteStore(BatchCommits):
             return None
         attempt.owed = True
         entry = Entry(
-            Journal.DELETE,
+            Entry.DELETE,
             (attempt.call.client_id, attempt.call.identity),
             patient=True,
             failure=record_pending,
@@ -349,7 +349,7 @@ class SqliteStore(BatchCommits):
             for database in databases:
                 # Until the row is gone the call is known: a new intent would meet it.
                 entry = Entry(
-                    Journal.DELETE,
+                    Entry.DELETE,
                     identity,
                     patient=True,
                     failure=not_started,
@@ -394,7 +394,7 @@ class SqliteStore(BatchCommits):
                 raise refusal
         # Deletes nothing: it waits for the removal that goes with it.
         removal = Entry(
-            Journal.DELETE,
+            Entry.DELETE,
             (0, 0),
             patient=False,
             failure=not_started,
@@ -454,7 +454,7 @@ class SqliteStore(BatchCommits):
         if gone:
             # Its row, too: whoever comes next makes it anew.
             for database in self._databases.values():
-                entry = Entry(Journal.NAMESPACE, (client_id,), patient=True, failure=not_started)
+                entry = Entry(Entry.NAMESPACE, (client_id,), patient=True, failure=not_started)
                 database.journal.submit(entry)
 
     def _intended(self, attempt: SqliteAttempt) -> None:
