@@ -12,7 +12,7 @@ from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from chaos.sim.world import World
-from curp._core.collection import Collectable
+from curp._core.garbage_collection import Collectable
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
 from curp.v1 import curp_pb2 as pb
 from curp.witness._desk import WitnessDesk

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from curp._group_token import GROUP_TOKEN_KEY
-from curp._replica.at_once import ask_at_once
+from curp._replica.fan_out import ask_all
 from curp._security import channel_credentials, read_token
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
@@ -52,7 +52,7 @@ class Group:
         found: dict[str, pb.GroupStatusReply | None] = {}
         waiting = list(dict.fromkeys(self._targets))
         while waiting:
-            asked = ask_at_once(waiting, self._status, timeout_s=self._timeout_s + _GRACE_S)
+            asked = ask_all(waiting, self._status, timeout_s=self._timeout_s + _GRACE_S)
             found |= {address: asked.get(address) for address in waiting}
             others = [
                 other

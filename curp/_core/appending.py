@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from curp._core.leader import Batch, Leader
 from curp._core.notes import NoteDown, Notes
 from curp._core.poison import Watch
-from curp._core.rest import ROUNDING_S, Rest
+from curp._core.steps import ROUNDING_S, Rest
 from curp.log._errors import may_pass
 
 _RETRY_S = 0.05

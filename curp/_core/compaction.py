@@ -1,4 +1,4 @@
-"""How a snapshot is taken, and what is trimmed behind it (DESIGN §7, invariant 8).
+"""The compaction of a log: a snapshot, and what is trimmed behind it (DESIGN §7, invariant 8).
 
 A generator that its shell drives, as ``curp._core.recovery`` is. Whatever the shell raises
 ends it, and costs nothing but the snapshot: the next one covers what this one would have.

@@ -1,4 +1,4 @@
-"""How a leader lets go of its leadership when it is asked to (DESIGN §7, invariants 5 and 10).
+"""The handing over of a leadership that is asked for (DESIGN §7, invariants 5 and 10).
 
 A generator that its shell drives, as ``curp._core.recovery`` is. Whatever the shell raises
 ends it: then the next leader waits for the lease, and recovers what is left.

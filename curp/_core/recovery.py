@@ -1,4 +1,4 @@
-"""How a replica becomes the leader (CURP §3.3; DESIGN §7, invariants 5 and 6).
+"""The recovery by which a replica becomes the leader (CURP §3.3; DESIGN §7, invariants 5 and 6).
 
 The rule is a generator, as in ``rifl.core._serving.serving``: it yields what is to be done, the
 shell does it and sends the result back in. Whatever the shell raises ends it; then

@@ -7,14 +7,21 @@ most of what ends following, has it begin over from the snapshot and the log.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from curp._core.endings import CannotApply, Ending, ending_of
 from curp._core.handover import EndLease
 from curp._core.housekeeping import ExpireKeys
 from curp._core.recovery import Recovered, Wait
-from curp.log._errors import Deposed, EngineStopped, LeaseHeld, LogError, may_pass
+from curp.log._errors import (
+    Deposed,
+    EngineStopped,
+    LeaseHeld,
+    LogError,
+    TrimmedLog,
+    may_pass,
+)
 from lease_server._errors import StorageUnavailable
 from rifl.core._shared.errors import RiflError
 
@@ -31,6 +38,40 @@ class Role:
     STANDBY = "standby"
     RECOVERING = "recovering"
     STOPPED = "stopped"
+
+
+class CannotApply(Exception):
+    """The next entry of the log is not to be applied here for now; ``str()`` says why.
+
+    The replica waits in front of it, and cannot lead.
+    """
+
+
+class BeginOver(Exception):
+    """What this replica knows is not the log's any more; ``str()`` says why."""
+
+
+class Ending(enum.Enum):
+    """What a replica does next."""
+
+    # What it knows may never have reached the log (invariant 4), or is too old to go on
+    # from: it begins over from the snapshot and the log.
+    BEGIN_OVER = "begin-over"
+    # The engine cannot be asked now; then it begins over, too.
+    WAIT = "wait"
+    # Going on would make final what is wrong, or nobody knows what is.
+    STOP = "stop"
+
+
+def ending_of(error: Exception) -> Ending:
+    """Judge an error that nobody handled.
+
+    ``TailMismatch`` and ``CorruptLog`` stop it: a tail that is not where it was left means
+    that the engine forgot what it had acknowledged.
+    """
+    if isinstance(error, Deposed | TrimmedLog | CannotApply | BeginOver):
+        return Ending.BEGIN_OVER
+    return Ending.WAIT if may_pass(error) else Ending.STOP
 
 
 class Begin(NamedTuple):

@@ -1,9 +1,18 @@
-"""What more than one rule of a leadership asks of its shell (DESIGN §7)."""
+"""The steps that more than one rule of a replica asks its driver for (DESIGN §7)."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Any, NamedTuple
+
+# The same point in time, reckoned twice.
+ROUNDING_S = 1e-6
+
+
+class Rest(NamedTuple):
+    """Look again in so many seconds, or when woken; None: only when woken."""
+
+    seconds: float | None
 
 
 class Sync(NamedTuple):

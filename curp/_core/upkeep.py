@@ -1,4 +1,4 @@
-"""When a leadership sees to its witness list again (DESIGN §7, invariants 2 and 11)."""
+"""The upkeep of a leadership's witness list (DESIGN §7, invariants 2 and 11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How another witness list comes into force (CURP §3.6; DESIGN §7, invariant 11).
+"""The change by which another witness list comes into force (CURP §3.6; DESIGN §7, invariant 11).
 
 A generator that its shell drives, as ``curp._core.recovery`` is. Whatever the shell raises
 ends it, and the leadership with it: whether the number was taken may not be known, and

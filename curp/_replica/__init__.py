@@ -1,7 +1,26 @@
-"""A group's replica: follows the log, leads when nobody else does (DESIGN §7)."""
+"""A group's replica: follows the log, leads when nobody else does (DESIGN §7).
+
+``replica``, ``settings``, ``parts``: the public object, what it is told, what its parts share.
+
+``runner`` carries the role out (``curp._core.role``) by ``driver``; ``follower`` applies the log,
+``replay_guard`` and ``survival`` see to calls that kill, ``recovering`` takes over.
+
+``leading`` is one leadership: ``appender``, ``collector``, ``witness_lists``, ``snapshots``,
+``lease_keeper``, and the lease service over the log (``authority``, ``lease_storage``).
+
+``group_store`` on ``role_store`` is the store that calls meet: ``engine`` and ``arrival`` bring
+them, ``lock_queue`` has them wait for locks, ``proposals`` for the log, ``reads`` for the lease.
+
+``services`` and ``servicers`` run the user's handlers; ``now_and_random`` is for these.
+
+``group_service`` and ``group_servicer`` answer ``curp.v1.Group``, from ``group_view`` and
+``watched_engine``; ``witnesses`` asks witnesses, several at once by ``fan_out``.
+
+``metadata`` and ``poisoning`` are what the engine keeps beside the log.
+"""
 
 from curp._replica.errors import Diverged, NotServed, ReplicaStopped
+from curp._replica.now_and_random import now, random
 from curp._replica.replica import Replica
-from curp._replica.stamp import now, random
 
 __all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "now", "random"]

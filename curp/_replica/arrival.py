@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from curp._core.turns import Turn
+from curp._core.key_locks import KeyLock
 from rifl._stores.held_answers import HeldAnswers
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.call import Call
@@ -48,12 +48,12 @@ class Arrival:
         self.reads = reads
         self.deterministic = deterministic
         self.covered = covered
-        self.turn: Turn | None = None
+        self.turn: KeyLock | None = None
         # Where the turn is a whole batch's.
-        self.shared: SharedTurn | None = None
+        self.shared: SharedLock | None = None
 
 
-class SharedTurn:
+class SharedLock:
     """Those of a batch that have one turn, which the last of them gives back."""
 
     __slots__ = ("attempts",)

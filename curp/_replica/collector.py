@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from curp._core.collecting import Collecting, LookUp, Relist, RunAgain, Tell, collect
-from curp._core.collection import Collectable
+from curp._core.garbage_collection import (
+    Collectable,
+    GarbageCollection,
+    LookUp,
+    Relist,
+    RunAgain,
+    Tell,
+    collect,
+)
 from curp._core.recovery import WitnessedCall
 from curp._core.state import GroupState
 from curp._core.steps import Report
 from curp._replica.arrival import Arrival
-from curp._replica.driving import Loop, Nested, Rule, report
+from curp._replica.driver import Loop, Nested, Rule, report
 from curp._replica.parts import Parts
 from rifl._log import get_logger
 from rifl.core._serving.client_entry import Attempt
@@ -48,7 +55,7 @@ class Collector:
         self._state = state
         self._relist = relist
         self._work = parts.driver.work()
-        self._collecting = Collecting()
+        self._collecting = GarbageCollection()
         self._witness_count = 0
         self._started = False
         self._loops: list[Loop] = []

@@ -1,10 +1,10 @@
-"""Makes the services' state, and the group's, what the log says (DESIGN §7)."""
+"""The follower: makes the services' state, and the group's, what the log says (DESIGN §7)."""
 
 from __future__ import annotations
 
-from curp._core.endings import CannotApply
 from curp._core.entries import ApplicationVersion, Operation
 from curp._core.poison import Ledger
+from curp._core.role import CannotApply
 from curp._replica.errors import ReplicaStopped
 from curp._replica.group_store import GroupStore
 from curp._replica.replay_guard import ReplayGuard

@@ -32,7 +32,7 @@ _FROM_MEMORY = ("Configuration", "Status")
 _MAX_WAIT_S = 30.0
 
 
-class GroupDesk(Protocol):
+class GroupMethods(Protocol):
     """What answers: the replica. Any thread; may block."""
 
     def configuration(self) -> pb.GroupConfiguration:
@@ -59,7 +59,7 @@ class GroupDesk(Protocol):
 
 def add_group_service(
     server: Any,
-    desk: GroupDesk,
+    desk: GroupMethods,
     *,
     peer_property: str | None = None,
     group_token: str | None = None,

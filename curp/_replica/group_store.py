@@ -9,13 +9,13 @@ from typing import Any
 from curp._core.conflict_keys import keys_of_all
 from curp._core.entries import SetAside
 from curp._core.group_call import SyncVerdict
+from curp._core.key_locks import KeyLock
 from curp._core.leader import Speed
 from curp._core.poison import RETRIED, case_of, unknown_record
 from curp._core.recovery import operation_of
-from curp._core.turns import Turn
-from curp._replica.arrival import Arrival, SharedTurn, arrival_of, arrived
+from curp._replica.arrival import Arrival, SharedLock, arrival_of, arrived
 from curp._replica.clock import boottime
-from curp._replica.places import LogWrite, Places
+from curp._replica.proposals import LogWrite, Proposals
 from curp._replica.role_store import RoleStore, random_append_id, wake_all
 from curp._wire import entry_to_bytes
 from curp.observer import GroupObservers
@@ -87,38 +87,38 @@ class GroupStore(RoleStore):
     def _claim(self, call: Call, policy: MethodPolicy) -> Decision:
         now = self._clock()
         with self._lock:
-            places = self._places
-            if not self.serving or places is None:
+            proposals = self._proposals
+            if not self.serving or proposals is None:
                 raise self.not_leader()
             try:
                 decision = self._table.decide(call, policy, now)
             except (LeaseExpired, SessionClosed) as error:
                 # Until its removal is in the log a later leader may run the request from
                 # a witness: the client must not take it for one that never ran (13).
-                if call.configuration and places.known(call.client_id):
+                if call.configuration and proposals.known(call.client_id):
                     raise InProgress("the client's removal is not in the log yet") from error
                 raise
             except InvariantViolated as violation:
                 self._broken(violation)
                 raise
-            if places.watch.condemned and decision.verdict is Verdict.NEW:
-                decision = self._set_aside(places, decision)
+            if proposals.watch.condemned and decision.verdict is Verdict.NEW:
+                decision = self._set_aside(proposals, decision)
             if call.configuration and decision.verdict is not Verdict.NEW:
                 # It is in the log, or will be before it is answered (invariant 9).
-                call.marks = places.marks
+                call.marks = proposals.marks
             return decision
 
-    def _set_aside(self, places: Places, decision: Decision) -> Decision:
+    def _set_aside(self, proposals: Proposals, decision: Decision) -> Decision:
         """Answer a call that killed leaders before: unknown, for ever (invariant 12).
 
         It is new here, so no answer of it is in the log or was on a witness, and nobody has
         one: its arrival waits for the entry as for another's attempt.
         """
         attempt: Any = decision.attempt
-        case = places.watch.condemned.get(attempt.call.rpc_id)
+        case = proposals.watch.condemned.get(attempt.call.rpc_id)
         if case is None:
             return decision
-        places.notes.close(case.rpc_id)
+        proposals.notes.close(case.rpc_id)
         self.work.notify_all()
         record = unknown_record(case)
         if arrival_of(attempt.call).reads:
@@ -128,7 +128,7 @@ class GroupStore(RoleStore):
         write = self._write(attempt, record, SetAside(case.deaths, case.who, case.why))
         # Nobody else's turn comes by it.
         self._place(attempt, write)
-        places.leader.demand(places.leader.placed)
+        proposals.leader.demand(proposals.leader.placed)
         return Decision(Verdict.IN_PROGRESS, attempt)
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> list[Any]:
@@ -146,14 +146,14 @@ class GroupStore(RoleStore):
     def start(self, attempt: Attempt) -> Pending | None:
         """Wait for the turn on the call's conflict keys, and for its client to be known."""
         arrival = arrived(attempt)
-        turn = arrival.turn = Turn(arrival.keys, reads=arrival.reads)
+        turn = arrival.turn = KeyLock(arrival.keys, reads=arrival.reads)
         with self._lock:
-            places = self._own(attempt)
+            proposals = self._own(attempt)
             # Counted from now: it may run as soon as it is woken.
             self._executing[attempt] = self._term
-            pending = self._line.stand(turn)
-            registered = self._registered(places, attempt)
-            notes = places.notes
+            pending = self._locks.stand(turn)
+            registered = self._registered(proposals, attempt)
+            notes = proposals.notes
             if not (attempt.call.attempt > 1 or notes.alert):
                 return _after(registered, pending)
             watched = notes.watches(attempt.call, self._clock())
@@ -170,11 +170,11 @@ class GroupStore(RoleStore):
             if error is None:
                 with self._lock:
                     try:
-                        places = self._own(attempts[0])
+                        proposals = self._own(attempts[0])
                     except Deposed as deposed:
                         error = deposed
                     else:
-                        places.notes.ask(noted, cases)
+                        proposals.notes.ask(noted, cases)
                         self.work.notify_all()
             if error is not None:
                 noted.fail(error)
@@ -185,8 +185,8 @@ class GroupStore(RoleStore):
             turn.add_callback(come)
         return noted
 
-    def _registered(self, places: Places, attempt: Attempt) -> Pending | None:
-        pending = places.registered(attempt.call.client_id)
+    def _registered(self, proposals: Proposals, attempt: Attempt) -> Pending | None:
+        pending = proposals.registered(attempt.call.client_id)
         if pending is not None:
             self.work.notify_all()
         return pending
@@ -199,11 +199,11 @@ class GroupStore(RoleStore):
         """
         replies: list[Any] = [None] * len(attempts)
         arrivals = [arrived(attempt) for attempt in attempts]
-        turn = Turn(
+        turn = KeyLock(
             keys_of_all(arrival.keys for arrival in arrivals),
             reads=all(arrival.reads for arrival in arrivals),
         )
-        shared = SharedTurn()
+        shared = SharedLock()
         with self._lock:
             for at, attempt in enumerate(attempts):
                 try:
@@ -216,14 +216,14 @@ class GroupStore(RoleStore):
                 arrivals[at].turn, arrivals[at].shared = turn, shared
             if not shared.attempts:
                 return replies
-            pending = self._line.stand(turn)
-            places = self._own(owned := next(iter(shared.attempts)))
-            registered = self._registered(places, owned)
-            come = self._one_suspect(places, shared, attempts, replies)
+            pending = self._locks.stand(turn)
+            proposals = self._own(owned := next(iter(shared.attempts)))
+            registered = self._registered(proposals, owned)
+            come = self._one_suspect(proposals, shared, attempts, replies)
             watched = [
                 attempt
                 for attempt in shared.attempts
-                if places.notes.watches(attempt.call, self._clock())
+                if proposals.notes.watches(attempt.call, self._clock())
             ]
         wake_all(come)
         pending = _after(registered, pending)
@@ -235,13 +235,13 @@ class GroupStore(RoleStore):
 
     def _one_suspect(
         self,
-        places: Places,
-        shared: SharedTurn,
+        proposals: Proposals,
+        shared: SharedLock,
         attempts: Sequence[Attempt],
         replies: list[Any],
     ) -> list[Pending]:
         """Refuse all but the first of a batch that has suspects: they run one at a time."""
-        suspects = places.watch.suspects
+        suspects = proposals.watch.suspects
         if not suspects or not any(each.call.rpc_id in suspects for each in shared.attempts):
             return []
         come: list[Pending] = []
@@ -332,9 +332,9 @@ class GroupStore(RoleStore):
         What it waits for, None if it is answered first; and whose turn has come.
         """
         call = attempt.call
-        places = self._own(attempt)
+        proposals = self._own(attempt)
         try:
-            lsn, speed = places.operation(write, attempt)
+            lsn, speed = proposals.operation(write, attempt)
             come = self._give_back(attempt)
         except InvariantViolated as violation:
             self._broken(violation)
@@ -343,10 +343,10 @@ class GroupStore(RoleStore):
             self.speeds[speed] += 1
         pending: Pending | None = None
         if speed is not Speed.FAST:
-            pending = places.wait_for(lsn)
+            pending = proposals.wait_for(lsn)
             if call.configuration:
-                call.marks = places.marks
-        if places.due():
+                call.marks = proposals.marks
+        if proposals.due():
             self.work.notify_all()
         return pending, come
 
@@ -363,9 +363,9 @@ class GroupStore(RoleStore):
         ended = list(client_ids)
         self.held.drop(ended)
         with self._lock:
-            if self._places is None:
+            if self._proposals is None:
                 return
-            self._places.remove(self._table.drop(ended))
+            self._proposals.remove(self._table.drop(ended))
             self.work.notify_all()
 
     def close(self) -> None:
@@ -380,10 +380,10 @@ class GroupStore(RoleStore):
         the call's attempt ended: then ask again.
         """
         with self._lock:
-            places = self._places
-            if not self.serving or places is None:
+            proposals = self._proposals
+            if not self.serving or proposals is None:
                 raise self.not_leader()
-            if configuration != places.leader.configuration:
+            if configuration != proposals.leader.configuration:
                 # What a later leader knows of the call is not what this one answered.
                 return SyncVerdict.OTHER_CONFIGURATION
             entry = self._table.find(call.client_id)
@@ -395,7 +395,7 @@ class GroupStore(RoleStore):
                 return SyncVerdict.SYNCED if synced else SyncVerdict.NOT_KNOWN
             pending = Pending()
             attempt.waiters = [*attempt.waiters, pending.succeed]
-            places.leader.demand(places.leader.placed)
+            proposals.leader.demand(proposals.leader.placed)
             self.work.notify_all()
         return pending
 
@@ -408,8 +408,8 @@ class GroupStore(RoleStore):
             if attempt.ended:
                 return
             if self._table.settle(attempt, record, keep=True, now=self._clock()):
-                if self._places is not None:
-                    self._places.remove([attempt.call.client_id])
+                if self._proposals is not None:
+                    self._proposals.remove([attempt.call.client_id])
                 self.work.notify_all()
             if self._draining:
                 self._idle.notify_all()
@@ -419,20 +419,20 @@ class GroupStore(RoleStore):
 
     # -- under the lock -------------------------------------------------------------------
 
-    def _own(self, attempt: Attempt) -> Places:
+    def _own(self, attempt: Attempt) -> Proposals:
         """Return what its leadership places, if the attempt is of this one."""
-        places = self._places
+        proposals = self._proposals
         # One of an earlier leadership is ended, and its state is gone.
-        if attempt.ended or places is None:
+        if attempt.ended or proposals is None:
             self._executing.pop(attempt, None)
             raise Deposed("the leader was deposed with the call under way")
-        return places
+        return proposals
 
     def _give_back(self, attempt: Attempt) -> list[Pending]:
         """End an attempt's turn, where it is its own; who is to be woken."""
         self._executing.pop(attempt, None)
-        if (places := self._places) is not None and places.notes.any:
-            places.notes.ended(attempt)
+        if (proposals := self._proposals) is not None and proposals.notes.any:
+            proposals.notes.ended(attempt)
             self.work.notify_all()
         arrival = arrival_of(attempt.call)
         turn, shared = arrival.turn, arrival.shared
@@ -442,7 +442,7 @@ class GroupStore(RoleStore):
             shared.attempts.discard(attempt)
             if shared.attempts:
                 return []
-        return self._line.leave(turn)
+        return self._locks.leave(turn)
 
     # -- reads ----------------------------------------------------------------------------
 
@@ -450,12 +450,12 @@ class GroupStore(RoleStore):
         """Answer a read that is on top of synced operations only (invariant 10)."""
         call = attempt.call
         with self._lock:
-            places = self._own(attempt)
-            lsn = places.leader.conflict(arrival.keys)
-            pending = places.wait_for(lsn) if lsn else None
+            proposals = self._own(attempt)
+            lsn = proposals.leader.conflict(arrival.keys)
+            pending = proposals.wait_for(lsn) if lsn else None
             come = self._give_back(attempt)
             if call.configuration:
-                call.marks = places.marks
+                call.marks = proposals.marks
             if pending is not None:
                 self.work.notify_all()
         wake_all(come)

@@ -1,4 +1,4 @@
-"""One leadership: what serves, appends, expires and collects while it lasts (DESIGN §7)."""
+"""One leadership, with all that serves, appends, expires and collects in it (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from curp._core.state import GroupState
 from curp._core.steps import Pause, Report, Sync
 from curp._replica.appender import Appender
 from curp._replica.collector import Collector
-from curp._replica.driving import Bounded, Nested, Once, Rule, report
+from curp._replica.driver import Bounded, Nested, Once, Rule, report
 from curp._replica.group_store import GroupStore
 from curp._replica.lease_storage import LogLeaseStorage
 from curp._replica.metadata import LIST_KEY, read_store_id, read_witness_list
 from curp._replica.parts import Parts, Tenure
-from curp._replica.relisting import Relisting
 from curp._replica.snapshots import Snapshots
+from curp._replica.witness_lists import WitnessLists
 from curp._wire import witness_list_to_bytes
 from lease_server._lease_authority import LeaseAuthority
 from rifl._log import get_logger
@@ -67,7 +67,7 @@ class Leading:
         self._warned = False
         self._appender: Appender | None = None
         self._collector: Collector | None = None
-        self._relisting: Relisting | None = None
+        self._relisting: WitnessLists | None = None
         sweep_s = min(_LOOK_S, settings.client_term_s / _SWEEPS_PER_TERM)
         self._housekeeper = driver.loop(
             "curp-housekeeper", keep_house(sweep_s), self.step, driver.work(), lambda error: None
@@ -83,7 +83,7 @@ class Leading:
         self.store_id = read_store_id(self._engine, self._leader.configuration)
         storage = self._store.leases = self.lease_storage(self._store, self._tenure.state)
         authority = self.lease_authority(storage)
-        relisting = self._relisting = Relisting(
+        relisting = self._relisting = WitnessLists(
             self._parts, self._tenure, self._appender, self._serve, end
         )
         self._collector = Collector(
@@ -152,7 +152,7 @@ class Leading:
         ]
 
     def changing_witnesses(self, wanted: Sequence[str], configuration: int) -> Nested:
-        """Put another list in force, under the next number; see ``Relisting.changing``."""
+        """Put another list in force, under the next number; see ``WitnessLists.changing``."""
         if self._relisting is None:
             raise NotLeader("the leadership has not begun")
         return Nested(self._relisting.changing(wanted, configuration), self._relisting.step)

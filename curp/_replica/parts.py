@@ -13,10 +13,10 @@ from curp._core.recovery import WitnessList
 from curp._core.state import GroupState
 from curp._replica.authority import GroupAuthority
 from curp._replica.clock import boottime
-from curp._replica.driving import Driver
+from curp._replica.driver import Driver
 from curp._replica.group_store import GroupStore
-from curp._replica.keeper import LeaseKeeper
-from curp._replica.picture import Picture
+from curp._replica.group_view import GroupView
+from curp._replica.lease_keeper import LeaseKeeper
 from curp._replica.replay_guard import ReplayGuard
 from curp._replica.services import Services
 from curp._replica.settings import ReplicaSettings, StateHooks
@@ -43,7 +43,7 @@ class Parts:
     settings: ReplicaSettings
     hooks: StateHooks
     driver: Driver
-    picture: Picture
+    picture: GroupView
     incarnation: str
     guard: ReplayGuard | None = None
     observer: GroupObservers | None = None

@@ -22,7 +22,7 @@ from curp._core.recovery import (
     recover,
 )
 from curp._core.setting_aside import Conclude, CountDeaths, ReadPoison
-from curp._replica.driving import Rule
+from curp._replica.driver import Rule
 from curp._replica.follower import Follower
 from curp._replica.metadata import (
     BACK_KEY,

@@ -6,10 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from curp._core.endings import BeginOver, CannotApply
 from curp._core.entries import Operation
 from curp._core.poison import LOGGED, Case, Ledger
 from curp._core.replays import ReplayNote, Replays, Stretch
+from curp._core.role import BeginOver, CannotApply
 from curp._replica.poisoning import read_ledger, update_ledger
 from curp._wire import entry_from_bytes, replays_from_bytes, replays_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition

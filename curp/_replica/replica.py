@@ -20,14 +20,14 @@ from curp._core.leader import LeaderBounds
 from curp._core.role import Role
 from curp._declarations import KeyDeclaration
 from curp._replica.authority import GroupAuthority
-from curp._replica.desk import ReplicaDesk
-from curp._replica.driving import Driver, drive
+from curp._replica.driver import Driver, drive
 from curp._replica.engine import GroupEngine
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_service import add_group_service
+from curp._replica.group_servicer import GroupServicer
 from curp._replica.group_store import GroupStore
+from curp._replica.group_view import GroupView
 from curp._replica.parts import Parts
-from curp._replica.picture import Picture
 from curp._replica.policies import group_policies
 from curp._replica.replay_guard import ReplayGuard
 from curp._replica.runner import Runner
@@ -201,7 +201,7 @@ class Replica:
         )
         opened: LogEngine = open_engine(engine) if isinstance(engine, str) else engine
         self._log_engine, self._watch = watched(opened)
-        self._picture = Picture(self._log_engine)
+        self._picture = GroupView(self._log_engine)
         self._owns_engine = isinstance(engine, str)
         self._store = GroupStore()
         self._store.max_entry_bytes = self._log_engine.limits.append_bytes
@@ -263,7 +263,7 @@ class Replica:
             ),
             observer=watcher,
         )
-        self._desk = ReplicaDesk(self._parts, self._watch)
+        self._desk = GroupServicer(self._parts, self._watch)
         self._closing = threading.Lock()
         self._closed = False
         belongs_here(self, "Replica")

@@ -7,17 +7,17 @@ import threading
 from collections.abc import Callable
 
 from curp._core.appending import Appending
-from curp._core.collection import Collectable
 from curp._core.entries import Entry, Operation
+from curp._core.garbage_collection import Collectable
+from curp._core.key_locks import KeyLock
 from curp._core.leader import Batch, Leader
 from curp._core.poison import Ledger, Watch
 from curp._core.read_lease import ReadLease
 from curp._core.state import GroupState
-from curp._core.turns import Turn
 from curp._replica.arrival import GroupAnswers
 from curp._replica.clock import boottime
-from curp._replica.line import Line
-from curp._replica.places import Places
+from curp._replica.lock_queue import LockQueue
+from curp._replica.proposals import Proposals
 from curp._replica.reads import Reads
 from lease_server._storage import LeaseStorage
 from rifl._stores.embedded import EmbeddedStore
@@ -61,12 +61,12 @@ class RoleStore(EmbeddedStore):
         self.state = GroupState()
         self._use(self.state)
         # None: it does not lead.
-        self._places: Places | None = None
+        self._proposals: Proposals | None = None
         self._reads = Reads(boottime)
         self.serving = False
         # Counts leaderships, so that a call of an earlier one is told apart.
         self._term = 0
-        self._line = Line()
+        self._locks = LockQueue()
         # Attempts whose handler may run now, with their leadership.
         self._executing: dict[Attempt, int] = {}
         self._leader_address = ""
@@ -101,14 +101,14 @@ class RoleStore(EmbeddedStore):
     @property
     def leader(self) -> Leader | None:
         """The leader's rules, None while this replica does not lead."""
-        places = self._places
-        return None if places is None else places.leader
+        proposals = self._proposals
+        return None if proposals is None else proposals.leader
 
     @property
     def appending(self) -> Appending | None:
         """What the leader's entries are appended by; under ``work``."""
-        places = self._places
-        return None if places is None else places.appending
+        proposals = self._proposals
+        return None if proposals is None else proposals.appending
 
     def now(self) -> float:
         """Return the seconds that places are timed by."""
@@ -143,9 +143,11 @@ class RoleStore(EmbeddedStore):
         self.held.forget()
         with self._lock:
             self._term += 1
-            places = self._places = Places(leader, self.state, self._append_id, self._clock, watch)
+            proposals = self._proposals = Proposals(
+                leader, self.state, self._append_id, self._clock, watch
+            )
             self._reads.lease = read_lease
-            return places.appending
+            return proposals.appending
 
     def open(self, leases: Leases) -> None:
         """Take calls from now on."""
@@ -157,8 +159,9 @@ class RoleStore(EmbeddedStore):
     def changed(self, configuration: int, *, witnessed: bool) -> None:
         """Go on under that number, unless it is one of an earlier leadership."""
         with self._lock:
-            if self._places is not None and configuration >= self._places.leader.configuration:
-                self._places.changed(configuration, witnessed=witnessed)
+            proposals = self._proposals
+            if proposals is not None and configuration >= proposals.leader.configuration:
+                proposals.changed(configuration, witnessed=witnessed)
 
     def step_down(self) -> None:
         """Drop every waiting answer, and the state with it (invariant 4).
@@ -167,8 +170,8 @@ class RoleStore(EmbeddedStore):
         """
         with self._lock:
             self.serving = False
-            places, self._places = self._places, None
-            line, self._line = self._line, Line()
+            proposals, self._proposals = self._proposals, None
+            locks, self._locks = self._locks, LockQueue()
             self._term += 1
             state, self.state = self.state, self.new_state()
             state.lead(None)
@@ -177,10 +180,10 @@ class RoleStore(EmbeddedStore):
                 attempt.ended = True
                 waiters += list(attempt.waiters)
                 attempt.waiters = ()
-            pendings = line.waiting()
-            if places is not None:
-                places.appending.stop()
-                pendings += places.waiting()
+            pendings = locks.waiting()
+            if proposals is not None:
+                proposals.appending.stop()
+                pendings += proposals.waiting()
             self._use(self.state)
             self.work.notify_all()
         for pending in pendings:
@@ -192,7 +195,7 @@ class RoleStore(EmbeddedStore):
         """How many handlers of earlier leaderships may still run."""
         with self._lock:
             return sum(
-                term != self._term or self._places is None for term in self._executing.values()
+                term != self._term or self._proposals is None for term in self._executing.values()
             )
 
     def takes_calls(self) -> bool:
@@ -218,8 +221,8 @@ class RoleStore(EmbeddedStore):
         Raises ``Deposed`` if this replica does not lead.
         """
         with self._lock:
-            places = self._leading()
-            pending = places.wait_for(places.event(entry))
+            proposals = self._leading()
+            pending = proposals.wait_for(proposals.event(entry))
             self.work.notify_all()
         return pending
 
@@ -229,11 +232,11 @@ class RoleStore(EmbeddedStore):
         With ``lsn``, everything up to that one. Raises ``Deposed``.
         """
         with self._lock:
-            places = self._leading()
-            upto = places.leader.placed if lsn is None else lsn
-            if upto <= places.leader.synced:
+            proposals = self._leading()
+            upto = proposals.leader.placed if lsn is None else lsn
+            if upto <= proposals.leader.synced:
                 return None
-            pending = places.wait_for(upto)
+            pending = proposals.wait_for(upto)
             self.work.notify_all()
         return pending
 
@@ -243,7 +246,7 @@ class RoleStore(EmbeddedStore):
         One that is not under way is of a leadership that is over.
         """
         with self._lock:
-            found = None if self._places is None else self._places.committed(batch, tail)
+            found = None if self._proposals is None else self._proposals.committed(batch, tail)
             if found is None:
                 return
             if self._draining:
@@ -258,33 +261,33 @@ class RoleStore(EmbeddedStore):
     def noted(self) -> None:
         """Take that notes were put down: calls that waited for theirs begin."""
         with self._lock:
-            tokens = [] if self._places is None else self._places.appending.noted()
+            tokens = [] if self._proposals is None else self._proposals.appending.noted()
         wake_all(list(tokens))
 
     # -- turns on everything --------------------------------------------------------------
 
-    def ask_exclusively(self) -> tuple[Turn, Pending | None] | None:
+    def ask_exclusively(self) -> tuple[KeyLock, Pending | None] | None:
         """Ask for the turn on everything, and for what is done when it has come.
 
         None in its place if it has; nothing at all if this replica does not lead. It is
         given back, whether it has come or not.
         """
-        turn = Turn(frozenset())
+        turn = KeyLock(frozenset())
         with self._lock:
-            if self._places is None:
+            if self._proposals is None:
                 return None
-            return turn, self._line.stand(turn)
+            return turn, self._locks.stand(turn)
 
-    def give_back(self, turn: Turn) -> None:
+    def give_back(self, turn: KeyLock) -> None:
         """Let others run again."""
         with self._lock:
-            come = self._line.leave(turn) if turn in self._line else []
+            come = self._locks.leave(turn) if turn in self._locks else []
         wake_all(come)
 
     def count_running(self) -> int:
         """How many calls have a turn, or wait for one."""
         with self._lock:
-            return len(self._line)
+            return len(self._locks)
 
     # -- under the lock -------------------------------------------------------------------
 
@@ -293,10 +296,10 @@ class RoleStore(EmbeddedStore):
         self._table = state.table
         self._update_refusal()
 
-    def _leading(self) -> Places:
-        if self._places is None:
+    def _leading(self) -> Proposals:
+        if self._proposals is None:
             raise Deposed("another replica leads")
-        return self._places
+        return self._proposals
 
     def _retention(self, entry: Entry) -> float | None:
         if not isinstance(entry, Operation) or entry.key is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from curp._core.endings import BeginOver, Ending
 from curp._core.handover import EndLease
 from curp._core.housekeeping import ExpireKeys
 from curp._core.leader import Leader, LeaderBounds
@@ -16,8 +15,10 @@ from curp._core.role import (
     AwaitEnd,
     AwaitEntry,
     Begin,
+    BeginOver,
     CountHandlers,
     Ended,
+    Ending,
     EndLeadership,
     GiveUp,
     HandOver,
@@ -32,11 +33,11 @@ from curp._core.role import (
     follow_and_lead,
 )
 from curp._core.succession import Standing, Succession
-from curp._replica.driving import Bounded, Nested, Once, Rule
+from curp._replica.driver import Bounded, Nested, Once, Rule
 from curp._replica.errors import ReplicaStopped
 from curp._replica.follower import Follower
-from curp._replica.keeper import LeaseKeeper
 from curp._replica.leading import Leading
+from curp._replica.lease_keeper import LeaseKeeper
 from curp._replica.metadata import read_asked_for
 from curp._replica.parts import Parts, Tenure
 from curp._replica.recovering import Recovering

@@ -6,9 +6,9 @@ import threading
 from typing import Any
 
 from curp._core.compaction import Copy, GoOn, Halt, Save, Trim, compact
+from curp._core.key_locks import KeyLock
 from curp._core.steps import Pause, Sync
-from curp._core.turns import Turn
-from curp._replica.driving import Bounded, Rule
+from curp._replica.driver import Bounded, Rule
 from curp._replica.parts import Parts, Tenure
 from curp._wire import snapshot_to_chunks
 from rifl._log import get_logger
@@ -34,7 +34,7 @@ class Snapshots:
         self._over = over
         self._taking = threading.Lock()
         self._newest = self._state.applied
-        self._turn: Turn | None = None
+        self._turn: KeyLock | None = None
         self._copied: tuple[list[Any], bytes] | None = None
 
     def due(self) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import grpc
 
-from curp._core.collection import Collectable
+from curp._core.garbage_collection import Collectable
 from curp._core.not_started import why_not_started
 from curp._core.recovery import WitnessedCall
 from curp._core.witness_table import WitnessVerdict, group_of_log
-from curp._replica.at_once import ask_at_once
+from curp._replica.fan_out import ask_all
 from curp._replica.services import Services
 from curp._wire import witnessed_call
 from curp.v1 import curp_pb2 as pb
@@ -58,7 +58,7 @@ class Witnesses:
         self, addresses: Sequence[str], configuration: int
     ) -> tuple[str, list[WitnessedCall]] | None:
         """Freeze witnesses; the first that can tell what it holds, None if none can (5)."""
-        found = ask_at_once(
+        found = ask_all(
             addresses,
             lambda address: self._freeze(address, configuration),
             enough=lambda held: held is not None,
@@ -90,7 +90,7 @@ class Witnesses:
         A slow one is not waited for much longer than another that was quick: it is listed
         when it answers.
         """
-        found = ask_at_once(
+        found = ask_all(
             addresses,
             lambda address: self._start(address, configuration, secrets, refresh=False),
             grace_s=_GRACE_S,
@@ -103,7 +103,7 @@ class Witnesses:
 
     def refresh(self, addresses: Sequence[str], configuration: int, secrets: pb.SecretsPut) -> None:
         """Tell witnesses the secrets that are valid now."""
-        ask_at_once(
+        ask_all(
             addresses,
             lambda address: self._start(address, configuration, secrets, refresh=True),
             timeout_s=self._timeout_s,
@@ -142,7 +142,7 @@ class Witnesses:
         self, addresses: Sequence[str], timeout_s: float
     ) -> dict[str, pb.WitnessStatusReply | None]:
         """Return what witnesses say of themselves; of those that say nothing, nothing."""
-        return ask_at_once(
+        return ask_all(
             addresses, lambda address: self._status(address, timeout_s), timeout_s=timeout_s
         )
 

@@ -32,10 +32,17 @@ from curp._core.read_lease import ReadLease
 from curp._core.state import GroupState, Witnessed
 from curp._core.steps import Sync
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
-from curp._replica import engine, group_store, keeper, leading, relisting, snapshots
+from curp._replica import (
+    engine,
+    group_store,
+    leading,
+    lease_keeper,
+    snapshots,
+    witness_lists,
+)
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
-from curp._replica.places import Places
+from curp._replica.proposals import Proposals
 from curp._wire import entry_to_bytes
 from curp.client._requests import with_number
 from curp.log import _checks as checks
@@ -155,7 +162,7 @@ def _id_taken_of_another_store() -> Iterator[None]:
 def _answered_unregistered() -> Iterator[None]:
     # Nor is it waited for before the handler starts.
     with (
-        unittest.mock.patch.object(Places, "registered", return_value=None),
+        unittest.mock.patch.object(Proposals, "registered", return_value=None),
         _speed_without(Speed.UNREGISTERED)(),
     ):
         yield
@@ -727,7 +734,7 @@ def _read_lease_from_the_reply() -> AbstractContextManager[Any]:
 
         return original(FromTheReply(), term_s, clock, over)  # type: ignore[arg-type]
 
-    return unittest.mock.patch.object(keeper, "keep_lease", keep_lease)
+    return unittest.mock.patch.object(lease_keeper, "keep_lease", keep_lease)
 
 
 def _lease_ended_before_reads() -> AbstractContextManager[Any]:
@@ -738,14 +745,14 @@ def _lease_ended_before_reads() -> AbstractContextManager[Any]:
         yield Sync()
         yield handover.StepDown()
 
-    def stop(self: keeper.LeaseKeeper) -> Any:
+    def stop(self: lease_keeper.LeaseKeeper) -> Any:
         # What is read by the lease goes on until the leadership has ended.
         self._over.end()
         return self._loop.ended()
 
     stack = ExitStack()
     stack.enter_context(unittest.mock.patch.object(leading, "hand_over", hand_over))
-    stack.enter_context(unittest.mock.patch.object(keeper.LeaseKeeper, "stop", stop))
+    stack.enter_context(unittest.mock.patch.object(lease_keeper.LeaseKeeper, "stop", stop))
     return stack
 
 
@@ -780,7 +787,7 @@ def _refusal_not_logged() -> AbstractContextManager[Any]:
         (GroupCall, "leader_answered", leader_answered),
         (group_store, "not_by_log", lambda error, call: error),
         (engine, "not_by_log", lambda error, call: error),
-        (Places, "known", lambda self, client_id: False),
+        (Proposals, "known", lambda self, client_id: False),
     ):
         stack.enter_context(unittest.mock.patch.object(owner, name, value))
     return stack
@@ -822,7 +829,7 @@ def _unnumbered_list() -> AbstractContextManager[Any]:
         yield witness_change.Serve(serving)
         return serving
 
-    return unittest.mock.patch.object(relisting, "change_witnesses", change)
+    return unittest.mock.patch.object(witness_lists, "change_witnesses", change)
 
 
 def _other_numbers_accepted() -> AbstractContextManager[Any]:
@@ -1178,7 +1185,7 @@ MUTATIONS = (
         "list changed before its answers are logged",
         "§7.11: synced",
         "curp",
-        _rule_without(relisting, "change_witnesses", Sync=None),
+        _rule_without(witness_lists, "change_witnesses", Sync=None),
     ),
     Mutation(
         "number ended before its answers are logged",

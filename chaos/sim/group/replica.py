@@ -6,9 +6,9 @@ from random import Random
 from typing import Any, Protocol
 
 from chaos.sim.faults import Fault, Point
-from chaos.sim.group.desk import GroupDesk
-from chaos.sim.group.driving import Bell, Renewing, SimulatedDriver
+from chaos.sim.group.driver import Bell, Renewing, SimulatedDriver
 from chaos.sim.group.leadership import SimulatedLeading
+from chaos.sim.group.servicer import SimulatedServicer
 from chaos.sim.group.witnesses import SimulatedWitnesses
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
@@ -18,20 +18,19 @@ from chaos.sim.server import POLICIES, Server
 from chaos.sim.witness import Witness
 from chaos.sim.world import World
 from curp._core.compaction import Save, Trim
-from curp._core.endings import Ending
 from curp._core.entries import ApplicationVersion
 from curp._core.handover import EndNumber, RefuseCalls
 from curp._core.leader import LeaderBounds
 from curp._core.read_lease import Renew
 from curp._core.recovery import Append, Freeze
-from curp._core.role import ApplyMore, Ended, Rebuild, TakeCalls, TakeLeadership
+from curp._core.role import ApplyMore, Ended, Ending, Rebuild, TakeCalls, TakeLeadership
 from curp._core.witness_change import NextNumber, Serve
 from curp._replica.authority import GroupAuthority
-from curp._replica.desk import ReplicaDesk
 from curp._replica.engine import GroupEngine
+from curp._replica.group_servicer import GroupServicer
 from curp._replica.group_store import GroupStore
+from curp._replica.group_view import GroupView
 from curp._replica.parts import Parts
-from curp._replica.picture import Picture
 from curp._replica.runner import Runner
 from curp._replica.settings import ReplicaSettings, StateHooks
 from curp._replica.watched_engine import EngineWatch
@@ -128,9 +127,9 @@ class Replica:
         self.store.application_version = self.application_version
         self.store.work = Bell()  # type: ignore[assignment]  # one thread waits for none
         parts = self._parts(setting)
-        self.desk = ReplicaDesk(parts, EngineWatch(process.clock))
+        self.desk = GroupServicer(parts, EngineWatch(process.clock))
         self.runner = self.desk.runner = _Runner(parts, SimulatedLeading)
-        self._desk = GroupDesk(self)
+        self._desk = SimulatedServicer(self)
         # Whether it has begun over, and applied nothing since.
         self._just_begun = False
         process.after(0.01 + 0.05 * random.random(), self.runner.start)
@@ -169,7 +168,7 @@ class Replica:
                 reset=machine.reset, snapshot=machine.snapshot, restore=machine.restore
             ),
             driver=self.driver,
-            picture=Picture(self.log, process.clock),
+            picture=GroupView(self.log, process.clock),
             # To the engine each life is another replica.
             incarnation=f"{name}/{group.lives()}",
             boottime=process.clock,

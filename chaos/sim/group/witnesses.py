@@ -9,7 +9,7 @@ from typing import Any
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.witness import GROUP, Witness
-from curp._core.collection import Collectable
+from curp._core.garbage_collection import Collectable
 from curp._core.witness_table import group_of_log
 from curp._replica.witnesses import read_held
 from curp.v1 import curp_pb2 as pb

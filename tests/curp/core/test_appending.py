@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from curp._core.appending import AppendBatch, Appending, Job, Settle, append_all
 from curp._core.leader import Leader, LeaderBounds, Wish
-from curp._core.rest import Rest
+from curp._core.steps import Rest
 from curp.log._engine import NewEntry
 from curp.log._errors import Deposed, EngineStopped, EngineUnavailable, LogError, TailMismatch
 from curp.log._memory import MemoryLog, Moment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp._core.endings import Ending, ending_of
+from curp._core.role import Ending, ending_of
 from curp.log._errors import (
     CorruptLog,
     Deposed,

@@ -8,7 +8,7 @@ from curp._core.appending import AppendBatch, Appending
 from curp._core.leader import Leader, Wish
 from curp._core.notes import NoteDown, Notes
 from curp._core.poison import RETRIED, Case, Death, Ledger, Watch, case_of, watch_for
-from curp._core.rest import Rest
+from curp._core.steps import Rest
 from curp.log._errors import Deposed, EngineUnavailable
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._shared.identity import RpcId

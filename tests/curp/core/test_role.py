@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from curp._core.endings import Ending
 from curp._core.handover import EndLease
 from curp._core.recovery import Recovered, Wait, WitnessList
 from curp._core.role import (
     Ended,
+    Ending,
     EndLeadership,
     MayTakeOver,
     TakeLeadership,

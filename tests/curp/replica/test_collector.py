@@ -7,10 +7,10 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from curp._core.collection import Collectable
+from curp._core.garbage_collection import Collectable
 from curp._core.witness_table import WitnessVerdict
 from curp._replica.collector import Collector
-from curp._replica.driving import Driver
+from curp._replica.driver import Driver
 from tests.helpers.waiting import until
 
 

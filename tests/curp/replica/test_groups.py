@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from curp._replica.driving import drive
+from curp._replica.driver import drive
 from curp.log._memory import MemoryEngine, MemoryLog
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc

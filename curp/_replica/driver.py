@@ -1,7 +1,7 @@
 """The driver of a replica's rules: threads that carry the core's generators out, step by step.
 
 A rule yields what is to be done, and is sent what came of it; what failed is thrown in. The
-simulator has a driver of its own, with the same parts around it (``chaos.sim.group.driving``).
+simulator has a driver of its own, with the same parts around it (``chaos.sim.group.driver``).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from curp._core.rest import Rest
-from curp._core.steps import Report
+from curp._core.steps import Report, Rest
 from curp.log._errors import LogError
 from rifl._log import get_logger
 from rifl._stores.pending import Pending

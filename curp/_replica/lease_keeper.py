@@ -8,7 +8,7 @@ from typing import Any
 
 from curp._core.read_lease import ReadLease, Renew, Resume, keep_lease
 from curp._core.steps import Pause
-from curp._replica.driving import Bounded, Driver, Once
+from curp._replica.driver import Bounded, Driver, Once
 from curp.log._engine import LogEngine
 from rifl.core._serving.later import Later
 

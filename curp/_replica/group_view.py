@@ -1,4 +1,4 @@
-"""What a replica saw last of its group, for whoever asks without waiting for the engine."""
+"""The group as a replica saw it last, for whoever asks without waiting for the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from curp.log._creation import log_id
 from curp.log._engine import Leadership, LogEngine
 
 
-class Picture:
+class GroupView:
     """The newest leadership, witness list, log id and tail that the replica's thread read.
 
     ``look`` is of one thread; everything else of any, and never waits.

@@ -1,11 +1,11 @@
-"""Turns: conflicting operations run one after the other (CURP §3.1)."""
+"""KeyLocks: conflicting operations run one after the other (CURP §3.1)."""
 
 from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curp._core.turns import Turn, Turns
+from curp._core.key_locks import KeyLock, KeyLocks
 
 _turns = st.tuples(st.frozensets(st.integers(0, 3), max_size=3), st.booleans())
 _steps = st.lists(
@@ -14,7 +14,7 @@ _steps = st.lists(
 )
 
 
-def _conflict(one: Turn, other: Turn) -> bool:
+def _conflict(one: KeyLock, other: KeyLock) -> bool:
     if one.reads and other.reads:
         return False
     return not one.keys or not other.keys or not one.keys.isdisjoint(other.keys)
@@ -28,12 +28,12 @@ def _conflict(one: Turn, other: Turn) -> bool:
 )
 @given(_steps)
 def test_turns_come_in_the_order_asked_for_as_far_as_they_conflict(steps: list) -> None:  # type: ignore[type-arg]
-    """Against a list: a turn has come when no earlier one that stays conflicts (Turns, 1 and 2)."""
-    turns, line = Turns(), list[Turn]()
-    told: set[Turn] = set()
+    """Against a list: a turn has come when no earlier one conflicts (KeyLocks, 1 and 2)."""
+    turns, line = KeyLocks(), list[KeyLock]()
+    told: set[KeyLock] = set()
     for step, value in steps:
         if step == "ask":
-            turn = Turn(value[0], reads=value[1])
+            turn = KeyLock(value[0], reads=value[1])
             if turns.ask(turn):
                 told.add(turn)
             line.append(turn)
@@ -45,7 +45,7 @@ def test_turns_come_in_the_order_asked_for_as_far_as_they_conflict(steps: list) 
             if turn in told:
                 line.remove(turn)
             # One that left before its turn keeps its place until those before it ended.
-            kept = list[Turn]()
+            kept = list[KeyLock]()
             for other in line:
                 if not other.given_back or any(_conflict(other, before) for before in kept):
                     kept.append(other)
@@ -62,8 +62,8 @@ def test_turns_come_in_the_order_asked_for_as_far_as_they_conflict(steps: list) 
 
 def test_one_that_leaves_early_does_not_let_others_overtake() -> None:
     """A turn given back before it came still parts those behind it from those before it."""
-    turns = Turns()
-    first, second, third = (Turn(frozenset({1})) for _ in range(3))
+    turns = KeyLocks()
+    first, second, third = (KeyLock(frozenset({1})) for _ in range(3))
     assert turns.ask(first)
     assert not turns.ask(second)
     assert not turns.ask(third)

@@ -1,4 +1,4 @@
-"""What a replica answers to ``curp.v1.Group``."""
+"""The servicer of ``curp.v1.Group`` on a simulated replica."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import grpc
 
-from chaos.sim.group.driving import SimulatedDriver
+from chaos.sim.group.driver import SimulatedDriver
 from chaos.sim.network import Rpc
 from chaos.sim.server import Server
 from chaos.sim.world import World
 from curp._core.group_call import SyncVerdict
 from curp._replica.authority import GroupAuthority
-from curp._replica.desk import ReplicaDesk
+from curp._replica.group_servicer import GroupServicer
 from curp._replica.group_store import GroupStore
 from curp.v1 import curp_pb2 as pb
 from lease_server._errors import LeaseError
@@ -20,7 +20,7 @@ from rifl._client.answers import FinalStatus
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import Deposed, NotLeader, RiflError
 
-__all__ = ["GroupDesk"]
+__all__ = ["SimulatedServicer"]
 
 _OK = FinalStatus(grpc.StatusCode.OK)
 
@@ -32,10 +32,10 @@ class Asked(Protocol):
     driver: SimulatedDriver
     store: GroupStore
     authority: GroupAuthority
-    desk: ReplicaDesk
+    desk: GroupServicer
 
 
-class GroupDesk:
+class SimulatedServicer:
     """Answers one replica's requests: as the product's desk, where that does not block."""
 
     def __init__(self, replica: Asked) -> None:

@@ -1,4 +1,4 @@
-"""Asks several peers at the same time, so that a hung one holds up no other."""
+"""A question to several peers at the same time, so that a hung one holds up no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-def ask_at_once(
+def ask_all(
     addresses: Sequence[str],
     ask: Callable[[str], _T],
     *,

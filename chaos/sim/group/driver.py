@@ -11,9 +11,9 @@ from chaos.sim.machine import Killed
 from curp._core.appending import AppendBatch, LetBegin, Settle
 from curp._core.notes import NoteDown
 from curp._core.read_lease import Renew
-from curp._core.rest import Rest
 from curp._core.role import AwaitEntry
-from curp._replica.driving import Bounded, Do, Driver, Nested, Once, Rule
+from curp._core.steps import Rest
+from curp._replica.driver import Bounded, Do, Driver, Nested, Once, Rule
 from curp.log._errors import LogError
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later

@@ -1,18 +1,14 @@
-"""When witnesses are told what is synced, and what their replies ask for (DESIGN §7).
-
-CURP §3.5; invariant 12.
-"""
+"""Garbage collection on witnesses: who is told what is synced, and when (CURP §3.5, DESIGN §7)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from curp._core.collection import Collectable, Collection
 from curp._core.recovery import WitnessedCall
-from curp._core.rest import ROUNDING_S, Rest
 from curp._core.state import Witnessed
-from curp._core.steps import Report
+from curp._core.steps import ROUNDING_S, Report, Rest
 from curp._core.witness_table import WitnessVerdict
 
 # Some more come soon: to tell each by itself would make every call look stuck, which a
@@ -20,6 +16,58 @@ from curp._core.witness_table import WitnessVerdict
 _GATHER_S = 0.02
 _RETRY_S = 0.2
 _MAX_TOLD = 1000
+
+
+class Collectable(NamedTuple):
+    """A request that is in the log: its identity and its conflict keys."""
+
+    client_id: int
+    seq: int | None
+    key: bytes | None
+    keys: frozenset[int]
+
+
+class Untold:
+    """The requests that each witness is still to be told of.
+
+    Invariant 12 (DESIGN §7): nothing is in it that is not in the log, and nothing
+    enters it by a timer. A witness that is not told in time keeps its requests: it
+    reports them as stuck, and they come in anew. So the queues are bounded, and drop
+    the oldest. Not thread-safe.
+    """
+
+    def __init__(self, witnesses: Iterable[str], *, max_queued: int = 20_000) -> None:
+        self._queues: dict[str, deque[Collectable]] = {
+            address: deque(maxlen=max_queued) for address in witnesses
+        }
+
+    @property
+    def witnesses(self) -> list[str]:
+        """Whom there is to tell."""
+        return list(self._queues)
+
+    def synced(self, collectable: Collectable) -> None:
+        """Take a request that is in the log."""
+        for queue in self._queues.values():
+            queue.append(collectable)
+
+    def waiting(self, witness: str) -> int:
+        """How many requests a witness is to be told of."""
+        return len(self._queues.get(witness, ()))
+
+    def take(self, witness: str, limit: int) -> list[Collectable]:
+        """Take what a witness is told next."""
+        queue = self._queues.get(witness)
+        if queue is None:
+            return []
+        return [queue.popleft() for _ in range(min(limit, len(queue)))]
+
+    def not_told(self, witness: str, taken: Sequence[Collectable]) -> None:
+        """Put back what could not be told."""
+        queue = self._queues.get(witness)
+        if queue is not None:
+            room = (queue.maxlen or 0) - len(queue)
+            queue.extendleft(reversed(taken[max(0, len(taken) - room) :]))
 
 
 class Tell(NamedTuple):
@@ -49,7 +97,7 @@ class RunAgain(NamedTuple):
     configuration: int
 
 
-class Collecting:
+class GarbageCollection:
     """Decides whom to tell, and when, as ``collect`` asks it.
 
     Invariants:
@@ -67,7 +115,7 @@ class Collecting:
         self.configuration = 0
         # Whether nothing is to be done any more.
         self.over = False
-        self._collection = Collection(())
+        self._collection = Untold(())
         # When a witness is told next, of those for whom there is something.
         self._due: dict[str, float] = {}
         self._being_told: set[str] = set()
@@ -76,7 +124,7 @@ class Collecting:
     def serve(self, configuration: int, witnesses: Iterable[str]) -> None:
         """Tell these from now on, which begin with nothing."""
         self.configuration = configuration
-        self._collection = Collection(witnesses)
+        self._collection = Untold(witnesses)
         self._due = {}
         self._being_told = set()
         self._forgot = False
@@ -140,7 +188,7 @@ class Collecting:
 
 
 def collect(
-    collecting: Collecting, clock: Callable[[], float]
+    collecting: GarbageCollection, clock: Callable[[], float]
 ) -> Generator[Tell | Relist | LookUp | RunAgain | Report | Rest, Any, None]:
     """Tell one witness after the other, until it is over.
 
@@ -163,7 +211,7 @@ def collect(
 
 
 def _tell(
-    collecting: Collecting, tell: Tell, clock: Callable[[], float]
+    collecting: GarbageCollection, tell: Tell, clock: Callable[[], float]
 ) -> Generator[Any, Any, None]:
     verdict: WitnessVerdict | None = None
     stuck: list[WitnessedCall] = []

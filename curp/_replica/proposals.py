@@ -1,4 +1,4 @@
-"""The entries of one leadership on their way into the log, and who waits for them."""
+"""The proposals of one leadership: entries on their way into the log, and who waits for them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import count
 from typing import NamedTuple
 
 from curp._core.appending import Appending
-from curp._core.collection import Collectable
 from curp._core.entries import ClientRegistered, ClientRemoved, Entry, Operation
+from curp._core.garbage_collection import Collectable
 from curp._core.leader import Batch, Leader, Speed, Wish
 from curp._core.notes import Notes
 from curp._core.poison import Watch
@@ -43,7 +43,7 @@ class Committed(NamedTuple):
     synced: list[Pending]
 
 
-class Places:
+class Proposals:
     """Gives out a leadership's places, and settles what is in the log.
 
     Invariants (the numbers are those of DESIGN §7):

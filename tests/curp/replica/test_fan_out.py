@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from curp._replica.at_once import ask_at_once
+from curp._replica.fan_out import ask_all
 
 
 def test_the_first_that_is_enough_ends_the_wait() -> None:
@@ -18,7 +18,7 @@ def test_the_first_that_is_enough_ends_the_wait() -> None:
         return None if address == "restarted" else address
 
     try:
-        found = ask_at_once(
+        found = ask_all(
             ["hung", "restarted", "good"], ask, enough=lambda told: told is not None, timeout_s=60.0
         )
         assert found["good"] == "good"
@@ -31,11 +31,11 @@ def test_all_are_waited_for_within_their_time() -> None:
     """Without more to go by, the answers of those that answered in time (DESIGN §7)."""
     over = threading.Event()
     try:
-        found = ask_at_once(
+        found = ask_all(
             ["hung", "one", "two"], lambda at: at != "hung" or over.wait(60.0), timeout_s=0.1
         )
         assert found == {"one": True, "two": True}
-        assert ask_at_once([], lambda at: True, timeout_s=60.0) == {}
+        assert ask_all([], lambda at: True, timeout_s=60.0) == {}
     finally:
         over.set()
 
@@ -45,7 +45,7 @@ def test_a_slow_one_has_a_grace_once_another_said_yes() -> None:
     over = threading.Event()
     began = time.monotonic()
     try:
-        found = ask_at_once(
+        found = ask_all(
             ["hung", "no", "yes"],
             lambda at: over.wait(60.0) if at == "hung" else at == "yes",
             grace_s=0.1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from curp._core.collection import Collectable, Collection
+from curp._core.garbage_collection import Collectable, Untold
 
 
 def _request(seq: int) -> Collectable:
@@ -11,7 +11,7 @@ def _request(seq: int) -> Collectable:
 
 def test_each_witness_is_told_everything_once() -> None:
     """What could not be told comes first the next time (invariant 12)."""
-    collection = Collection(["a", "b"])
+    collection = Untold(["a", "b"])
     for seq in range(1, 6):
         collection.synced(_request(seq))
     first = collection.take("a", 2)
@@ -25,7 +25,7 @@ def test_each_witness_is_told_everything_once() -> None:
 
 def test_queues_are_bounded() -> None:
     """For a witness that cannot be told the oldest are dropped: it will report them."""
-    collection = Collection(["a"], max_queued=3)
+    collection = Untold(["a"], max_queued=3)
     for seq in range(1, 5):
         collection.synced(_request(seq))
     taken = collection.take("a", 2)

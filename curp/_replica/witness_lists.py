@@ -11,7 +11,7 @@ from curp._core.steps import Pause, Sync
 from curp._core.upkeep import AskWhetherThere, ListAgain, TellSecrets, Upkeep, keep_up
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
 from curp._replica.appender import Appender
-from curp._replica.driving import Bounded, Nested, Once, Rule
+from curp._replica.driver import Bounded, Nested, Once, Rule
 from curp._replica.metadata import LIST_KEY
 from curp._replica.parts import Parts, Tenure
 from curp._wire import secrets_to_message, witness_list_to_bytes
@@ -26,7 +26,7 @@ _STATUS_S = 0.5
 _ANOTHER_S = 0.05
 
 
-class Relisting:
+class WitnessLists:
     """One leadership's witness list, and rules that change it, by ``step``. Any thread.
 
     ``serve`` is called with each list that comes into force. ``end`` is told when the

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curp._core.collecting import Collecting, Relist, Tell
-from curp._core.collection import Collectable
+from curp._core.garbage_collection import Collectable, GarbageCollection, Relist, Tell
 from curp._core.recovery import WitnessedCall
-from curp._core.rest import Rest
 from curp._core.state import Witnessed
+from curp._core.steps import Rest
 from curp._core.witness_table import WitnessVerdict
 from rifl.core._shared.call import Call
 
@@ -21,13 +20,13 @@ def _request(seq: int) -> Collectable:
     return Collectable(1, seq, None, frozenset({seq}))
 
 
-def _begin(*witnesses: str) -> Collecting:
-    collecting = Collecting()
+def _begin(*witnesses: str) -> GarbageCollection:
+    collecting = GarbageCollection()
     collecting.serve(7, witnesses)
     return collecting
 
 
-def _told(collecting: Collecting, now: float) -> list[Tell]:
+def _told(collecting: GarbageCollection, now: float) -> list[Tell]:
     found = []
     while isinstance(step := collecting.next(now), Tell):
         found.append(step)

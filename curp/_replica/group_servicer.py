@@ -1,4 +1,4 @@
-"""What a replica answers to ``curp.v1.Group`` (DESIGN §7)."""
+"""The servicer of ``curp.v1.Group`` on a replica (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from curp._core.group_call import SyncVerdict
 from curp._core.recovery import WitnessList
 from curp._core.role import Role
 from curp._core.witness_change import left_out
-from curp._replica.driving import drive
+from curp._replica.driver import drive
 from curp._replica.leading import Leading
 from curp._replica.metadata import TRANSFER_KEY
 from curp._replica.parts import Parts
@@ -27,7 +27,7 @@ _log = get_logger("curp.replica")
 _MOST_STATUS_S = 1.0
 
 
-class ReplicaDesk:
+class GroupServicer:
     """Answers for one replica. Any thread; may block."""
 
     def __init__(self, parts: Parts, watch: EngineWatch) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 from curp._core.appending import AppendBatch
 from curp._core.entries import ClientRegistered, ClientRemoved, Operation
+from curp._core.key_locks import KeyLock
 from curp._core.leader import Leader, LeaderBounds, Speed
 from curp._core.recovery import operation_of
 from curp._core.state import GroupState
-from curp._core.turns import Turn
 from curp._replica.arrival import Arrival
-from curp._replica.places import Committed, LogWrite, Places
+from curp._replica.proposals import Committed, LogWrite, Proposals
 from curp._wire import entry_to_bytes
 from rifl.core._serving.client_table import Attempt
 from rifl.core._serving.policy import MethodPolicy
@@ -23,7 +23,7 @@ NUMBER = 4
 
 
 class _Leadership:
-    """Places over a state, and the appends that the shell would make."""
+    """Proposals over a state, and the appends that the shell would make."""
 
     def __init__(self, state: GroupState) -> None:
         drawn = count()
@@ -32,14 +32,14 @@ class _Leadership:
         leader = Leader(
             NUMBER, state.applied, witnessed=True, bounds=LeaderBounds(batch_delay_s=0.0)
         )
-        self.places = Places(leader, state, lambda: b"%016d" % next(drawn), lambda: 0.0)
+        self.proposals = Proposals(leader, state, lambda: b"%016d" % next(drawn), lambda: 0.0)
 
     def attempt(self, client_id: int, seq: int, keys: frozenset[int]) -> Attempt:
         """Claim a new call, whose turn has come."""
         arriving = call(client_id, seq)
         arriving.configuration = NUMBER
         arrival = arriving.extra = Arrival(b"request", keys, NUMBER, 1, ())
-        arrival.turn = Turn(keys)
+        arrival.turn = KeyLock(keys)
         attempt = self.state.table.decide(arriving, MethodPolicy(), 0.0).attempt
         assert attempt is not None
         return attempt
@@ -50,14 +50,14 @@ class _Leadership:
         record = CompletionRecord(response=b"answer")
         entry = operation_of(attempt.call, arrival.request, record, arrival.keys)
         write = LogWrite(entry, entry_to_bytes(entry), attempt, NUMBER)
-        return self.places.operation(write, attempt)
+        return self.proposals.operation(write, attempt)
 
     def append(self) -> tuple[list[Any], Committed]:
         """Append what waits; the entries, and what that brings."""
-        step = self.places.appending.next(0.0)
+        step = self.proposals.appending.next(0.0)
         assert isinstance(step, AppendBatch)
         tail = step.batch.expected_tail + len(step.batch.placed)
-        found = self.places.committed(step.batch, tail)
+        found = self.proposals.committed(step.batch, tail)
         assert found is not None
         return [placed.what.entry for placed in step.batch.placed], found
 
@@ -95,12 +95,12 @@ def test_who_waits_for_the_log_is_told_when_it_has_come_so_far() -> None:
     leadership = _Leadership(committed(operation(1, 1)))
     first, _ = leadership.execute(leadership.attempt(1, 2, frozenset({2})))
     second, _ = leadership.execute(leadership.attempt(1, 3, frozenset({3})))
-    late = leadership.places.wait_for(second)
-    early = leadership.places.wait_for(first)
-    assert leadership.places.waiting() != []
+    late = leadership.proposals.wait_for(second)
+    early = leadership.proposals.wait_for(first)
+    assert leadership.proposals.waiting() != []
     _, found = leadership.append()
     assert found.synced == [early, late]
-    assert leadership.places.waiting() == []
+    assert leadership.proposals.waiting() == []
 
 
 def test_a_client_s_removal_follows_its_last_operation() -> None:
@@ -113,20 +113,20 @@ def test_a_client_s_removal_follows_its_last_operation() -> None:
     assert [type(entry) for entry in entries] == [Operation]
     entries, _ = leadership.append()
     assert entries == [ClientRemoved(1)]
-    assert not leadership.places.known(1)
+    assert not leadership.proposals.known(1)
     # The log never heard of this one: there is nothing to remove.
-    leadership.places.remove([99])
-    assert leadership.places.leader.unsynced == 0
+    leadership.proposals.remove([99])
+    assert leadership.proposals.leader.unsynced == 0
 
 
 def test_an_append_of_an_earlier_leadership_settles_nothing() -> None:
     """Its reply may come late: what is placed now is not in the log by it (invariant 4)."""
     earlier = _Leadership(committed(operation(1, 1)))
     earlier.execute(earlier.attempt(1, 2, frozenset({2})))
-    step = earlier.places.appending.next(0.0)
+    step = earlier.proposals.appending.next(0.0)
     assert isinstance(step, AppendBatch)
     later = _Leadership(committed(operation(1, 1)))
     attempt = later.attempt(1, 2, frozenset({2}))
     later.execute(attempt)
-    assert later.places.committed(step.batch, 3) is None
+    assert later.proposals.committed(step.batch, 3) is None
     assert not attempt.ended

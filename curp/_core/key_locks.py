@@ -1,4 +1,4 @@
-"""Whose turn it is: operations that conflict run one after the other (CURP §3.1)."""
+"""Locks on conflict keys: operations that conflict run one after the other (CURP §3.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from rifl.core._shared.invariant import invariant
 
 
-class Turn:
+class KeyLock:
     """One operation's place in the order of execution, until it is given back.
 
     ``keys`` empty: it conflicts with everything. Two that only read never conflict.
@@ -21,8 +21,8 @@ class Turn:
         self.given_back = False
         # How many earlier ones it waits for, and which later ones wait for it.
         self._blockers = 0
-        self._behind: list[Turn] = []
-        self._asked_of: Turns | None = None
+        self._behind: list[KeyLock] = []
+        self._asked_of: KeyLocks | None = None
 
     @property
     def has_come(self) -> bool:
@@ -36,12 +36,12 @@ class _Line:
     __slots__ = ("readers", "writer")
 
     def __init__(self) -> None:
-        self.writer: Turn | None = None
+        self.writer: KeyLock | None = None
         # Those since the writer.
-        self.readers: set[Turn] = set()
+        self.readers: set[KeyLock] = set()
 
 
-class Turns:
+class KeyLocks:
     """Grants turns in the order they were asked for, as far as operations conflict.
 
     Invariants:
@@ -59,20 +59,20 @@ class Turns:
         # Those that conflict with everything.
         self._all = _Line()
         # Not given back, with keys.
-        self._keyed: set[Turn] = set()
+        self._keyed: set[KeyLock] = set()
 
     def __len__(self) -> int:
         """How many turns were not given back."""
         return len(self._keyed) + (self._all.writer is not None) + len(self._all.readers)
 
-    def __contains__(self, turn: Turn) -> bool:
+    def __contains__(self, turn: KeyLock) -> bool:
         """Whether the turn was asked for here, and not given back."""
         return turn._asked_of is self and not turn.given_back
 
-    def ask(self, turn: Turn) -> bool:
+    def ask(self, turn: KeyLock) -> bool:
         """Stand in line; True if the turn has come already."""
         turn._asked_of = self
-        blockers: set[Turn] = set()
+        blockers: set[KeyLock] = set()
         if turn.keys:
             self._add_blockers(turn, self._all, blockers)
             for key in turn.keys:
@@ -91,12 +91,12 @@ class Turns:
             other._behind.append(turn)
         return not blockers
 
-    def give_back(self, turn: Turn) -> list[Turn]:
+    def give_back(self, turn: KeyLock) -> list[KeyLock]:
         """Let go of a turn, had or not; return those that have come by that."""
         if turn.given_back:
             return []
         turn.given_back = True
-        come: list[Turn] = []
+        come: list[KeyLock] = []
         # One that had not come yet keeps its place until it would have: those behind it
         # must not overtake those before it.
         over = [turn] if turn.has_come else []
@@ -105,7 +105,7 @@ class Turns:
                 (over if other.given_back else come).append(other)
         return come
 
-    def _end(self, turn: Turn) -> list[Turn]:
+    def _end(self, turn: KeyLock) -> list[KeyLock]:
         """Take a turn out of its lines; return those that wait for nothing more."""
         if turn.keys:
             self._keyed.discard(turn)
@@ -123,14 +123,14 @@ class Turns:
         return [other for other in behind if other.has_come]
 
     @staticmethod
-    def _add_blockers(turn: Turn, line: _Line, blockers: set[Turn]) -> None:
+    def _add_blockers(turn: KeyLock, line: _Line, blockers: set[KeyLock]) -> None:
         if line.writer is not None:
             blockers.add(line.writer)
         if not turn.reads:
             blockers |= line.readers
 
     @staticmethod
-    def _join(turn: Turn, line: _Line) -> None:
+    def _join(turn: KeyLock, line: _Line) -> None:
         if turn.reads:
             line.readers.add(turn)
         else:
@@ -138,7 +138,7 @@ class Turns:
             line.readers = set()
 
     @staticmethod
-    def _leave(turn: Turn, line: _Line) -> None:
+    def _leave(turn: KeyLock, line: _Line) -> None:
         line.readers.discard(turn)
         if line.writer is turn:
             line.writer = None
