@@ -26,9 +26,9 @@ from benchmarks.keyed import PUT
 from benchmarks.served import behind, group, process
 from curp._core.witness_table import WitnessVerdict
 from curp.client._record import Record
+from curp.client._sync_multicallable import SyncMultiCallable
 from curp.client._sync_path import SyncPath
 from curp.client._sync_records import SyncRecords
-from curp.client._sync_unary import SyncUnary
 from rifl.v1 import rifl_pb2
 
 __all__ = ["Parts", "main", "measure"]
@@ -47,7 +47,7 @@ class _Watched:
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
         """Look at everything that clients of this process do."""
-        recorded, sent, finish = SyncPath.record, SyncRecords.send, SyncUnary._finish
+        recorded, sent, finish = SyncPath.record, SyncRecords.send, SyncMultiCallable._finish
 
         def record(path: SyncPath, address: str, request: bytes) -> Record:
             if self.sends:
@@ -62,7 +62,7 @@ class _Watched:
             record.on_end(self._ended)
             sent(records, record)
 
-        def finished(method: SyncUnary, *rest: Any) -> None:
+        def finished(method: SyncMultiCallable, *rest: Any) -> None:
             self.leader = time.perf_counter()
             finish(method, *rest)
 
@@ -70,7 +70,7 @@ class _Watched:
         with (
             patch(SyncPath, "record", record),
             patch(SyncRecords, "send", send),
-            patch(SyncUnary, "_finish", finished),
+            patch(SyncMultiCallable, "_finish", finished),
         ):
             yield
 

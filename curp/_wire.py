@@ -22,7 +22,7 @@ from curp._core.entries import (
 )
 from curp._core.poison import Case, Death, Ledger
 from curp._core.recovery import AcceptedLoss, WitnessedCall, WitnessList
-from curp._core.replays import ReplayNote, Replays, Stretch
+from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.state import ClientKept, KeptCall, StateHead
 from curp.log._errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
@@ -199,7 +199,7 @@ def poison_case(case: Case) -> pb.PoisonCase:
     return message
 
 
-def replays_to_bytes(replays: Replays) -> bytes:
+def replays_to_bytes(replays: ReplayNotes) -> bytes:
     """Serialise who replays what, for the engine's metadata."""
     message = pb.ReplayLedger(
         notes=[pb.ReplayLedger.Note(**note._asdict()) for note in replays.notes]
@@ -209,14 +209,14 @@ def replays_to_bytes(replays: Replays) -> bytes:
     return message.SerializeToString()
 
 
-def replays_from_bytes(data: bytes | None) -> Replays:
+def replays_from_bytes(data: bytes | None) -> ReplayNotes:
     """Read it, an empty one from nothing; ``CorruptLog`` for bytes that are none."""
     try:
         message = pb.ReplayLedger.FromString(data or b"")
     except DecodeError:
         raise CorruptLog("what is replayed cannot be read in the engine's metadata") from None
     suspect = message.suspect
-    return Replays(
+    return ReplayNotes(
         tuple(
             ReplayNote(note.replica, note.process, note.after, note.through)
             for note in message.notes

@@ -14,9 +14,9 @@ from chaos.sim.service import METHODS, decode
 from chaos.sim.witness import FIRST_WITNESS
 from curp._core.group_call import Step
 from curp.client._attempt import OVER, GroupAttempt
-from curp.client._group import GroupKnowledge
-from curp.client._keys import CallerKeys
-from curp.client._requests import RECORD_TIMEOUT_S
+from curp.client._caller_keys import CallerKeys
+from curp.client._group_knowledge import GroupKnowledge
+from curp.client._messages import RECORD_TIMEOUT_S
 from curp.v1 import curp_pb2 as pb
 
 __all__ = ["AttemptShell", "GroupPath"]

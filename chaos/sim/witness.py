@@ -15,7 +15,7 @@ from chaos.sim.world import World
 from curp._core.garbage_collection import Collectable
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
 from curp.v1 import curp_pb2 as pb
-from curp.witness._desk import WitnessDesk
+from curp.witness._handlers import WitnessDesk
 from rifl._client.answers import FinalStatus
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.reply import Reply

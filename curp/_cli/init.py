@@ -6,7 +6,7 @@ import argparse
 import sys
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from curp._cli.asking import GroupError
+from curp._cli.operator_client import GroupError
 from curp.log._creation import create_log
 
 

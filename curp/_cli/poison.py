@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 from datetime import UTC, datetime
 
-from curp._cli.asking import GroupError
+from curp._cli.operator_client import GroupError
 from curp._core.poison import HELD, Case, Ledger
 from curp._replica.poisoning import read_ledger, read_left, update_ledger
 from curp.log._engine import LogEngine

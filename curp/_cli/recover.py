@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import closing
 
-from curp._cli.asking import GroupError
+from curp._cli.operator_client import GroupError
 from curp._core.recovery import AcceptedLoss, WitnessList
 from curp._replica.metadata import (
     BACK_KEY,

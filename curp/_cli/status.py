@@ -8,7 +8,7 @@ import sys
 
 from google.protobuf.json_format import MessageToDict
 
-from curp._cli.asking import open_group, serves
+from curp._cli.operator_client import open_group, serves
 from curp._cli.poison import told_case
 from curp._security import add_client_options
 from curp._wire import case_from_message

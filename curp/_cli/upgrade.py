@@ -6,7 +6,7 @@ import argparse
 import getpass
 import sys
 
-from curp._cli.asking import Group, GroupError
+from curp._cli.operator_client import GroupError, OperatorClient
 from curp.v1 import curp_pb2 as pb
 
 
@@ -31,7 +31,7 @@ def add_upgrade_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--who", default="", help="who says so (default: the user's name)")
 
 
-def upgrade(group: Group, arguments: argparse.Namespace) -> int:
+def upgrade(group: OperatorClient, arguments: argparse.Namespace) -> int:
     """Tell the versions; finalize if asked to. The exit code; raises ``GroupError``."""
     statuses = group.statuses()
     for address, status in statuses:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from curp._core.leader import Batch, Leader
-from curp._core.notes import NoteDown, Notes
 from curp._core.poison import Watch
+from curp._core.poison_notes import NoteDown, PoisonNotes
 from curp._core.steps import ROUNDING_S, Rest
 from curp.log._errors import may_pass
 
@@ -67,10 +67,10 @@ class Appending:
     """
 
     def __init__(
-        self, leader: Leader, name: Callable[[], bytes], notes: Notes | None = None
+        self, leader: Leader, name: Callable[[], bytes], notes: PoisonNotes | None = None
     ) -> None:
         self._leader = leader
-        self.notes = notes or Notes(Watch())
+        self.notes = notes or PoisonNotes(Watch())
         self._name = name
         self._jobs: deque[Any] = deque()
         # An append that was given and is not known to be in the log.

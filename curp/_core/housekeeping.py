@@ -24,7 +24,7 @@ class ExpireKeys(NamedTuple):
 
 
 class LookAfterWitnesses(NamedTuple):
-    """See to the witness list: ``curp._core.upkeep.keep_up``."""
+    """See to the witness list: ``curp._core.witness_upkeep.keep_up``."""
 
 
 class SnapshotIfDue(NamedTuple):

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from curp._core.unsynced import Unsynced
+from curp._core.unsynced_operations import UnsyncedOperations
 from curp.log._engine import EngineLimits
 from rifl.core._shared.invariant import invariant
 
@@ -135,7 +135,7 @@ class Leader:
         self.synced = tail
         self.placed = tail
         self._queue: deque[Placed] = deque()
-        self._unsynced = Unsynced()
+        self._unsynced = UnsyncedOperations()
         self._demanded = 0
         self._appending: Batch | None = None
         self._changing = False

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from curp._core.entries import Operation, SetAside
-from curp._core.notes import NoteDown
 from curp._core.poison import (
     HELD,
     Case,
@@ -17,6 +16,7 @@ from curp._core.poison import (
     unknown_record,
     watch_for,
 )
+from curp._core.poison_notes import NoteDown
 from curp._core.state import GroupState, Witnessed
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._shared.identity import RpcId

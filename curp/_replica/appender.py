@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from curp._core.appending import AppendBatch, Appending, Job, LetBegin, Settle, append_all
-from curp._core.notes import NoteDown
+from curp._core.poison_notes import NoteDown
 from curp._replica.driver import Driver
 from curp._replica.group_store import GroupStore
 from curp._replica.poisoning import note_down

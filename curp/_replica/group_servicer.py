@@ -126,7 +126,7 @@ class GroupServicer:
         if leading is not None:
             reply.wanted_witnesses.extend(leading.listed.wanted)
             for address in left_out(leading.listed):
-                why = self._witnesses.why_not_started(address)
+                why = self._witnesses.start_refusal(address)
                 reply.left_out.add(witness=address, why=why)
         listed = list(reply.configuration.witnesses) if self.role == Role.LEADER else []
         said = self._witnesses.statuses(listed, min(_MOST_STATUS_S, settings.witness_timeout_s))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from curp._core.notes import NoteDown
 from curp._core.poison import Ledger
+from curp._core.poison_notes import NoteDown
 from curp._core.setting_aside import Conclude, CountDeaths, Left
 from curp._wire import ledger_from_bytes, ledger_to_bytes, notes_from_bytes, notes_to_bytes
 from curp.log._engine import LogEngine, MetadataCondition

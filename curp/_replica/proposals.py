@@ -11,8 +11,8 @@ from curp._core.appending import Appending
 from curp._core.entries import ClientRegistered, ClientRemoved, Entry, Operation
 from curp._core.garbage_collection import Collectable
 from curp._core.leader import Batch, Leader, Speed, Wish
-from curp._core.notes import Notes
 from curp._core.poison import Watch
+from curp._core.poison_notes import PoisonNotes
 from curp._core.state import GroupState
 from curp._replica.arrival import arrival_of
 from curp._wire import SYNCED_KEY, entry_to_bytes
@@ -69,7 +69,7 @@ class Proposals:
         """
         self.leader = leader
         self.watch = watch or Watch()
-        self.notes = Notes(self.watch, clock())
+        self.notes = PoisonNotes(self.watch, clock())
         self.appending = Appending(leader, append_id, self.notes)
         self._state = state
         self._clock = clock

@@ -6,8 +6,8 @@ import contextlib
 import time
 from typing import Any
 
-from curp._core.notes import NoteDown
 from curp._core.poison import Ledger
+from curp._core.poison_notes import NoteDown
 from curp._core.recovery import (
     Append,
     CheckNumbers,

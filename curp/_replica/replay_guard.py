@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from curp._core.entries import Operation
 from curp._core.poison import LOGGED, Case, Ledger
-from curp._core.replays import ReplayNote, Replays, Stretch
+from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.role import BeginOver, CannotApply
 from curp._replica.poisoning import read_ledger, update_ledger
 from curp._wire import entry_from_bytes, replays_from_bytes, replays_to_bytes
@@ -44,7 +44,7 @@ class ReplayGuard:
         self._bound = bound
         self._saw = saw
         self._condemned: dict[int, Case] = {}
-        self._replays = Replays()
+        self._replays = ReplayNotes()
         self._target = self._through = 0
         # The snapshot that it began with, and what was left out since.
         self._base = 0
@@ -61,7 +61,7 @@ class ReplayGuard:
         self._target = self._engine.tail()
         stretch: Stretch | None = None
 
-        def begun(replays: Replays) -> Replays:
+        def begun(replays: ReplayNotes) -> ReplayNotes:
             nonlocal stretch
             after, stretch = replays.died(self._replica, self._process)
             return after
@@ -181,17 +181,17 @@ class ReplayGuard:
             lambda ledger: ledger.died([case], now_us, at_least=stretch.deaths),
         )
 
-    def _read(self) -> Replays:
+    def _read(self) -> ReplayNotes:
         return replays_from_bytes(self._engine.metadata(_REPLAYS_KEY))
 
-    def _update(self, change: Callable[[Replays], Replays]) -> None:
+    def _update(self, change: Callable[[ReplayNotes], ReplayNotes]) -> None:
         for _ in range(_TRIES):
             before = self._engine.metadata(_REPLAYS_KEY)
             found = replays_from_bytes(before)
             replays = self._replays = change(found)
             if replays == found:
                 return
-            after = replays_to_bytes(replays) if replays != Replays() else None
+            after = replays_to_bytes(replays) if replays != ReplayNotes() else None
             try:
                 # Not the leader's own: under whatever number there is.
                 self._engine.put_metadata(

@@ -18,7 +18,7 @@ import grpc.aio
 
 from curp._core.leader import LeaderBounds
 from curp._core.role import Role
-from curp._declarations import KeyDeclaration
+from curp._key_declarations import KeyDeclaration
 from curp._replica.authority import GroupAuthority
 from curp._replica.driver import Driver, drive
 from curp._replica.engine import GroupEngine

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from curp._core.conflict_keys import KeyFinder, covers, keys_of_values, recorded_keys
 from curp._core.entries import Operation
-from curp._declarations import KeyDeclaration, declared_conflicts, fields_from_wire
+from curp._key_declarations import KeyDeclaration, declared_conflicts, fields_from_wire
 from curp._replica.errors import Diverged, NotServed
 from curp.v1 import curp_pb2 as pb
 from rifl._server.context import CURRENT, AioHandlerContext, HandlerContext, Serving

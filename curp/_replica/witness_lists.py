@@ -8,8 +8,14 @@ from typing import Any
 
 from curp._core.recovery import Publish, StartWitnesses, WitnessList
 from curp._core.steps import Pause, Sync
-from curp._core.upkeep import AskWhetherThere, ListAgain, TellSecrets, Upkeep, keep_up
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
+from curp._core.witness_upkeep import (
+    AskWhetherThere,
+    ListAgain,
+    TellSecrets,
+    WitnessUpkeep,
+    keep_up,
+)
 from curp._replica.appender import Appender
 from curp._replica.driver import Bounded, Nested, Once, Rule
 from curp._replica.metadata import LIST_KEY
@@ -54,7 +60,7 @@ class WitnessLists:
         self._end = end
         self._changing = threading.Lock()
         self._over = Once()
-        self._upkeep = Upkeep(tenure.listed, self._state.secrets, self._driver.clock())
+        self._upkeep = WitnessUpkeep(tenure.listed, self._state.secrets, self._driver.clock())
         self._looking = threading.Lock()
 
     def stop(self) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import grpc
 
 from curp._core.garbage_collection import Collectable
-from curp._core.not_started import why_not_started
 from curp._core.recovery import WitnessedCall
+from curp._core.start_refusal import start_refusal
 from curp._core.witness_table import WitnessVerdict, group_of_log
 from curp._replica.fan_out import ask_all
 from curp._replica.services import Services
@@ -152,7 +152,7 @@ class Witnesses:
         except grpc.RpcError:
             return None
 
-    def why_not_started(self, address: str) -> str:
+    def start_refusal(self, address: str) -> str:
         """Say why a witness was not started when that was tried last; empty if it was."""
         return self._not_started.get(address, "")
 
@@ -214,7 +214,7 @@ class Witnesses:
         if verdict is WitnessVerdict.OTHER_CONFIGURATION:
             found = self._look_ahead(address) or found
         served = None if found is None else (found.group, found.configuration)
-        self._note_start(address, why_not_started(verdict, self._name, served))
+        self._note_start(address, start_refusal(verdict, self._name, served))
         return False
 
     def _note_start(self, address: str, why: str) -> None:

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 
 from curp.client._aio_path import AioPath
-from curp.client._group import Statistics
-from curp.client._keys import CallerKeys
+from curp.client._caller_keys import CallerKeys
+from curp.client._group_knowledge import Statistics
 from curp.client._sync_path import SyncPath
 
 __all__ = ["AioPath", "Statistics", "SyncPath", "open_path", "statistics"]

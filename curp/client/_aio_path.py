@@ -11,15 +11,15 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from curp.client._aio_call import AioCall
+from curp.client._aio_recorded_call import AioRecordedCall
 from curp.client._aio_records import AioRecords
-from curp.client._alone import AioAlone
-from curp.client._attempt import Alone, begin
-from curp.client._group import GROUP_RETRY, GroupKnowledge, Statistics
-from curp.client._keys import CallerKeys
+from curp.client._attempt import LeaderOnly, begin
+from curp.client._caller_keys import CallerKeys
+from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, Statistics
+from curp.client._leader_call import AioLeaderCall
+from curp.client._leader_search import AioLeaderSearch
+from curp.client._messages import split_header
 from curp.client._record import Record
-from curp.client._requests import split_header
-from curp.client._searching import AioSearch
 from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.v1 import curp_pb2
 from rifl._client.aio_status import at_hand
@@ -48,8 +48,8 @@ class AioPath:
         self.sync: Any = sync_stub(channel)
         # Kept, since a loop does not keep its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._search = AioSearch(channel, self._told, self.start)
-        self._under_way: weakref.WeakSet[AioCall | AioAlone] = weakref.WeakSet()
+        self._search = AioLeaderSearch(channel, self._told, self.start)
+        self._under_way: weakref.WeakSet[AioRecordedCall | AioLeaderCall] = weakref.WeakSet()
         self.refresh()
 
     def unary_unary(self, method: str, inner: Any) -> Any:
@@ -58,19 +58,19 @@ class AioPath:
         def send(body: bytes, *, metadata: Any, timeout: float | None, **rest: Any) -> Any:
             begun = begin(self, method, body, metadata, timeout)
             target = self._search.target()
-            if begun is None or isinstance(begun, Alone):
+            if begun is None or isinstance(begun, LeaderOnly):
                 leader = inner(body, metadata=metadata, timeout=timeout, **rest)
                 if begun is not None:
                     leader.add_done_callback(lambda done: begun.end(answered=_is_ok(done)))
                 if split_header(metadata) is None:
                     # It has no identity to be sent elsewhere with.
                     return leader
-                alone = AioAlone(leader, target, self.knowledge.number)
+                alone = AioLeaderCall(leader, target, self.knowledge.number)
                 self._under_way.add(alone)
                 return alone
             attempt, given = begun
             leader = inner(body, metadata=(*given, attempt.entry), timeout=timeout, **rest)
-            call = AioCall(self, attempt, leader, target)
+            call = AioRecordedCall(self, attempt, leader, target)
             self._under_way.add(call)
             return call
 

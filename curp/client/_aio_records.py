@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from curp._core.record_line import OutOfLine, Quick, RecordLine
+from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
+from curp.client._messages import RECORD_TIMEOUT_S
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
-from curp.client._requests import RECORD_TIMEOUT_S
 from curp.client._stubs import record_stub, records_stub
 from curp.v1 import curp_pb2
 from rifl._grpc.codes import NO_STREAM
@@ -27,7 +27,7 @@ _log = get_logger("curp.client")
 class AioRecords:
     """As ``SyncRecords``: two tasks of the loop, of which one lives as long as the stream."""
 
-    def __init__(self, channel: grpc.aio.Channel, leader: Quick) -> None:
+    def __init__(self, channel: grpc.aio.Channel, leader: QuickDuration) -> None:
         """``leader``: how long its quick answers take."""
         self._open = records_stub(channel)
         self._unary = _Unary(channel)
@@ -43,14 +43,14 @@ class AioRecords:
         stream = self._stream
         if stream is None or stream.over:
             call = self._open()
-            stream = self._stream = _Stream(call, RecordLine(self._leader), self._unary)
+            stream = self._stream = _Stream(call, PendingRecords(self._leader), self._unary)
             loop = asyncio.get_running_loop()
             if self._finalizer is not None:
                 self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _end_soon, loop, call)
             self._finalizer.atexit = False
         stream.send(record)
-        if stream.line.oldest_s(time.monotonic()) > SILENT_S:
+        if stream.pending.oldest_s(time.monotonic()) > SILENT_S:
             stream.close()
 
     def again(self) -> None:
@@ -78,8 +78,8 @@ class _Tasks:
 class _Stream:
     """One life of the stream; held by its reading task, and holding nothing of the client's."""
 
-    def __init__(self, call: Any, line: RecordLine[Record], unary: _Unary) -> None:
-        self.line = line
+    def __init__(self, call: Any, pending: PendingRecords[Record], unary: _Unary) -> None:
+        self.pending = pending
         self.over = False
         self._call = call
         self._unary = unary
@@ -103,11 +103,11 @@ class _Stream:
         """Send what waits, until nothing does."""
         try:
             while self._waiting and not self.over:
-                if wait_s := self.line.wait_s(time.monotonic()):
+                if wait_s := self.pending.wait_s(time.monotonic()):
                     await asyncio.sleep(wait_s)
                 records, requests = take_together(self._waiting)
                 if requests and not self.over:
-                    first = self.line.sent(records, time.monotonic())
+                    first = self.pending.sent(records, time.monotonic())
                     message = curp_pb2.RecordsRequest(first=first, records=requests)
                     await self._call.write(message.SerializeToString())
         except (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
@@ -122,13 +122,13 @@ class _Stream:
         try:
             while (reply := await call.read()) is not grpc.aio.EOF:
                 verdicts = reply.verdicts
-                records = self.line.answered(reply.first, len(verdicts), time.monotonic())
+                records = self.pending.answered(reply.first, len(verdicts), time.monotonic())
                 for record, verdict in zip(records, verdicts, strict=True):
                     record.end(verdict)
             code = await call.code()
         except (grpc.RpcError, grpc.aio.UsageError):
             code = await call.code()
-        except OutOfLine as error:
+        except OutOfOrder as error:
             _log.error("witness_out_of_line", error=str(error))
         finally:
             call.cancel()
@@ -136,7 +136,7 @@ class _Stream:
 
     def _end(self, code: grpc.StatusCode) -> None:
         self.over = True
-        lost = [*self.line.broken(), *self._waiting]
+        lost = [*self.pending.broken(), *self._waiting]
         self._waiting.clear()
         if code in NO_STREAM:
             self._unary.instead = True

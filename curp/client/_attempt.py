@@ -13,13 +13,12 @@ from typing import Any, Protocol
 import grpc
 
 from curp._core.group_call import GroupCall, LeaderAnswer, Step, SyncVerdict
-from curp._core.way_choice import UNCOUNTED, Begun, Way
+from curp._core.recording_choice import UNCOUNTED, Begun, Way
 from curp._core.witness_table import WitnessVerdict
+from curp.client._caller_keys import CallerKeys
 from curp.client._errors import AttemptError, lost_answer, unknown_refusal
-from curp.client._group import GroupKnowledge, GroupView
-from curp.client._keys import CallerKeys
-from curp.client._record import Record
-from curp.client._requests import (
+from curp.client._group_knowledge import GroupKnowledge, GroupView
+from curp.client._messages import (
     RECORD_TIMEOUT_S,
     read_leader_answer,
     record_request,
@@ -28,6 +27,7 @@ from curp.client._requests import (
     synced_number,
     with_number,
 )
+from curp.client._record import Record
 from curp.v1 import curp_pb2
 from rifl._wire.header import HEADER_KEY
 from rifl.core._shared.outcome import Outcome
@@ -50,7 +50,7 @@ class Path(Protocol):
         """Ask for the configuration, unless that was just done."""
 
 
-class Alone:
+class LeaderOnly:
     """An attempt that is sent to the leader alone, as it is, since that is no slower.
 
     Its header has no configuration number, by which the leader knows that nobody
@@ -75,10 +75,10 @@ class Alone:
 
 def begin(
     path: Path, method: str, body: bytes, metadata: Any, timeout: float | None
-) -> tuple[GroupAttempt, tuple[Any, ...]] | Alone | None:
+) -> tuple[GroupAttempt, tuple[Any, ...]] | LeaderOnly | None:
     """Begin an attempt; the caller's metadata beside it, to which its ``entry`` comes.
 
-    ``Alone``, None: send the call to the leader alone, as it is; the former's ``end`` is to
+    ``LeaderOnly``, None: send the call to the leader alone, as it is; the former's ``end`` is to
     follow. ``metadata``: its header last.
     """
     knowledge = path.knowledge
@@ -91,8 +91,8 @@ def begin(
     if len(body) > MOST_RECORDED_BYTES or not knowledge.may_record():
         return None
     begun = knowledge.begin(method)
-    if begun is None or begun.way is Way.ALONE:
-        return Alone(knowledge, method, begun)
+    if begun is None or begun.way is Way.LEADER_ONLY:
+        return LeaderOnly(knowledge, method, begun)
     given, header = parts
     return GroupAttempt(path, view, method, header, body, timeout, begun), given
 

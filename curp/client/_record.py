@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from curp._core.record_line import MOST_TOGETHER
+from curp._core.pending_records import MOST_IN_MESSAGE
 from rifl._grpc.codes import NO_STREAM
 
 # A stream whose witness was silent for so long is given up.
@@ -93,7 +93,7 @@ def take_together(waiting: deque[Record]) -> tuple[list[Record], list[bytes]]:
     records: list[Record] = []
     requests: list[bytes] = []
     size = 0
-    while len(records) < MOST_TOGETHER:
+    while len(records) < MOST_IN_MESSAGE:
         try:
             # At once: another thread may take what is left.
             record = waiting.popleft()

@@ -10,14 +10,14 @@ from typing import Any
 
 import grpc
 
-from curp.client._alone import SyncAlone
-from curp.client._group import GROUP_RETRY, GroupKnowledge, Statistics
-from curp.client._keys import CallerKeys
+from curp.client._caller_keys import CallerKeys
+from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, Statistics
+from curp.client._leader_call import SyncLeaderCall
+from curp.client._leader_search import SyncLeaderSearch
 from curp.client._record import Record
-from curp.client._searching import SyncSearch
 from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
-from curp.client._sync_future import SyncFuture, is_ok
-from curp.client._sync_unary import SyncUnary
+from curp.client._sync_multicallable import SyncMultiCallable
+from curp.client._sync_recorded_call import SyncRecordedCall, is_ok
 from curp.client._sync_witness import SyncWitness
 from curp.v1 import curp_pb2
 
@@ -47,14 +47,14 @@ class SyncPath:
         self._witnesses: dict[str, SyncWitness] = {}
         self._configuration: Any = configuration_stub(channel)
         self.sync: Any = sync_stub(channel)
-        self._search = SyncSearch(channel, self._told)
+        self._search = SyncLeaderSearch(channel, self._told)
         # Attempts in the background, which can be left.
-        self._under_way: weakref.WeakSet[SyncFuture | SyncAlone] = weakref.WeakSet()
+        self._under_way: weakref.WeakSet[SyncRecordedCall | SyncLeaderCall] = weakref.WeakSet()
         self.refresh()
 
     def unary_unary(self, method: str, inner: Any) -> Any:
         """Return what sends attempts of a method; ``inner`` sends them to the leader alone."""
-        return SyncUnary(self, method, inner)
+        return SyncMultiCallable(self, method, inner)
 
     def statistics(self) -> Statistics:
         """Count the answers since the path was made."""
@@ -64,7 +64,7 @@ class SyncPath:
         """Return where calls go now, by its place among the targets."""
         return self._search.target()
 
-    def begun(self, attempt: SyncFuture | SyncAlone) -> None:
+    def begun(self, attempt: SyncRecordedCall | SyncLeaderCall) -> None:
         """Take note of an attempt in the background."""
         with self._lock:
             self._under_way.add(attempt)

@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 
-from curp._core.record_line import OutOfLine, Quick, RecordLine
+from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
+from curp.client._messages import RECORD_TIMEOUT_S
 from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
-from curp.client._requests import RECORD_TIMEOUT_S
 from curp.client._stubs import record_stub, records_stub, watch_stub
 from curp.v1 import curp_pb2
 from rifl._grpc.codes import NO_STREAM
@@ -34,7 +34,7 @@ class SyncRecords:
     each record by itself, until ``again``.
     """
 
-    def __init__(self, channel: grpc.Channel, leader: Quick) -> None:
+    def __init__(self, channel: grpc.Channel, leader: QuickDuration) -> None:
         """``leader``: how long its quick answers take."""
         self._open = records_stub(channel)
         self._unary = _Unary(channel)
@@ -52,7 +52,7 @@ class SyncRecords:
         if stream is None or stream.over:
             stream = self._begin()
         stream.send(record)
-        if stream.line.oldest_s(time.monotonic()) > SILENT_S:
+        if stream.pending.oldest_s(time.monotonic()) > SILENT_S:
             stream.close()
 
     def again(self) -> None:
@@ -69,7 +69,7 @@ class SyncRecords:
         with self._lock:
             stream = self._stream
             if stream is None or stream.over:
-                stream = _Stream(RecordLine(self._leader), self._unary)
+                stream = _Stream(PendingRecords(self._leader), self._unary)
                 stream.begin(self._open)
                 if self._finalizer is not None:
                     self._finalizer.detach()
@@ -83,8 +83,8 @@ class SyncRecords:
 class _Stream:
     """One life of the stream; held by its two threads, and holding nothing of the client's."""
 
-    def __init__(self, line: RecordLine[Record], unary: _Unary) -> None:
-        self.line = line
+    def __init__(self, pending: PendingRecords[Record], unary: _Unary) -> None:
+        self.pending = pending
         self.over = False
         # What callers left; None ends the stream. A SimpleQueue, which finalizers may put into
         # in the middle of anything.
@@ -137,7 +137,7 @@ class _Stream:
                     raise StopIteration
                 self._gather(self.queue.get())
             records, requests = take_together(waiting)
-        first = self.line.sent(records, time.monotonic())
+        first = self.pending.sent(records, time.monotonic())
         if self.over:
             self._lose()
             raise StopIteration
@@ -146,7 +146,7 @@ class _Stream:
 
     def _gather(self, record: Record | None) -> None:
         """Take what callers left, after a while in which more may come."""
-        if record is not None and (wait_s := self.line.wait_s(time.monotonic())):
+        if record is not None and (wait_s := self.pending.wait_s(time.monotonic())):
             time.sleep(wait_s)
         with contextlib.suppress(queue.Empty):
             while record is not None:
@@ -164,7 +164,7 @@ class _Stream:
                 self._answered(reply)
         except grpc.RpcError as error:
             code = error.code()
-        except OutOfLine as error:
+        except OutOfOrder as error:
             _log.error("witness_out_of_line", error=str(error))
             call.cancel()
         except BaseException:
@@ -175,7 +175,7 @@ class _Stream:
 
     def _answered(self, reply: curp_pb2.RecordsReply) -> None:
         verdicts = reply.verdicts
-        records = self.line.answered(reply.first, len(verdicts), time.monotonic())
+        records = self.pending.answered(reply.first, len(verdicts), time.monotonic())
         for record, verdict in zip(records, verdicts, strict=True):
             _end_one(record, verdict)
 
@@ -186,7 +186,7 @@ class _Stream:
 
     def _lose(self) -> None:
         """See to what has no verdict, in a stream that is over. Several threads may."""
-        lost = self.line.broken()
+        lost = self.pending.broken()
         with contextlib.suppress(queue.Empty):
             while True:
                 if (left := self.queue.get_nowait()) is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import grpc
 
-from curp._core.record_line import Quick
+from curp._core.pending_records import QuickDuration
 from curp.client._sync_records import SyncRecords
 
 
 class SyncWitness:
     """A channel to one witness, and its stream of records."""
 
-    def __init__(self, channel: grpc.Channel, leader: Quick) -> None:
+    def __init__(self, channel: grpc.Channel, leader: QuickDuration) -> None:
         self.channel = channel
         self.records = SyncRecords(channel, leader)
 

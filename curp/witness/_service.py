@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 
 from curp._group_token import shows_group_token
-from curp.witness._desk import WitnessDesk
-from curp.witness._refusing import abort
-from curp.witness._streams import RecordStreams
+from curp.witness._handlers import WitnessDesk
+from curp.witness._record_streams import RecordStreams
+from curp.witness._refusal import abort
 from lease_server._errors import LeaseError
 from rifl._leases.peer import peer_of
 from rifl._log import get_logger

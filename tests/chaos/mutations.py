@@ -44,7 +44,7 @@ from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
 from curp._replica.proposals import Proposals
 from curp._wire import entry_to_bytes
-from curp.client._requests import with_number
+from curp.client._messages import with_number
 from curp.log import _checks as checks
 from curp.log._memory import MemoryEngine
 from lease_server import _sessions as sessions

@@ -22,7 +22,7 @@ from curp._core.entries import (
 )
 from curp._core.poison import HELD, LOGGED, Case, Death, Ledger
 from curp._core.recovery import WitnessList
-from curp._core.replays import ReplayNote, Replays, Stretch
+from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.state import GroupState
 from curp._wire import (
     entry_from_bytes,
@@ -199,9 +199,9 @@ def test_what_is_known_of_calls_that_kill_comes_back() -> None:
     assert notes_from_bytes(earlier.SerializeToString())[1] == 0
     assert notes_from_bytes(None) == ((), 0)
     for suspect in (None, Stretch(1, 2, 3)):
-        replays = Replays((ReplayNote("r1", "r1/a", 5, 6),), suspect)
+        replays = ReplayNotes((ReplayNote("r1", "r1/a", 5, 6),), suspect)
         assert replays_from_bytes(replays_to_bytes(replays)) == replays
-    assert replays_from_bytes(None) == Replays()
+    assert replays_from_bytes(None) == ReplayNotes()
     for read in (ledger_from_bytes, notes_from_bytes, replays_from_bytes):
         with pytest.raises(CorruptLog):
             read(b"\xff")

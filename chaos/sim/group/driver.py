@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from chaos.sim.loop import Process, Timer
 from chaos.sim.machine import Killed
 from curp._core.appending import AppendBatch, LetBegin, Settle
-from curp._core.notes import NoteDown
+from curp._core.poison_notes import NoteDown
 from curp._core.read_lease import Renew
 from curp._core.role import AwaitEntry
 from curp._core.steps import Rest

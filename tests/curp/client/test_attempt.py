@@ -11,8 +11,8 @@ from curp._core.group_call import Step
 from curp._core.witness_table import WitnessVerdict
 from curp._wire import SYNCED_KEY
 from curp.client._attempt import GroupAttempt, begin
-from curp.client._group import GroupKnowledge, Statistics
-from curp.client._keys import CallerKeys
+from curp.client._caller_keys import CallerKeys
+from curp.client._group_knowledge import GroupKnowledge, Statistics
 from curp.v1 import curp_pb2
 from rifl._client.answers import FinalStatus
 from rifl._wire.header import HEADER_KEY

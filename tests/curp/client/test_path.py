@@ -29,8 +29,8 @@ def group(request: pytest.FixtureRequest) -> Iterator[ScriptedGroup]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other work on the machine must not make a witness slow."""
-    monkeypatch.setattr("curp.client._group._LEAST_PATIENCE_S", 10.0)
-    monkeypatch.setattr("curp.client._group._MOST_PATIENCE_S", 10.0)
+    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 10.0)
+    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 10.0)
 
 
 def held(group: ScriptedGroup) -> list[int]:
@@ -92,10 +92,10 @@ async def test_a_silent_witness_is_waited_for_once(
     kind: str, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It costs one call its patience and a sync; others are not even recorded meanwhile."""
-    monkeypatch.setattr("curp.client._group._LEAST_PATIENCE_S", 0.01)
-    monkeypatch.setattr("curp.client._group._MOST_PATIENCE_S", 0.25)
-    monkeypatch.setattr("curp._core.suspects._FIRST_S", 600.0)
-    monkeypatch.setattr("curp._core.suspects._MOST_S", 600.0)
+    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 0.01)
+    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 0.25)
+    monkeypatch.setattr("curp._core.silent_witnesses._FIRST_S", 600.0)
+    monkeypatch.setattr("curp._core.silent_witnesses._MOST_S", 600.0)
     async with calling(kind, group) as call:
         group.witnesses[1].open.clear()
         for value in (b"a", b"b", b"c"):
@@ -111,8 +111,8 @@ async def test_a_witness_that_is_back_is_recorded_on_again(
     kind: str, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One call after a while tries, and once it was heard all are fast again."""
-    monkeypatch.setattr("curp.client._group._LEAST_PATIENCE_S", 0.05)
-    monkeypatch.setattr("curp.client._group._MOST_PATIENCE_S", 0.25)
+    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 0.05)
+    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 0.25)
     async with calling(kind, group) as call:
         group.witnesses[1].open.clear()
         await call(field(b"a"))

@@ -129,8 +129,8 @@ async def test_a_hung_witness_costs_calls_their_patience_and_no_more(
     kind: str, group: ScriptedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped with records in flight, then continued: its late verdicts hurt nobody (§7)."""
-    monkeypatch.setattr("curp.client._group._LEAST_PATIENCE_S", 0.05)
-    monkeypatch.setattr("curp.client._group._MOST_PATIENCE_S", 0.25)
+    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 0.05)
+    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 0.25)
     with _witness(tmp_path / "log", group) as process:
         async with calling(kind, group) as call:
             await _fast_again(call, group)
@@ -182,9 +182,9 @@ async def test_callers_that_meet_share_a_message(
         return before(self, raw, *rest)
 
     monkeypatch.setattr(WitnessDesk, "records", records)
-    monkeypatch.setattr("curp.client._group._LEAST_PATIENCE_S", 10.0)
-    monkeypatch.setattr("curp.client._group._MOST_PATIENCE_S", 10.0)
-    monkeypatch.setattr("curp._core.record_line._MOST_S", 1.0)
+    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 10.0)
+    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 10.0)
+    monkeypatch.setattr("curp._core.pending_records._MOST_S", 1.0)
     group = witnessed
     async with calling(kind, group) as call:
         await call(field(b"warm"))

@@ -24,7 +24,7 @@ from curp._core.conflict_keys import (
     keys_of_all,
     keys_of_values,
 )
-from curp._declarations import key_fields
+from curp._key_declarations import key_fields
 
 _FieldProto = descriptor_pb2.FieldDescriptorProto
 _TYPES = {kind.name.lower(): kind for kind in FieldType if kind is not FieldType.ENUM}

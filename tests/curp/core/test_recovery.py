@@ -7,8 +7,8 @@ from typing import Any
 
 from curp._core.entries import LeaderStarted, Operation, SecretsPut, SetAside
 from curp._core.leader import LeaderBounds
-from curp._core.notes import NoteDown
 from curp._core.poison import HELD, Case, Ledger, Watch
+from curp._core.poison_notes import NoteDown
 from curp._core.recovery import (
     AcceptedLoss,
     Append,

@@ -16,7 +16,7 @@ import grpc
 import curp
 from curp._core.witness_table import WitnessTable
 from curp.log._memory import MemoryLog
-from curp.witness._desk import WitnessDesk
+from curp.witness._handlers import WitnessDesk
 from rifl.core._shared.errors import ForkedProcess
 from tests.curp.logs import created
 

@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 import rifl
-from curp._cli.asking import Group
+from curp._cli.operator_client import Group
 from curp.log import create_log
 from curp.log._errors import LogExists
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc

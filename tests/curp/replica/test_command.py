@@ -15,9 +15,9 @@ from google.protobuf.json_format import MessageToDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from curp._cli.asking import Group, GroupError
 from curp._cli.command import main
-from curp._cli.serving import find_servicer
+from curp._cli.operator_client import Group, GroupError
+from curp._cli.serve import find_servicer
 from examples.replicated_bank.load import Load
 from tests.curp.logs import created
 from tests.helpers.ports import free_port

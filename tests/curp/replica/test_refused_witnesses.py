@@ -53,7 +53,7 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`curp status` has each one's reason; one that was down is listed all the same (2, 11)."""
-    monkeypatch.setattr("curp._core.upkeep._LOOK_S", 0.05)
+    monkeypatch.setattr("curp._core.witness_upkeep._LOOK_S", 0.05)
     token = tmp_path / "token"
     token.write_text("open sesame\n")
     late = f"127.0.0.1:{free_port()}"

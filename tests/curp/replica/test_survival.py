@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from curp._core.notes import NoteDown
 from curp._core.poison import RETRIED, Case, Ledger
+from curp._core.poison_notes import NoteDown
 from curp._core.setting_aside import CountDeaths
 from curp._replica.poisoning import count_deaths, note_down, read_ledger, read_left
 from curp._replica.survival import Survival

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from curp._cli.asking import Group, GroupError
 from curp._cli.command import main
+from curp._cli.operator_client import Group, GroupError
 from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand

@@ -25,7 +25,7 @@ class GroupError(Exception):
     """The group could not be asked, or refused; ``str()`` is for the user."""
 
 
-class Group:
+class OperatorClient:
     """A group, reached by any of its replicas."""
 
     def __init__(
@@ -167,9 +167,9 @@ class Group:
 
 def open_group(
     arguments: argparse.Namespace, targets: Sequence[str], *, timeout_s: float = 10.0
-) -> Group:
+) -> OperatorClient:
     """Return the group that a command was given, with its TLS options and token."""
-    return Group(
+    return OperatorClient(
         targets,
         timeout_s=timeout_s,
         credentials=channel_credentials(

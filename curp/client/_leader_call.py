@@ -18,7 +18,7 @@ from curp.client._errors import AttemptError, lost_answer
 _WHY = "another replica leads by now"
 
 
-class _Alone:
+class _LeaderCall:
     """``leader``: gRPC's call; ``target``: the place of the one that it was sent to.
 
     ``number``: of the configuration that was known then, 0 for none.
@@ -53,7 +53,7 @@ class _Alone:
         return left if left is not None and self._leader.cancelled() else self._leader
 
 
-class SyncAlone(_Alone):
+class SyncLeaderCall(_LeaderCall):
     """What gRPC's future is to a rifl channel, which is all that uses it."""
 
     __slots__ = ()
@@ -89,7 +89,7 @@ class SyncAlone(_Alone):
         return ended if isinstance(ended, AttemptError) else self._leader.exception()
 
 
-class AioAlone(_Alone):
+class AioLeaderCall(_LeaderCall):
     """What gRPC's call is to a rifl channel, which is all that uses it."""
 
     __slots__ = ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from curp._core.recovery import WitnessList
-from curp._core.upkeep import Upkeep
+from curp._core.witness_upkeep import WitnessUpkeep
 
 OLD, NEW = ((1, b"old"),), ((1, b"old"), (2, b"new"))
 
 
-def _upkeep(*started: str) -> Upkeep:
-    return Upkeep(WitnessList(7, started, True, ("a", "b", "c")), OLD, 0.0)
+def _upkeep(*started: str) -> WitnessUpkeep:
+    return WitnessUpkeep(WitnessList(7, started, True, ("a", "b", "c")), OLD, 0.0)
 
 
 def test_who_was_left_out_is_asked_every_second() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curp._core.conflict_keys import FieldType, KeyField, canonical, conflict_key
 from curp._core.witness_table import WitnessLimits, WitnessTable
-from curp._declarations import fields_to_wire
+from curp._key_declarations import fields_to_wire
 from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessDesk, WitnessJournal
 from lease_server._tokens import Secret, make_token

@@ -26,7 +26,7 @@ class Way(enum.Enum):
     # To the leader and the witnesses at once: one round trip.
     RECORDED = "recorded"
     # To the leader, which appends before it answers: a round trip and the append.
-    ALONE = "alone"
+    LEADER_ONLY = "leader-only"
 
 
 class Begun(NamedTuple):
@@ -40,7 +40,7 @@ class Begun(NamedTuple):
 UNCOUNTED = Begun(Way.RECORDED, 0)
 
 
-class WayChoice:
+class RecordingChoice:
     """Chooses the way of one method's calls by what was measured of both.
 
     1. Calls go in stretches, all of one way. A short one, the trial, goes the other way; what
@@ -48,15 +48,16 @@ class WayChoice:
        slowest eighth of each. So what is compared is a client that records with one that does
        not, under the load of that time: a single call that goes another way than all others
        around it tells little.
-    2. A trial speaks for RECORDED when that took less than 0.9 of what ALONE took, for ALONE
-       when it took no less than that, in between for what is chosen. The choice changes when two
-       of three trials speak against it: one may have met a moment when the machine was busy.
+    2. A trial speaks for RECORDED when that took less than 0.9 of what LEADER_ONLY took, for
+       LEADER_ONLY when it took no less than that, in between for what is chosen. The choice
+       changes when two of three trials speak against it: one may have met a moment when the
+       machine was busy.
     3. While a choice stands its stretches grow, up to 64 trials' length: then trials are less
        than 2% of all calls. After a trial that spoke against it the next one comes soon.
     4. Of a trial, calls that may have been begun beside those of the stretch before do not
        count; calls that failed never do.
 
-    ``chosen`` decides about speed only: an answer to a call that is sent ALONE is final by
+    ``chosen`` decides about speed only: an answer to a call that is not recorded is final by
     invariant 1, as that of a caller who knows no group. No clock; not thread-safe.
     """
 
@@ -90,7 +91,7 @@ class WayChoice:
         self._in_flight += 1
         way = self.chosen
         if self._trial:
-            way = Way.ALONE if way is Way.RECORDED else Way.RECORDED
+            way = Way.LEADER_ONLY if way is Way.RECORDED else Way.RECORDED
         if self._untouched:
             self._untouched -= 1
             return Begun(way, 0)
@@ -139,7 +140,7 @@ class WayChoice:
         if ratio < _WORTH_IT:
             speaks_for = Way.RECORDED
         elif ratio >= _NOT_WORTH_IT:
-            speaks_for = Way.ALONE
+            speaks_for = Way.LEADER_ONLY
         against = speaks_for is not self.chosen
         if against and any(self._against):
             self.chosen = speaks_for

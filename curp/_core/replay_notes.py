@@ -30,7 +30,7 @@ class ReplayNote(NamedTuple):
     through: int
 
 
-class Replays(NamedTuple):
+class ReplayNotes(NamedTuple):
     """Who replays what of a log, and where somebody died; never changed in place.
 
     A replica that begins to follow notes the stretch in front of it, and takes the note away when
@@ -42,7 +42,7 @@ class Replays(NamedTuple):
     notes: tuple[ReplayNote, ...] = ()
     suspect: Stretch | None = None
 
-    def died(self, replica: str, process: str) -> tuple[Replays, Stretch | None]:
+    def died(self, replica: str, process: str) -> tuple[ReplayNotes, Stretch | None]:
         """Take that this process begins; and where the one before died, None if nowhere."""
         note = next((each for each in self.notes if each.replica == replica), None)
         if note is None or note.process == process:
@@ -63,18 +63,18 @@ class Replays(NamedTuple):
         piece = -(-(suspect.through - suspect.after) // _PIECES)
         return min(applied + piece, suspect.through, tail)
 
-    def noted(self, note: ReplayNote) -> Replays:
+    def noted(self, note: ReplayNote) -> ReplayNotes:
         """Take that a process replays a stretch; what it has behind it killed nobody."""
         left = self.without(note.replica)
         if left.suspect is not None and note.after >= left.suspect.through:
             left = left._replace(suspect=None)
         return left._replace(notes=(*left.notes, note))
 
-    def without(self, replica: str) -> Replays:
+    def without(self, replica: str) -> ReplayNotes:
         """Take that a replica replays nothing."""
         return self._replace(notes=tuple(each for each in self.notes if each.replica != replica))
 
-    def caught_up(self, replica: str, applied: int) -> Replays:
+    def caught_up(self, replica: str, applied: int) -> ReplayNotes:
         """Take that a replica has replayed everything up to an entry."""
         left = self.without(replica)
         passed = left.suspect is not None and applied >= left.suspect.through

@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import ServiceDescriptor
 
 from curp._core.conflict_keys import FieldType, KeyField, canonical
-from curp._declarations import declared_conflicts, fields_from_wire, fields_to_wire
+from curp._key_declarations import declared_conflicts, fields_from_wire, fields_to_wire
 from curp.v1 import curp_pb2, options_pb2
 from rifl.core._serving.policy import PolicyError
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from curp._core.appending import AppendBatch, Appending
 from curp._core.leader import Leader, Wish
-from curp._core.notes import NoteDown, Notes
 from curp._core.poison import RETRIED, Case, Death, Ledger, Watch, case_of, watch_for
+from curp._core.poison_notes import NoteDown, PoisonNotes
 from curp._core.steps import Rest
 from curp.log._errors import Deposed, EngineUnavailable
 from rifl.core._serving.namespace import namespace_id
@@ -23,7 +23,7 @@ def _case(seq: int) -> Case:
 
 def _appending(watch: Watch = Watch()) -> tuple[Leader, Appending]:  # noqa: B008 - never changed
     leader = Leader(4, 0, witnessed=False)
-    return leader, Appending(leader, lambda: _NAME, Notes(watch))
+    return leader, Appending(leader, lambda: _NAME, PoisonNotes(watch))
 
 
 def _noted(step: Any) -> list[int | None]:
@@ -33,7 +33,7 @@ def _noted(step: Any) -> list[int | None]:
 
 def test_what_is_new_though_it_was_sent_before_is_noted() -> None:
     """A first attempt costs nothing; a later one that nobody knows may have killed (12)."""
-    notes = Notes(Watch(suspects=frozenset({RpcId(1, 9)})))
+    notes = PoisonNotes(Watch(suspects=frozenset({RpcId(1, 9)})))
     assert not notes.watches(call(1, 1), 0.0)
     assert notes.watches(call(1, 1, attempt=2), 0.0)
     assert notes.watches(call(1, 9), 0.0)
@@ -42,8 +42,8 @@ def test_what_is_new_though_it_was_sent_before_is_noted() -> None:
 def test_a_caller_who_cannot_say_that_it_asks_again_is_noted_after_a_death() -> None:
     """For a minute; then nobody asks for what the last leader died of (invariant 12)."""
     plain = call(namespace_id(b"peer"), None, b"key")
-    assert not Notes(Watch(), 5.0).watches(plain, 5.0)
-    notes = Notes(Watch(wary=True), 5.0)
+    assert not PoisonNotes(Watch(), 5.0).watches(plain, 5.0)
+    notes = PoisonNotes(Watch(wary=True), 5.0)
     assert notes.watches(plain, 6.0)
     assert not notes.watches(call(1, 1), 6.0)
     assert not notes.watches(plain, 70.0)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from curp._core.record_line import Quick
-from curp._core.suspects import Suspects
-from curp._core.way_choice import UNCOUNTED, Begun, WayChoice
-from curp.client._requests import number_field, record_fields
+from curp._core.pending_records import QuickDuration
+from curp._core.recording_choice import UNCOUNTED, Begun, RecordingChoice
+from curp._core.silent_witnesses import SilentWitnesses
+from curp.client._messages import number_field, record_fields
 from curp.v1 import curp_pb2
 from rifl._log import get_logger
 from rifl.core._calling.retry import RetryPolicy
@@ -37,7 +37,7 @@ class GroupView(NamedTuple):
 
     ``by_callable``: those of the methods whose keys the caller has to find. ``log``: the
     id of the group's log, 0 for none. ``number_field`` and ``record_fields``: see
-    ``curp.client._requests``.
+    ``curp.client._messages``.
     """
 
     number: int
@@ -79,17 +79,17 @@ class GroupKnowledge:
         self.clock = clock
         self.view: GroupView | None = None
         # How long the leader's quick answers take.
-        self.leader = Quick()
+        self.leader = QuickDuration()
         self._adaptive = group_path == "adaptive"
         self._fast = group_path == "fast"
         # By method: how often its calls conflict, and what they cost, differ.
-        self._choices: dict[str, WayChoice] = {}
+        self._choices: dict[str, RecordingChoice] = {}
         self._group = ""
         self._log = 0
         self._lock = threading.Lock()
         self._asking = False
         self._ask_at = 0.0
-        self._suspects = Suspects()
+        self._silent = SilentWitnesses()
         self._counts = [0, 0, 0, 0]
 
     def may_ask(self, now: float) -> bool:
@@ -137,7 +137,7 @@ class GroupKnowledge:
                 number_field(number),
                 record_fields(number, self._log),
             )
-            self._suspects = Suspects()
+            self._silent = SilentWitnesses()
         _log.info("configuration", number=reply.configuration, witnesses=witnesses)
 
     @property
@@ -163,11 +163,11 @@ class GroupKnowledge:
         return min(max(_LEAST_PATIENCE_S, _PATIENCE * elapsed_s), _MOST_PATIENCE_S)
 
     def may_record(self) -> bool:
-        """Whether to record a call, rather than send it to the leader alone (see ``Suspects``).
+        """Whether to record a call, not send it to the leader only (see ``SilentWitnesses``).
 
         The latter is counted as synced.
         """
-        suspects = self._suspects
+        suspects = self._silent
         if not suspects or suspects.may_record(self.clock()):
             return True
         self.count(fast=False, asked=False)
@@ -175,11 +175,11 @@ class GroupKnowledge:
 
     def heard(self, witness: str) -> None:
         """Note that a witness answered."""
-        self._suspects.heard(witness, self.clock())
+        self._silent.heard(witness, self.clock())
 
     def silent(self, witness: str, since: float) -> None:
         """Note that a call which began at ``since`` waited for a witness in vain."""
-        self._suspects.silent(witness, since, self.clock())
+        self._silent.silent(witness, since, self.clock())
 
     def begin(self, method: str) -> Begun | None:
         """Begin a call that may be recorded; ``ended`` follows. None: it is not to be."""
@@ -188,7 +188,7 @@ class GroupKnowledge:
         with self._lock:
             choice = self._choices.get(method)
             if choice is None:
-                choice = self._choices[method] = WayChoice()
+                choice = self._choices[method] = RecordingChoice()
             return choice.begin()
 
     def ended(self, method: str, begun: Begun | None, seconds: float | None) -> None:

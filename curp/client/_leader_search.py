@@ -34,7 +34,7 @@ class _Router(Protocol):
         """Send calls there from now on."""
 
 
-class _Search:
+class _LeaderSearch:
     """What threads and event loops share. ``told`` is called with each answer."""
 
     def __init__(self, channel: Any, told: Told) -> None:
@@ -122,7 +122,7 @@ class _Search:
         self._told(reply, place if found else None)
 
 
-class SyncSearch(_Search):
+class SyncLeaderSearch(_LeaderSearch):
     """By threads of gRPC's, and a timer."""
 
     def _call_later(self, seconds: float) -> None:
@@ -146,7 +146,7 @@ class SyncSearch(_Search):
             self._answered(place, asked.result())
 
 
-class AioSearch(_Search):
+class AioLeaderSearch(_LeaderSearch):
     """By tasks of an event loop. ``start`` begins one."""
 
     def __init__(self, channel: Any, told: Told, start: Callable[[Any], Any]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from curp._core.suspects import Suspects
+from curp._core.silent_witnesses import SilentWitnesses
 
 
 def test_a_silent_witness_is_suspect_until_it_is_heard() -> None:
     """A call that waited in vain makes it one; its answer, whenever it comes, ends that."""
-    suspects = Suspects()
+    suspects = SilentWitnesses()
     assert suspects.may_record(0.0)
     suspects.silent("w", 0.0, 0.05)
     assert not suspects.may_record(0.06)
@@ -20,7 +20,7 @@ def test_a_silent_witness_is_suspect_until_it_is_heard() -> None:
 
 def test_a_witness_that_others_heard_of_is_not_suspect() -> None:
     """Slow for one call is not silent: it answered another that began no earlier."""
-    suspects = Suspects()
+    suspects = SilentWitnesses()
     suspects.heard("w", 1.0)
     suspects.silent("w", 0.9, 1.1)
     assert suspects.may_record(1.1)
@@ -32,7 +32,7 @@ def test_a_witness_that_others_heard_of_is_not_suspect() -> None:
 
 def test_one_call_tries_again_and_ever_later() -> None:
     """0.1 s, then twice as long after each call that tried, at most 5 s."""
-    suspects = Suspects()
+    suspects = SilentWitnesses()
     tried = []
     suspects.silent("w", 0.0, 0.0)
     for tick in range(30_000):
@@ -46,7 +46,7 @@ def test_one_call_tries_again_and_ever_later() -> None:
 
 def test_all_suspects_are_tried_by_one_call() -> None:
     """A call is recorded on all witnesses or on none (invariant 1)."""
-    suspects = Suspects()
+    suspects = SilentWitnesses()
     suspects.silent("v", 0.0, 0.0)
     suspects.silent("w", 0.0, 0.05)
     assert not suspects.may_record(0.1)

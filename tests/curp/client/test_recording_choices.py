@@ -10,7 +10,7 @@ import pytest
 
 import rifl
 import rifl.aio
-from curp._core.way_choice import Begun, Way, WayChoice
+from curp._core.recording_choice import Begun, RecordingChoice, Way
 from rifl._wire.header import HEADER_KEY
 from rifl.v1 import rifl_pb2
 from tests.curp.client.scripted import CLIENTS, ScriptedGroup, calling, field
@@ -34,7 +34,7 @@ class _Numbers:
         self.seen.append(rifl_pb2.CallHeader.FromString(header).configuration)
 
 
-class _Alone(WayChoice):
+class _LeaderOnly(RecordingChoice):
     """What was measured says: not worth recording."""
 
     __slots__ = ("told",)
@@ -44,7 +44,7 @@ class _Alone(WayChoice):
         self.told: list[str] = []
 
     def begin(self) -> Begun:
-        return Begun(Way.ALONE, 1)
+        return Begun(Way.LEADER_ONLY, 1)
 
     def ended(self, begun: Begun, seconds: float) -> None:
         assert seconds > 0
@@ -59,7 +59,7 @@ async def test_a_call_that_skips_its_records_says_so(
     kind: str, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its header has no number, so that the leader appends before it answers (invariant 1)."""
-    monkeypatch.setattr("curp.client._group.WayChoice", _Alone)
+    monkeypatch.setattr("curp.client._group_knowledge.RecordingChoice", _LeaderOnly)
     async with calling(kind, group, group_path="adaptive") as call:
         numbers = _Numbers(group)
         for at in range(3):

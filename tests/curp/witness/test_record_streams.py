@@ -15,7 +15,14 @@ from curp.v1 import curp_pb2 as pb
 from curp.witness import WitnessDesk, add_witness_service
 from lease_server._tokens import make_token
 from rifl.core._shared.errors import BadHeader
-from tests.curp.witness.test_desk import SECRET, desk, frozen, record_bytes, start_bytes, verdict
+from tests.curp.witness.test_handlers import (
+    SECRET,
+    desk,
+    frozen,
+    record_bytes,
+    start_bytes,
+    verdict,
+)
 
 V = pb.RecordReply
 METHOD = "/curp.v1.Witness/Records"
@@ -120,7 +127,7 @@ async def test_a_stream_without_a_record_is_ended(
     served: _Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who sends nothing holds nothing for long (DESIGN §9, bounds)."""
-    monkeypatch.setattr("curp.witness._streams._FIRST_RECORD_S", 0.05)
+    monkeypatch.setattr("curp.witness._record_streams._FIRST_RECORD_S", 0.05)
     call = served.open()
     assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -129,7 +136,7 @@ async def test_streams_of_one_peer_have_a_bound(
     served: _Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more is refused, and taken again once another ended (DESIGN §9, bounds)."""
-    monkeypatch.setattr("curp.witness._streams._MAX_STREAMS_PER_PEER", 2)
+    monkeypatch.setattr("curp.witness._record_streams._MAX_STREAMS_PER_PEER", 2)
 
     async def begin(seq: int) -> Any:
         call = served.open()

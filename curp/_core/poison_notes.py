@@ -24,7 +24,7 @@ class NoteDown(NamedTuple):
     configuration: int
 
 
-class Notes:
+class PoisonNotes:
     """Notes, in the engine, of calls that may have killed a leader before.
 
     A first attempt is not noted, which would cost each call an append. But a call that

@@ -6,7 +6,7 @@ _FIRST_S = 0.1
 _MOST_S = 5.0
 
 
-class Suspects:
+class SilentWitnesses:
     """Which witnesses were silent: while one is suspect, calls are not recorded.
 
     All witnesses of a configuration must accept a call (invariant 1), so with a silent one

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from curp._cli.asking import GroupError
+from curp._cli.operator_client import GroupError
 from curp._replica import Replica
 from rifl._server.signals import taken_signals
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 _T = TypeVar("_T")
 
 # Of one message: a witness answers all of it before it does anything else.
-MOST_TOGETHER = 128
+MOST_IN_MESSAGE = 128
 # Of what the leader's quick answers take: a verdict that comes by then keeps nobody waiting.
 _SHARE = 0.8
 _MOST_S = 0.02
@@ -17,11 +17,11 @@ _WEIGHT = 1 / 8
 _FALLING, _RISING = 1 / 4, 65 / 64
 
 
-class OutOfLine(ValueError):
+class OutOfOrder(ValueError):
     """A witness answered what it was not asked: nothing it said on that stream counts."""
 
 
-class Smoothed:
+class SmoothedDuration:
     """A duration, seconds, that follows what is measured. Races of threads are harmless."""
 
     __slots__ = ("seconds",)
@@ -35,7 +35,7 @@ class Smoothed:
         self.seconds = before + (seconds - before) * _WEIGHT if before else seconds
 
 
-class Quick(Smoothed):
+class QuickDuration(SmoothedDuration):
     """The same, of the shorter ones: few are shorter.
 
     However much longer the others are: a slow method's calls do not hide a quick one's.
@@ -52,14 +52,14 @@ class Quick(Smoothed):
             self.seconds = min(seconds, before * _RISING) if before else seconds
 
 
-class RecordLine(Generic[_T]):
+class PendingRecords(Generic[_T]):
     """What was sent on one stream and has no verdict yet, in order.
 
     Invariants:
 
     1. A record has one number, and a verdict counts for the record of its number only.
        Messages are answered in the order in which they were sent, each as a whole:
-       anything else is ``OutOfLine``, and the stream is at an end.
+       anything else is ``OutOfOrder``, and the stream is at an end.
     2. What had no verdict when the stream ended has none: ``broken`` gives it back, once.
     3. A record that comes alone is sent at once. One that comes soon after the last message
        waits for others, as long as the leader takes longer to answer than the witness: their
@@ -69,10 +69,10 @@ class RecordLine(Generic[_T]):
     of the caller's.
     """
 
-    def __init__(self, leader: Quick) -> None:
+    def __init__(self, leader: QuickDuration) -> None:
         """``leader``: how long the leader's quick answers take, kept by the caller."""
         self._leader = leader
-        self._witness = Smoothed()
+        self._witness = SmoothedDuration()
         self._next = 1
         self._sent_at = float("-inf")
         self._under_way: deque[tuple[int, Sequence[_T], float]] = deque()
@@ -105,10 +105,10 @@ class RecordLine(Generic[_T]):
     def answered(self, first: int, verdicts: int, now: float) -> Sequence[_T]:
         """Return the records that so many verdicts, from that number on, are about."""
         if not self._under_way:
-            raise OutOfLine("nothing was asked")
+            raise OutOfOrder("nothing was asked")
         expected, records, sent_at = self._under_way[0]
         if first != expected or verdicts != len(records):
-            raise OutOfLine(f"{verdicts} verdicts from {first} on, where {expected} is next")
+            raise OutOfOrder(f"{verdicts} verdicts from {first} on, where {expected} is next")
         self._under_way.popleft()
         self._witness.note(now - sent_at)
         return records

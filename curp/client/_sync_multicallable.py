@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import grpc
 
 from curp._core.group_call import Step
-from curp.client._alone import SyncAlone
-from curp.client._attempt import Alone, GroupAttempt, Path, begin
+from curp.client._attempt import GroupAttempt, LeaderOnly, Path, begin
+from curp.client._leader_call import SyncLeaderCall
+from curp.client._messages import split_header
 from curp.client._record import Record, give_up
-from curp.client._requests import split_header
-from curp.client._sync_future import SyncFuture, is_ok
+from curp.client._sync_recorded_call import SyncRecordedCall, is_ok
 
 
 class SendingPath(Path, Protocol):
@@ -26,11 +26,11 @@ class SendingPath(Path, Protocol):
     def target(self) -> int:
         """Return where calls go now, by its place among the targets."""
 
-    def begun(self, attempt: SyncFuture | SyncAlone) -> None:
+    def begun(self, attempt: SyncRecordedCall | SyncLeaderCall) -> None:
         """Take note of an attempt in the background."""
 
 
-class SyncUnary:
+class SyncMultiCallable:
     """One method: as gRPC's multicallable below a rifl channel, which is all that uses it."""
 
     def __init__(self, path: SendingPath, method: str, inner: Any) -> None:
@@ -50,7 +50,7 @@ class SyncUnary:
         if begun is None:
             found: tuple[Any, Any] = self._inner.with_call(body, timeout, metadata, *rest)
             return found
-        if isinstance(begun, Alone):
+        if isinstance(begun, LeaderOnly):
             answered = False
             try:
                 found = self._inner.with_call(body, timeout, metadata, *rest)
@@ -76,20 +76,20 @@ class SyncUnary:
         """Send it in the background."""
         begun = begin(self._path, self._method, body, metadata, timeout)
         target = self._path.target()
-        if begun is None or isinstance(begun, Alone):
+        if begun is None or isinstance(begun, LeaderOnly):
             leader = self._inner.future(body, timeout, metadata, *rest)
             if begun is not None:
                 leader.add_done_callback(lambda done: begun.end(answered=is_ok(done)))
             if split_header(metadata) is None:
                 # It has no identity to be sent elsewhere with.
                 return leader
-            alone = SyncAlone(leader, target, self._path.knowledge.number)
+            alone = SyncLeaderCall(leader, target, self._path.knowledge.number)
             self._path.begun(alone)
             return alone
         attempt, given = begun
         records = self._record(attempt)
         leader = self._inner.future(body, timeout, (*given, attempt.entry), *rest)
-        future = SyncFuture(attempt, records, leader, self._path.sync, target)
+        future = SyncRecordedCall(attempt, records, leader, self._path.sync, target)
         self._path.begun(future)
         return future
 

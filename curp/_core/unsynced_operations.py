@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Unsynced:
+class UnsyncedOperations:
     """Tells whether an operation commutes with all that are not in the log.
 
     Operations are noted by their LSN, in order, and let go of in order. Not

@@ -5,9 +5,7 @@ from __future__ import annotations
 from curp._core.witness_table import WitnessVerdict
 
 
-def why_not_started(
-    verdict: WitnessVerdict, name: str, found: tuple[str, int] | None = None
-) -> str:
+def start_refusal(verdict: WitnessVerdict, name: str, found: tuple[str, int] | None = None) -> str:
     """Say what a witness's verdict about a start by the group of that name means.
 
     ``found``: the group (see ``group_of_log``) and the configuration number that the witness

@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 
 from curp._core.group_call import Step
-from curp.client._alone import aio_error
 from curp.client._attempt import GroupAttempt
 from curp.client._errors import AttemptError
+from curp.client._leader_call import aio_error
 from curp.client._record import Record, give_up
 from rifl._client.aio_status import at_hand, finished_status
 from rifl._client.answers import FinalStatus
@@ -30,7 +30,7 @@ class SendingPath(Protocol):
         """Run a coroutine in the background."""
 
 
-class AioCall:
+class AioRecordedCall:
     """What gRPC's call is to a rifl channel, which is all that uses it."""
 
     def __init__(

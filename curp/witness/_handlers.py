@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from curp._core.conflict_keys import MAX_CONFLICT_KEYS, KeyFinder, recorded_keys
 from curp._core.witness_table import Identity, WitnessTable, WitnessVerdict
-from curp._declarations import fields_from_wire
+from curp._key_declarations import fields_from_wire
 from curp.v1 import curp_pb2
 from curp.witness._journal import WitnessJournal
 from lease_server._errors import LeaseError

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from curp.witness._desk import WitnessDesk
-from curp.witness._refusing import abort
+from curp.witness._handlers import WitnessDesk
+from curp.witness._refusal import abort
 from lease_server._errors import LeaseError, NotYours, TooManyRefusals
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of

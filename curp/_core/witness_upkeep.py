@@ -32,7 +32,7 @@ class ListAgain(NamedTuple):
     configuration: int
 
 
-class Upkeep:
+class WitnessUpkeep:
     """Decides whom to ask, whom to tell, and what list to put in force anew.
 
     1. Witnesses that were asked for and could not be started are asked every second
@@ -100,7 +100,7 @@ class Upkeep:
 
 
 def keep_up(
-    upkeep: Upkeep,
+    upkeep: WitnessUpkeep,
     looking: AbstractContextManager[Any],
     secrets: tuple[tuple[int, bytes], ...],
     clock: Callable[[], float],

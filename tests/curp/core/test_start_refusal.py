@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curp._core.not_started import why_not_started
+from curp._core.start_refusal import start_refusal
 from curp._core.witness_table import WitnessVerdict
 
 
@@ -24,6 +24,6 @@ def test_a_verdict_is_told_with_what_the_witness_serves(
     verdict: WitnessVerdict, found: tuple[str, int] | None, told: str
 ) -> None:
     """Another group, an older release, a number that is not behind: each by its name (2)."""
-    why = why_not_started(verdict, "bank", found)
+    why = start_refusal(verdict, "bank", found)
     assert why.startswith("refused: ")
     assert told in why

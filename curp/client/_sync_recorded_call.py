@@ -14,7 +14,7 @@ from curp.client._errors import AttemptError
 from curp.client._record import Record, give_up
 
 
-class SyncFuture:
+class SyncRecordedCall:
     """What gRPC's future is to a rifl channel, which is all that uses it.
 
     ``sync``: asks the leader that a call be in the log. ``target``: the place of the one that

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from curp._core.record_line import OutOfLine, Quick, RecordLine
+from curp._core.pending_records import OutOfOrder, PendingRecords, QuickDuration
 
 
-def _line(leader_s: float = 0.0) -> RecordLine[str]:
-    leader = Quick()
+def _line(leader_s: float = 0.0) -> PendingRecords[str]:
+    leader = QuickDuration()
     if leader_s:
         leader.note(leader_s)
-    return RecordLine(leader)
+    return PendingRecords(leader)
 
 
 def test_a_verdict_counts_for_the_record_of_its_number() -> None:
@@ -30,10 +30,10 @@ def test_what_was_not_asked_is_no_answer(first: int, verdicts: int) -> None:
     line = _line()
     line.sent(["a", "b"], 0.0)
     line.sent(["c"], 0.0)
-    with pytest.raises(OutOfLine):
+    with pytest.raises(OutOfOrder):
         line.answered(first, verdicts, 0.1)
     assert line.broken() == ["a", "b", "c"]
-    with pytest.raises(OutOfLine):
+    with pytest.raises(OutOfOrder):
         line.answered(1, 2, 0.1)
 
 
@@ -80,11 +80,11 @@ def test_records_gather_while_the_leader_takes_longer() -> None:
 
 def test_a_slow_methods_calls_keep_quick_ones_records_no_longer() -> None:
     """The leader's time is that of its quick answers, where those are one in four (CURP §3.2.1)."""
-    leader = Quick()
+    leader = QuickDuration()
     for _ in range(100):
         for seconds in (0.002, 1.0, 1.0, 1.0):
             leader.note(seconds)
-    line = RecordLine[str](leader)
+    line = PendingRecords[str](leader)
     line.sent(["a"], 0.0)
     line.answered(1, 1, 0.001)
     assert line.wait_s(0.001) < 0.002
