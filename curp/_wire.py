@@ -21,9 +21,11 @@ from curp._core.entries import (
     SetAside,
 )
 from curp._core.poison import Case, Death, Ledger
-from curp._core.recovery import AcceptedLoss, WitnessedCall, WitnessList
+from curp._core.recovery import AcceptedLoss
 from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.state import ClientKept, KeptCall, StateHead
+from curp._core.witness_list import WitnessList
+from curp._core.witnessed_call import WitnessedCall
 from curp.log._errors import CorruptLog
 from curp.v1 import curp_pb2 as pb
 from rifl._wire.header import parse_call

@@ -15,9 +15,8 @@ from curp._cli.init import add_init_command
 from curp._cli.operator_client import GroupError, open_group
 from curp._cli.poison import add_poison_commands
 from curp._cli.recover import add_recover_command
-from curp._cli.serve import ServeOptions, serve
+from curp._cli.serve import ServeOptions, add_tuning_options, serve, tuning_of
 from curp._cli.status import add_status_command, told_left_out
-from curp._cli.tuning import add_tuning_options, tuning_of
 from curp._cli.upgrade import add_upgrade_command, upgrade
 from curp._security import (
     add_client_options,

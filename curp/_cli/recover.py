@@ -9,7 +9,8 @@ import time
 from contextlib import closing
 
 from curp._cli.operator_client import GroupError
-from curp._core.recovery import AcceptedLoss, WitnessList
+from curp._core.recovery import AcceptedLoss
+from curp._core.witness_list import WitnessList
 from curp._replica.metadata import (
     BACK_KEY,
     LOSS_KEY,

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from curp._core.recovery import WitnessedCall
 from curp._core.state import Witnessed
 from curp._core.steps import ROUNDING_S, Report, Rest
 from curp._core.witness_table import WitnessVerdict
+from curp._core.witnessed_call import WitnessedCall
 
 # Some more come soon: to tell each by itself would make every call look stuck, which a
 # witness finds by counting how often it was told something else.

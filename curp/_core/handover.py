@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from curp._core.recovery import Wait
-from curp._core.steps import Sync
+from curp._core.steps import Sync, Wait
 
 _DRAIN_S = 5.0
 _SYNC_S = 5.0

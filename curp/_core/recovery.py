@@ -8,7 +8,7 @@ nothing was served, and the next recovery begins at the front.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from curp._core.entries import (
@@ -23,6 +23,9 @@ from curp._core.leader import LeaderBounds
 from curp._core.poison import Case, Watch, unknown_record
 from curp._core.setting_aside import SettingAside
 from curp._core.state import GroupState, Witnessed
+from curp._core.steps import Wait
+from curp._core.witness_list import Publish, WitnessList, start_witnesses
+from curp._core.witnessed_call import WitnessedCall
 from curp.log._errors import LogError, may_pass
 from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.call import Call
@@ -36,39 +39,12 @@ _RETRY_S = 0.1
 _EVENTS_BYTES = 4096
 
 
-class WitnessList(NamedTuple):
-    """The witnesses of one configuration number, as the engine keeps them.
-
-    ``serving``: a leader may have served under the number, so that its witnesses may
-    hold what the log does not. ``wanted``: what the operator asked for; ``witnesses``
-    are those of them that were started.
-    """
-
-    configuration: int
-    witnesses: tuple[str, ...]
-    serving: bool
-    wanted: tuple[str, ...]
-
-
 class AcceptedLoss(NamedTuple):
     """An operator's word: what only the witnesses of that number held is given up."""
 
     configuration: int
     who: str
     why: str
-
-
-class WitnessedCall(NamedTuple):
-    """A request that a witness held, parsed: the call, its bytes and its conflict keys.
-
-    ``covered``: the witness held it under keys that cover these, so that it commutes with
-    the other ones that are covered.
-    """
-
-    call: Call
-    request: bytes
-    keys: frozenset[int]
-    covered: bool = True
 
 
 class TakeNumber(NamedTuple):
@@ -98,13 +74,6 @@ class ReadAcceptedLoss(NamedTuple):
     """Read from the engine what an operator accepted last; send back it, or None."""
 
 
-class Wait(NamedTuple):
-    """Wait so long, and let the reason be seen."""
-
-    reason: str
-    seconds: float
-
-
 class CheckNumbers(NamedTuple):
     """Raise if a witness served a number of this log that the log never gave: it went back."""
 
@@ -125,22 +94,6 @@ class Append(NamedTuple):
     expected_tail: int
     configuration: int
     witnesses: WitnessList | None
-
-
-class StartWitnesses(NamedTuple):
-    """Start witnesses, empty, under the new number, all asked at once.
-
-    Send back those that said yes in time.
-    """
-
-    addresses: tuple[str, ...]
-    configuration: int
-
-
-class Publish(NamedTuple):
-    """Put the witness list into the engine."""
-
-    witnesses: WitnessList
 
 
 class Recovered(NamedTuple):
@@ -260,16 +213,6 @@ def recover(
     watch = yield from rule.end()
     yield Publish(serving)
     return Recovered(serving, tail, frozen, len(held), replayed, dropped, watch)
-
-
-def start_witnesses(
-    addresses: tuple[str, ...], configuration: int
-) -> Generator[Any, Any, tuple[str, ...]]:
-    """Have witnesses started, each asked once; those that were, in the order given."""
-    if not addresses:
-        return ()
-    said_yes: Collection[str] = yield StartWitnesses(addresses, configuration)
-    return tuple(address for address in addresses if address in said_yes)
 
 
 def operation_of(

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from curp._core.handover import EndLease
 from curp._core.housekeeping import ExpireKeys
-from curp._core.recovery import Recovered, Wait
+from curp._core.recovery import Recovered
+from curp._core.steps import Wait
 from curp.log._errors import (
     Deposed,
     EngineStopped,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from curp._core.entries import Operation, SetAside
 from curp._core.poison import (
@@ -18,11 +18,9 @@ from curp._core.poison import (
 )
 from curp._core.poison_notes import NoteDown
 from curp._core.state import GroupState, Witnessed
+from curp._core.witnessed_call import WitnessedCall
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._shared.identity import RpcId
-
-if TYPE_CHECKING:
-    from curp._core.recovery import WitnessedCall
 
 _MOST_TOGETHER = 256
 _MOST_GIVEN_UP = 2

@@ -32,6 +32,13 @@ class Pause(NamedTuple):
     seconds: float
 
 
+class Wait(NamedTuple):
+    """Wait so long, and let the reason be seen."""
+
+    reason: str
+    seconds: float
+
+
 class Report(NamedTuple):
     """Say that something failed, which is tried again later."""
 

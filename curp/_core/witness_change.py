@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
-from curp._core.recovery import Publish, WitnessList, start_witnesses
 from curp._core.steps import Sync
+from curp._core.witness_list import Publish, WitnessList, start_witnesses
 from rifl.core._shared.errors import NotLeader
 
 
@@ -58,8 +58,3 @@ def change_witnesses(configuration: int, wanted: Sequence[str]) -> Generator[Any
     yield Publish(serving)
     yield Serve(serving)
     return serving
-
-
-def left_out(listed: WitnessList) -> tuple[str, ...]:
-    """Return those that were asked for and could not be started."""
-    return tuple(address for address in listed.wanted if address not in listed.witnesses)

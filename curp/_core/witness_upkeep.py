@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from curp._core.recovery import WitnessList
-from curp._core.witness_change import left_out
+from curp._core.witness_list import WitnessList, left_out
 
 _LOOK_S = 1.0
 _MOST_S = 60.0

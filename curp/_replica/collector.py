@@ -17,9 +17,9 @@ from curp._core.garbage_collection import (
     Tell,
     collect,
 )
-from curp._core.recovery import WitnessedCall
 from curp._core.state import GroupState
 from curp._core.steps import Report
+from curp._core.witnessed_call import WitnessedCall
 from curp._replica.arrival import Arrival
 from curp._replica.driver import Loop, Nested, Rule, report
 from curp._replica.parts import Parts

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from curp._core.entries import ApplicationVersion
 from curp._core.group_call import SyncVerdict
-from curp._core.recovery import WitnessList
 from curp._core.role import Role
-from curp._core.witness_change import left_out
+from curp._core.witness_list import WitnessList, left_out
 from curp._replica.driver import drive
 from curp._replica.leading import Leading
 from curp._replica.metadata import TRANSFER_KEY

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from curp._core.recovery import WitnessList
+from curp._core.witness_list import WitnessList
 from curp._replica.metadata import read_witness_list
 from curp.log._creation import log_id
 from curp.log._engine import Leadership, LogEngine

@@ -22,9 +22,9 @@ from curp._core.housekeeping import (
     WarnOfGrowth,
     keep_house,
 )
-from curp._core.recovery import Wait, WitnessList
 from curp._core.state import GroupState
-from curp._core.steps import Pause, Report, Sync
+from curp._core.steps import Pause, Report, Sync, Wait
+from curp._core.witness_list import WitnessList
 from curp._replica.appender import Appender
 from curp._replica.collector import Collector
 from curp._replica.driver import Bounded, Nested, Once, Rule, report

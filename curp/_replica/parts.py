@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from curp._core.leader import Leader
 from curp._core.poison import Watch
-from curp._core.recovery import WitnessList
 from curp._core.state import GroupState
+from curp._core.witness_list import WitnessList
 from curp._replica.authority import GroupAuthority
 from curp._replica.clock import boottime
 from curp._replica.driver import Driver

@@ -12,16 +12,15 @@ from curp._core.recovery import (
     Append,
     CheckNumbers,
     Freeze,
-    Publish,
     ReadAcceptedLoss,
     ReadToEnd,
     ReadWitnessList,
     Run,
-    StartWitnesses,
     TakeNumber,
     recover,
 )
 from curp._core.setting_aside import Conclude, CountDeaths, ReadPoison
+from curp._core.witness_list import Publish, StartWitnesses
 from curp._replica.driver import Rule
 from curp._replica.follower import Follower
 from curp._replica.metadata import (

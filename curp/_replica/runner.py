@@ -9,7 +9,7 @@ from curp._core.handover import EndLease
 from curp._core.housekeeping import ExpireKeys
 from curp._core.leader import Leader, LeaderBounds
 from curp._core.read_lease import ReadLease
-from curp._core.recovery import Recovered, Wait
+from curp._core.recovery import Recovered
 from curp._core.role import (
     ApplyMore,
     AwaitEnd,
@@ -32,6 +32,7 @@ from curp._core.role import (
     TellSurvival,
     follow_and_lead,
 )
+from curp._core.steps import Wait
 from curp._core.succession import Standing, Succession
 from curp._replica.driver import Bounded, Nested, Once, Rule
 from curp._replica.errors import ReplicaStopped

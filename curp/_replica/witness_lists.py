@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from curp._core.recovery import Publish, StartWitnesses, WitnessList
 from curp._core.steps import Pause, Sync
 from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
+from curp._core.witness_list import Publish, StartWitnesses, WitnessList
 from curp._core.witness_upkeep import (
     AskWhetherThere,
     ListAgain,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import grpc
 
 from curp._core.garbage_collection import Collectable
-from curp._core.recovery import WitnessedCall
 from curp._core.start_refusal import start_refusal
 from curp._core.witness_table import WitnessVerdict, group_of_log
+from curp._core.witnessed_call import WitnessedCall
 from curp._replica.fan_out import ask_all
 from curp._replica.services import Services
 from curp._wire import witnessed_call

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from curp._core.pending_records import QuickDuration
 from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, Statistics
 from curp.client._leader_call import SyncLeaderCall
@@ -18,8 +19,21 @@ from curp.client._record import Record
 from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.client._sync_multicallable import SyncMultiCallable
 from curp.client._sync_recorded_call import SyncRecordedCall, is_ok
-from curp.client._sync_witness import SyncWitness
+from curp.client._sync_records import SyncRecords
 from curp.v1 import curp_pb2
+
+
+class SyncWitness:
+    """A channel to one witness, and its stream of records."""
+
+    def __init__(self, channel: grpc.Channel, leader: QuickDuration) -> None:
+        self.channel = channel
+        self.records = SyncRecords(channel, leader)
+
+    def close(self) -> None:
+        """End the stream, and the channel."""
+        self.records.close()
+        self.channel.close()
 
 
 class SyncPath:

@@ -4,9 +4,8 @@
 """
 
 from curp.witness._client import WitnessClient
-from curp.witness._errors import CorruptJournal, JournalHeld
 from curp.witness._handlers import WitnessDesk
-from curp.witness._journal import WitnessJournal
+from curp.witness._journal import CorruptJournal, JournalHeld, WitnessJournal
 from curp.witness._service import SERVICE_NAME, add_witness_service
 
 __all__ = [

@@ -25,9 +25,8 @@ from curp._security import (
     read_token,
     server_credentials,
 )
-from curp.witness._errors import JournalError
 from curp.witness._handlers import WitnessDesk
-from curp.witness._journal import WitnessJournal
+from curp.witness._journal import JournalError, WitnessJournal
 from curp.witness._service import add_witness_service
 from rifl._log import get_logger
 

@@ -8,12 +8,27 @@ import os
 import zlib
 from pathlib import Path
 
-from curp.witness._errors import CorruptJournal, JournalHeld
 from rifl._log import get_logger
 
 _log = get_logger("curp.witness")
 
 _NAME = "witness.journal"
+
+
+class JournalError(Exception):
+    """The tree of journal errors: ``CorruptJournal`` and ``JournalHeld``."""
+
+
+class CorruptJournal(JournalError):
+    """The journal is damaged: the highest configuration number may be lost.
+
+    Nothing but that number is in it, so a new directory and a new listing under the
+    next number are the whole repair.
+    """
+
+
+class JournalHeld(JournalError):
+    """Another process has the data directory."""
 
 
 class WitnessJournal:

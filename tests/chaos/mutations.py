@@ -24,7 +24,15 @@ from chaos.sim.loop import Process
 from chaos.sim.pool import quiet
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
-from curp._core import compaction, handover, read_lease, recovery, witness_change
+from curp._core import (
+    compaction,
+    handover,
+    read_lease,
+    recovery,
+    steps,
+    witness_change,
+    witness_list,
+)
 from curp._core.group_call import GroupCall, Step
 from curp._core.leader import Leader, Speed
 from curp._core.poison import Case, Ledger
@@ -740,7 +748,7 @@ def _read_lease_from_the_reply() -> AbstractContextManager[Any]:
 def _lease_ended_before_reads() -> AbstractContextManager[Any]:
     def hand_over(clock: Any) -> Any:
         yield handover.EndLease()
-        yield recovery.Wait("whoever reads here", 0.5)
+        yield steps.Wait("whoever reads here", 0.5)
         yield handover.RefuseCalls()
         yield Sync()
         yield handover.StepDown()
@@ -823,9 +831,9 @@ def _unnumbered_list() -> AbstractContextManager[Any]:
     def change(configuration: int, wanted: Any) -> Any:
         before = yield witness_change.HoldBack()
         yield Sync(before)
-        started = yield from recovery.start_witnesses(tuple(wanted), configuration)
-        serving = recovery.WitnessList(configuration, started, True, tuple(wanted))
-        yield recovery.Publish(serving)
+        started = yield from witness_list.start_witnesses(tuple(wanted), configuration)
+        serving = witness_list.WitnessList(configuration, started, True, tuple(wanted))
+        yield witness_list.Publish(serving)
         yield witness_change.Serve(serving)
         return serving
 

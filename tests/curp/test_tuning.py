@@ -6,7 +6,7 @@ import argparse
 import inspect
 
 from curp import Replica
-from curp._cli.tuning import add_tuning_options, tuning_of
+from curp._cli.serve import add_tuning_options, tuning_of
 
 
 def test_the_options_are_those_of_a_replica_with_its_defaults() -> None:

@@ -21,9 +21,9 @@ from curp._core.entries import (
     SetAside,
 )
 from curp._core.poison import HELD, LOGGED, Case, Death, Ledger
-from curp._core.recovery import WitnessList
 from curp._core.replay_notes import ReplayNote, ReplayNotes, Stretch
 from curp._core.state import GroupState
+from curp._core.witness_list import WitnessList
 from curp._wire import (
     entry_from_bytes,
     entry_to_bytes,

@@ -18,7 +18,7 @@ from chaos.sim.witness import Witness
 from chaos.sim.world import World
 from curp._core.entries import ApplicationVersion, Operation
 from curp._core.poison import HELD, Ledger
-from curp._core.recovery import WitnessList
+from curp._core.witness_list import WitnessList
 from curp._replica.metadata import LIST_KEY
 from curp._replica.poisoning import read_ledger, update_ledger
 from curp._wire import entry_from_bytes, snapshot_from_chunks, witness_list_from_bytes

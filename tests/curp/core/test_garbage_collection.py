@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curp._core.garbage_collection import Collectable, GarbageCollection, Relist, Tell
-from curp._core.recovery import WitnessedCall
 from curp._core.state import Witnessed
 from curp._core.steps import Rest
 from curp._core.witness_table import WitnessVerdict
+from curp._core.witnessed_call import WitnessedCall
 from rifl.core._shared.call import Call
 
 ACCEPTED = WitnessVerdict.ACCEPTED

@@ -13,8 +13,7 @@ from curp._core.handover import (
     StepDown,
     hand_over,
 )
-from curp._core.recovery import Wait
-from curp._core.steps import Sync
+from curp._core.steps import Sync, Wait
 
 
 def _drive(

@@ -13,21 +13,19 @@ from curp._core.recovery import (
     AcceptedLoss,
     Append,
     Freeze,
-    Publish,
     ReadAcceptedLoss,
     ReadToEnd,
     ReadWitnessList,
     Recovered,
     Run,
-    StartWitnesses,
     TakeNumber,
-    Wait,
-    WitnessedCall,
-    WitnessList,
     recover,
 )
 from curp._core.setting_aside import Conclude, CountDeaths, Left, ReadPoison
 from curp._core.state import GroupState, Witnessed
+from curp._core.steps import Wait
+from curp._core.witness_list import Publish, StartWitnesses, WitnessList
+from curp._core.witnessed_call import WitnessedCall
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 from tests.curp.core.groups import METHOD, call, committed, operation

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from curp._core.handover import EndLease
-from curp._core.recovery import Recovered, Wait, WitnessList
+from curp._core.recovery import Recovered
 from curp._core.role import (
     Ended,
     Ending,
@@ -17,6 +17,8 @@ from curp._core.role import (
     TakeLeadership,
     follow_and_lead,
 )
+from curp._core.steps import Wait
+from curp._core.witness_list import WitnessList
 from curp.log._errors import Deposed, EngineUnavailable, LeaseHeld, TailMismatch
 from rifl.core._shared.errors import NotLeader
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from curp._core.recovery import Publish, StartWitnesses, WitnessList
 from curp._core.steps import Sync
-from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses, left_out
+from curp._core.witness_change import HoldBack, NextNumber, Serve, change_witnesses
+from curp._core.witness_list import Publish, StartWitnesses, WitnessList, left_out
 from rifl.core._shared.errors import NotLeader
 
 

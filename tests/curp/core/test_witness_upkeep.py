@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from curp._core.recovery import WitnessList
+from curp._core.witness_list import WitnessList
 from curp._core.witness_upkeep import WitnessUpkeep
 
 OLD, NEW = ((1, b"old"),), ((1, b"old"), (2, b"new"))
