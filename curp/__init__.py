@@ -1,4 +1,11 @@
-"""Replicated groups (DESIGN §7): durable in one round trip, exactly once through leader changes."""
+"""Replicated groups (DESIGN §7): durable in one round trip, exactly once through leader changes.
+
+- ``_core``: the rules. ``_replica``, ``witness``, ``client``: those who keep to them.
+- ``log``: where a group's log lives.
+- ``_wire``: the bytes; ``_key_declarations``: what methods say of their conflicts.
+- ``_security``, ``_group_token``: certificates, and who may stop a group.
+- ``observer``, ``metrics``: who watches; ``_cli``: the ``curp`` command.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,11 @@ Client::
         stub = YourServiceStub(channel)
 
 For asyncio see ``rifl.aio``; the rules are in ``rifl.core``.
+
+- ``_client``, ``_server``: the two sides of a call; ``_stores``: where its record is kept.
+- ``_wire``, ``_grpc``: the bytes between them; ``_leases``: the lease service over gRPC.
+- ``metrics``, ``tracing``: observers; ``_log``: events for the application's log.
+- ``testing``, ``spark``: for users' tests, and for Spark; ``_cli``: the ``rifl`` command.
 """
 
 from rifl import aio, core

@@ -2,6 +2,8 @@
 
 ``python -m chaos.check FILE...`` reads JSON lines (``chaos.check.history``) and exits
 non-zero if a history breaks a promise.
+
+``history`` has the events, ``checks`` the rules, of which ``linearizable`` is the longest.
 """
 
 from chaos.check.checks import RULES, Violation, check

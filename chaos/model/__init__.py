@@ -1,4 +1,7 @@
-"""The protocol of a group as a Promela model, searched whole by spin (DESIGN §7)."""
+"""The protocol of a group as a Promela model, searched whole by spin (DESIGN §7).
+
+``searches`` says how much may go wrong and which rule is broken; ``spin`` runs them.
+"""
 
 from __future__ import annotations
 

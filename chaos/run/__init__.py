@@ -2,4 +2,12 @@
 
 ``python -m chaos.run`` runs named scenarios, judges what the callers were told with
 ``chaos.check``, and writes a report.
+
+- ``scenario``, ``scenario_files``: what runs, breaks and must hold (``scenarios/``).
+- ``run``: one run; ``strikes``: when each fault comes, ``fault_threads``: who strikes it,
+  ``faults``: how, and how it is mended.
+- ``deployment``: its members: ``servers``, ``group``, ``clients``, ``spark_job``, ``redis``,
+  ``postgresql``, each a ``process`` behind a path of ``toxiproxy``, on a ``disk`` or by a
+  ``wall_clock`` that is wrong. ``service``, ``driver`` and ``caller`` run in these processes.
+- ``judge``, ``pauses``: what came of it; ``report``, ``page``, ``timeline``: how it is shown.
 """

@@ -7,4 +7,23 @@ event loop, one source of randomness; no thread, no socket, no real clock.
 
 ``python -m chaos.sim --runs N --seed S`` runs schedules, ``--seed S --trace`` shows
 one. What happened is recorded in the form that ``chaos.check`` reads.
+
+What goes wrong:
+
+- ``faults``: each fault, and the points where it can strike; what struck is counted there.
+- ``schedule``: calls and faults, drawn from a seed, with ``coincidences``, ``shared_keys`` and
+  ``stream_schedule``; which faults each kind of deployment meets, and must meet.
+
+What it goes wrong in:
+
+- ``run``: one schedule: it strikes the faults, and judges; ``world``, ``loop``, ``service``: its
+  parts, its time and processes, and its accounts.
+- ``network``, ``stream_network``, ``disk``: what is between processes, and under SQLite.
+- ``deployments``: one server, in memory or on a disk; ``replicas``: several over a shared store
+  (``store_server``, ``shared_data``, ``store_leases``); ``group``, ``machine``, ``witness``: a
+  group.
+- ``server``, ``shell``, ``batch_server``, ``stream_server``: a server process.
+- ``client``, ``batch_client``, ``stream_client``, ``group_client``, ``plain_caller``: who calls.
+
+Around runs: ``pool`` (many), ``shrink`` (a smaller one that fails), ``report``, ``code_coverage``.
 """

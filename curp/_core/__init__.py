@@ -1,15 +1,19 @@
 """The rules of a group: no I/O, no threads, no clock, no randomness.
 
 A replica: ``role`` (follow, take over, lead, step down), ``succession`` (whose turn that is),
-``recovery``, ``setting_aside``, ``poison``, ``replays`` and ``notes`` (calls that kill).
+``recovery``; and of calls that kill: ``setting_aside``, ``poison``, ``replay_notes``,
+``poison_notes``.
 
-A leadership: ``leader`` (places, and what is answered first), ``unsynced``, ``key_locks``,
-``appending``, ``garbage_collection``, ``witness_change``, ``upkeep``, ``compaction``,
-``housekeeping``, ``read_lease``, ``handover``; ``steps`` is what several of them ask for.
+A leadership: ``leader`` (places, and what is answered first), ``unsynced_operations``,
+``key_locks``, ``appending``, ``garbage_collection``, ``witness_list``, ``witness_change``,
+``witness_upkeep``, ``compaction``, ``housekeeping``, ``read_lease``, ``handover``; ``steps`` is
+what several of them ask for.
 
 The log: ``entries``, and the ``state`` that they make.
 
-A witness: ``witness_table``, ``not_started``. On both sides: ``conflict_keys``.
+A witness: ``witness_table`` (when it accepts), ``start_refusal``. On both sides: ``conflict_keys``,
+``witnessed_call``.
 
-A client: ``group_call``, ``way_choice``, ``record_line``, ``leader_search``, ``suspects``.
+A client: ``group_call``, ``recording_choice``, ``pending_records``, ``leader_search``,
+``silent_witnesses``.
 """

@@ -17,6 +17,8 @@ them, ``lock_queue`` has them wait for locks, ``proposals`` for the log, ``reads
 ``watched_engine``; ``witnesses`` asks witnesses, several at once by ``fan_out``.
 
 ``metadata`` and ``poisoning`` are what the engine keeps beside the log.
+
+``policies``: what a group can honour of methods'; ``clock``: the leases'; ``errors``.
 """
 
 from curp._replica.errors import Diverged, NotServed, ReplicaStopped

@@ -1,1 +1,6 @@
-"""gRPC beside its own API: handlers of raw bytes, rich errors, codes, callers' addresses."""
+"""gRPC beside its own API.
+
+- ``raw``: handlers that work on serialised messages.
+- ``status``: rich errors; ``codes``: gRPC's codes by number.
+- ``source``: callers' addresses.
+"""

@@ -3,6 +3,8 @@
 Imports the standard library and bitarray only. Everything here is driven from
 outside with events and times, by the server, the client, the stores, the
 replicated groups and the simulator alike.
+
+``_serving`` has the server's rules, ``_calling`` the client's, ``_shared`` what both need.
 """
 
 from rifl.core._calling.request_tracker import RequestTracker

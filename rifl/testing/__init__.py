@@ -11,6 +11,8 @@ on a real port, with a connected channel, a clock you move and faults you name::
         assert bank.deposits == 1
 
 ``aio_serve`` is the same for ``grpc.aio``. Nothing in it is meant for production.
+
+``_services`` are these servers, ``_faults`` and ``_clock`` what they meet.
 """
 
 from rifl.testing._clock import FakeClock

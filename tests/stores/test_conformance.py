@@ -1,4 +1,7 @@
-"""Every store we have, through the conformance suite (DESIGN §6)."""
+"""The stores in a server's process, through the conformance suite (DESIGN §6).
+
+Those that servers share have theirs in ``tests/stores/redis`` and ``tests/stores/postgres``.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,10 @@
 The rules are ``curp._core``'s, ``GroupStore``'s and ``WitnessDesk``'s. Here stands what
 is a thread or a socket in ``curp._replica``: when a batch is appended, a lease renewed, a
 witness asked.
+
+- ``deployment``: replicas, witnesses and one log, and the faults that are theirs.
+- ``replica``, ``leadership``, ``servicer``, ``witnesses``: one replica, by its ``driver``.
+- ``operator``: who asks for changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The log in PostgreSQL: replicas on several machines (DESIGN §7)."""
+"""The log in PostgreSQL: replicas on several machines (DESIGN §7).
+
+- ``engine``: the log, by functions of the ``schema`` (``sql/``) and ``statements`` that read.
+- ``connection`` over ``sessions``: how they are sent; ``listener``: who hears of new entries.
+- ``snapshots``; ``accept_loss``: an operator's word.
+"""
 
 from __future__ import annotations
 

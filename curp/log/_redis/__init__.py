@@ -1,4 +1,8 @@
-"""The log in Redis: replicas on several machines (DESIGN §7)."""
+"""The log in Redis: replicas on several machines (DESIGN §7).
+
+- ``engine``: the log, by ``scripts`` (``scripts/``, in Lua) over a ``connection``.
+- ``settings``: what the server's mean for a log; ``snapshots``.
+"""
 
 from __future__ import annotations
 
