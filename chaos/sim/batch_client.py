@@ -11,7 +11,7 @@ import grpc
 from chaos.check.history import read_value
 from chaos.sim.loop import Process, Timer
 from chaos.sim.network import Network
-from chaos.sim.schedule import PlannedCall
+from chaos.sim.planned import PlannedCall
 from chaos.sim.service import Operation, encode
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.state import ClientState

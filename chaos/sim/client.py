@@ -15,7 +15,7 @@ from chaos.sim.faults import Fault, Point
 from chaos.sim.group_client import AttemptShell, GroupPath
 from chaos.sim.loop import EPOCH_S, Process, Timer
 from chaos.sim.network import Rpc
-from chaos.sim.schedule import PlannedCall, Setting
+from chaos.sim.planned import PlannedCall, Setting
 from chaos.sim.service import RESPONSE_STREAMS, Operation, encode
 from chaos.sim.stream_client import ClientStream
 from chaos.sim.world import World

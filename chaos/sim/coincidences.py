@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from chaos.sim.faults import ALL, LEADER, Fault, PlannedFault, Point
 
 if TYPE_CHECKING:
-    from chaos.sim.schedule import PlannedCall, Schedule
+    from chaos.sim.planned import PlannedCall, Schedule
 
 __all__ = ["FAILING", "add_coincidences"]
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from chaos.sim.disk import Disk, SimulatedMedium
 from chaos.sim.faults import Fault, PlannedFault
 from chaos.sim.loop import Process
-from chaos.sim.schedule import Setting
+from chaos.sim.planned import Setting
 from chaos.sim.server import POLICIES, Opened, Server
 from chaos.sim.world import World
 from lease_server._lease_authority import LeaseAuthority

@@ -9,7 +9,7 @@ import grpc
 
 from chaos.check.history import read_value
 from chaos.sim.loop import Process
-from chaos.sim.schedule import PlannedCall
+from chaos.sim.planned import PlannedCall
 from chaos.sim.service import Operation, encode
 from chaos.sim.world import World
 from rifl._client.answers import read_answer

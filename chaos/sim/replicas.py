@@ -10,7 +10,7 @@ from typing import Any
 from chaos.sim.deployments import KEYS
 from chaos.sim.faults import Fault, PlannedFault
 from chaos.sim.loop import Process
-from chaos.sim.schedule import Setting
+from chaos.sim.planned import Setting
 from chaos.sim.server import POLICIES, Server
 from chaos.sim.shell import Eventual
 from chaos.sim.store_leases import StoreLeases

@@ -15,8 +15,8 @@ from chaos.sim.faults import ALL, LEADER, Coverage, Fault, PlannedFault, Point
 from chaos.sim.group import GroupDeployment
 from chaos.sim.network import Weather
 from chaos.sim.plain_caller import PlainCaller
+from chaos.sim.planned import PlannedCall, Schedule
 from chaos.sim.replicas import ReplicasDeployment
-from chaos.sim.schedule import PlannedCall, Schedule
 from chaos.sim.server import Server
 from chaos.sim.world import World
 

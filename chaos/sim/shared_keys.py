@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from chaos.sim.faults import Fault, PlannedFault
 
 if TYPE_CHECKING:
-    from chaos.sim.schedule import PlannedCall, Setting
+    from chaos.sim.planned import PlannedCall, Setting
 
 __all__ = ["share_keys"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chaos.sim.planned import Schedule
 from chaos.sim.run import simulate
-from chaos.sim.schedule import Schedule
 
 __all__ = ["shrink"]
 

@@ -9,7 +9,7 @@ import grpc
 
 from chaos.sim.faults import Fault
 from chaos.sim.loop import Process
-from chaos.sim.schedule import PlannedCall
+from chaos.sim.planned import PlannedCall
 from chaos.sim.service import REQUEST_STREAMS, Operation, encode
 from chaos.sim.stream_network import StreamRpc
 from chaos.sim.world import World

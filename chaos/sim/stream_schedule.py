@@ -13,7 +13,7 @@ from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.service import REQUEST_STREAMS
 
 if TYPE_CHECKING:
-    from chaos.sim.schedule import PlannedCall, Setting
+    from chaos.sim.planned import PlannedCall, Setting
 
 __all__ = ["add_streams"]
 

@@ -9,7 +9,7 @@ from chaos.check.history import History
 from chaos.sim.faults import Coverage
 from chaos.sim.loop import Loop
 from chaos.sim.network import Network
-from chaos.sim.schedule import PlannedCall
+from chaos.sim.planned import PlannedCall
 from chaos.sim.service import Accounts
 
 __all__ = ["World"]

@@ -17,7 +17,8 @@ from rifl._cli.report import Report, print_call, print_client, print_store, prin
 from rifl._cli.unknown import add_unknown
 from rifl._cli.version import installed_version
 from rifl._stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
-from rifl._stores.inspection import Inspection, open_inspection
+from rifl._stores.inspection import Inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
 
 _ABOUT = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from rifl._stores.errors import MissingExtra, UnsupportedStore
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import CompletionRecord
 
@@ -181,39 +180,3 @@ class Inspection(Protocol):
 
     def close(self) -> None:
         """Let the store go."""
-
-
-def open_inspection(url: str) -> Inspection:
-    """Open a store for looking. Raises a ``StoreError``; never makes or changes one."""
-    if url.startswith("sqlite:"):
-        from rifl._stores.sqlite.inspection import SqliteInspection
-
-        return SqliteInspection(url)
-    if url == "memory:":
-        raise UnsupportedStore("memory: is inside its server's process: nothing can look into it")
-    scheme = url.partition(":")[0]
-    if scheme.partition("+")[0] in ("redis", "rediss", "unix"):
-        return _redis(url)
-    if scheme in ("postgresql", "postgres"):
-        return _postgres(url)
-    # No more of it: a URL may hold a password.
-    raise UnsupportedStore(
-        f"{scheme!r} is no store that can be inspected: sqlite:///file, redis://host, "
-        "postgresql://host/db"
-    )
-
-
-def _redis(url: str) -> Inspection:
-    try:
-        from rifl._stores.redis.inspection import RedisInspection
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
-    return RedisInspection(url)
-
-
-def _postgres(url: str) -> Inspection:
-    try:
-        from rifl._stores.postgres.inspection import PostgresInspection
-    except ImportError as error:
-        raise MissingExtra(f"postgresql:// needs the extra rifl-grpc[postgres]: {error}") from error
-    return PostgresInspection(url)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreLocked
-from rifl._stores.inspection import CallRow, Inspection, open_inspection
+from rifl._stores.inspection import CallRow, Inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.errors import AnswerLost
 from rifl.core._shared.identity import RpcId

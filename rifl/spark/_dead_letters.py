@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
 from rifl._stores import Settlement, settle_unknown
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
 from rifl.spark._delivery import Delivered
 from rifl.spark._errors import PlanError, RowError, SparkError

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 
 from rifl._grpc.codes import code_name
 from rifl._stores.errors import StoreError
-from rifl._stores.inspection import CallRow, ClientRow, Inspection, open_inspection
+from rifl._stores.inspection import CallRow, ClientRow, Inspection
+from rifl._stores.opening import open_inspection
 from rifl.spark._errors import PlanError
 
 _ROWS = 1000

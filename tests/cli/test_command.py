@@ -22,7 +22,8 @@ import rifl
 from curp._cli.command import main as curp_main
 from rifl._cli import ExitCode, main
 from rifl._cli.identity import candidates
-from rifl._stores.inspection import CallRow, open_inspection
+from rifl._stores.inspection import CallRow
+from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import make
 from tests.echo import METHOD, served
@@ -249,7 +250,7 @@ def test_a_store_without_its_extra(
     extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A URL whose extra is missing ends with that, not with wrong usage (docs/operations.md)."""
-    monkeypatch.setitem(sys.modules, f"rifl._stores.{extra}.inspection", None)
+    monkeypatch.setitem(sys.modules, f"rifl._stores.{extra}", None)
     scheme = "postgresql" if extra == "postgres" else extra
     assert main(["inspect", f"{scheme}://127.0.0.1:1"]) == ExitCode.MISSING_EXTRA
     assert f"rifl-grpc[{extra}]" in capsys.readouterr().err

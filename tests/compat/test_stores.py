@@ -13,7 +13,7 @@ import pytest
 import rifl
 from lease_server import Secret, make_token
 from rifl._grpc.status import DETAILS_KEY as STATUS_DETAILS_KEY
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl._stores.sqlite.schema import SCHEMA_VERSION
 from rifl._wire.labels import OUTCOME_KEY, read_refusal
 from rifl.core._shared.identity import RpcId

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 import rifl
 from lease_server import NotYours
 from rifl._stores import Settlement, StoreLocked, settle_unknown
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl.v1 import rifl_pb2
 from tests.echo import METHOD, SERVICE, aio_served, make_aio_server, make_server, served
 from tests.helpers.waiting import until

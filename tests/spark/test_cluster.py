@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from examples.flights.cluster import cluster
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S, BankProcess, spark_environment

@@ -8,7 +8,7 @@ import pytest
 
 import rifl
 from lease_server._sessions import SessionPolicy
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from tests.helpers.raw import RawClient, header
 from tests.helpers.servers import generic, serve
 from tests.server.test_bad_input import bad_headers

@@ -15,7 +15,7 @@ import pytest
 import rifl
 from rifl._cli import ExitCode, main
 from rifl._stores import StoreLocked, WrongDatabase
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import InProgress
 from rifl.core._shared.identity import RpcId

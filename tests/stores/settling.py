@@ -20,7 +20,7 @@ from rifl._stores import (
     settle_unknown,
     unknown_calls,
 )
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl._stores.settling import settle
 from rifl._stores.shared.store import SharedStore
 from rifl.core._serving.bounds import Bounds

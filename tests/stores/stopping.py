@@ -12,7 +12,7 @@ import pytest
 
 import rifl
 from rifl._stores import Settlement, StoreLocked, settle_unknown
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import generic, serve

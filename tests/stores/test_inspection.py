@@ -23,7 +23,7 @@ from rifl._stores import (
     UnsupportedStore,
     WrongDatabase,
 )
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import ANSWER, make
 from tests.echo import METHOD, served

@@ -20,7 +20,7 @@ import rifl
 from lease_server import LeaseAuthority
 from lease_server._errors import StorageUnavailable
 from rifl._stores import StoreLost, WrongDatabase, open_store
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl._stores.sqlite.note_file import note_path, read_note
 from rifl._stores.sqlite.schema import accept_copy, connect
 from rifl.core._serving.bounds import Bounds

@@ -11,7 +11,7 @@ from chaos.sim.group.operator import Operator
 from chaos.sim.group.replica import Replica
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
-from chaos.sim.schedule import Setting
+from chaos.sim.planned import Setting
 from chaos.sim.server import Server
 from chaos.sim.service import decode
 from chaos.sim.witness import Witness

@@ -13,7 +13,7 @@ from chaos.sim.group.witnesses import SimulatedWitnesses
 from chaos.sim.loop import Process
 from chaos.sim.machine import Machine
 from chaos.sim.network import Rpc
-from chaos.sim.schedule import Setting
+from chaos.sim.planned import Setting
 from chaos.sim.server import POLICIES, Server
 from chaos.sim.witness import Witness
 from chaos.sim.world import World

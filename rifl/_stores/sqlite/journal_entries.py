@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.statements import MOST_AT_ONCE, Statement
-
-if TYPE_CHECKING:
-    from rifl._stores.sqlite.journal import Journal
 
 _PATIENCE_S = 0.5
 # Acknowledgements ride along with other writes that take a transaction, so many with
@@ -98,6 +95,19 @@ class Entry:
         self.alone = statement in ALONE and len(rows) <= MOST_AT_ONCE
 
 
+class Committer(Protocol):
+    """The journal, as those who wait for their entries see it."""
+
+    def lead(self) -> None:
+        """Commit in the thread that calls this, until its entry is in."""
+
+    def give_up(self, pending: Pending) -> None:
+        """Nobody waits for this entry any more."""
+
+    def call(self) -> None:
+        """Have somebody commit."""
+
+
 class _Awaited(Pending):
     """An entry's end. Who waits for it sees to it that somebody commits."""
 
@@ -106,9 +116,9 @@ class _Awaited(Pending):
     def __init__(self) -> None:
         super().__init__()
         # The journal that has its entry.
-        self.home: Journal | None = None
+        self.home: Committer | None = None
         # Set where its journal has yet to be told that somebody waits.
-        self.journal: Journal | None = None
+        self.journal: Committer | None = None
 
     def wait(self) -> Any:
         if self.journal is not None and not self._done:

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from rifl._stores import StoreLocked, StoreSchemaTooNew, StoreUnreachable
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import make
 from tests.stores.inspecting import SharedInspection

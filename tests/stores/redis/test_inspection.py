@@ -9,7 +9,7 @@ import pytest
 
 from rifl._cli import ExitCode, main
 from rifl._stores import StoreSchemaTooNew, open_store
-from rifl._stores.inspection import open_inspection
+from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import make
 from tests.stores.inspecting import SharedInspection

@@ -1,0 +1,115 @@
+"""The opening of stores by their URLs, for servers, for lease servers, and for looking."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from lease_server._storage import SharedLeaseStorage
+from rifl._stores.base import Store
+from rifl._stores.codec import RecordCodec
+from rifl._stores.errors import MissingExtra, UnsupportedStore
+from rifl._stores.inspection import Inspection
+from rifl._stores.memory import MemoryStore
+
+
+def open_store(url: str, *, lock_timeout_s: float = 5.0, codec: RecordCodec | None = None) -> Store:
+    """Open ``memory:``, ``sqlite:///file``, a Redis (see ``RedisAddress``) or a PostgreSQL.
+
+    For the latter's URL see ``PostgresAddress``.
+
+    ``lock_timeout_s``: how long to wait for another process that owns the store.
+    ``codec``: how records look there (``memory:`` keeps them as they are).
+    Raises a ``StoreError``, ``UnsupportedStore`` for a URL we do not know.
+    """
+    if url == "memory:":
+        return MemoryStore()
+    if url.startswith("sqlite:"):
+        from rifl._stores.sqlite import SqliteStore
+
+        return SqliteStore(url, lock_timeout_s=lock_timeout_s, codec=codec)
+    if _is_redis(url):
+        store: Store = _redis().RedisStore(url, codec=codec)
+        return store
+    if _is_postgres(url):
+        shared: Store = _postgres().PostgresStore(url, codec=codec)
+        return shared
+    raise UnsupportedStore(
+        f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host, postgresql://host/db"
+    )
+
+
+def open_lease_storage(url: str) -> SharedLeaseStorage:
+    """Open what ``python -m lease_server`` needs of a shared store; raises a ``StoreError``."""
+    if _is_redis(url):
+        module = _redis()
+        storage: SharedLeaseStorage = module.RedisLeaseStorage.alone(url)
+        return storage
+    if _is_postgres(url):
+        kept: SharedLeaseStorage = _postgres().PostgresLeaseStorage.alone(url)
+        return kept
+    raise UnsupportedStore(f"{_scheme(url)!r} is no store that servers share: redis, postgresql")
+
+
+def open_inspection(url: str) -> Inspection:
+    """Open a store for looking. Raises a ``StoreError``; never makes or changes one."""
+    if url.startswith("sqlite:"):
+        from rifl._stores.sqlite.inspection import SqliteInspection
+
+        return SqliteInspection(url)
+    if url == "memory:":
+        raise UnsupportedStore("memory: is inside its server's process: nothing can look into it")
+    if _is_redis(url):
+        _redis()
+        from rifl._stores.redis.inspection import RedisInspection
+
+        return RedisInspection(url)
+    if _is_postgres(url):
+        _postgres()
+        from rifl._stores.postgres.inspection import PostgresInspection
+
+        return PostgresInspection(url)
+    raise UnsupportedStore(
+        f"{_scheme(url)!r} is no store that can be inspected: sqlite:///file, redis://host, "
+        "postgresql://host/db"
+    )
+
+
+def postgres_schema(schema: str = "rifl", *, functions_only: bool = False) -> str:
+    """Return the SQL that makes a PostgreSQL store, for one who does that by hand.
+
+    ``functions_only``: only what brings the functions of a schema that is there up to date.
+    Raises ``MissingExtra`` without ``rifl-grpc[postgres]``.
+    """
+    _postgres()
+    from rifl._stores.postgres.schema import functions, script
+
+    return functions(schema) if functions_only else script(schema)
+
+
+def _is_redis(url: str) -> bool:
+    return _scheme(url).partition("+")[0] in ("redis", "rediss", "unix")
+
+
+def _is_postgres(url: str) -> bool:
+    return _scheme(url) in ("postgresql", "postgres")
+
+
+def _scheme(url: str) -> str:
+    # A URL may hold a password: no more of it than this goes into a message.
+    return url.partition(":")[0]
+
+
+def _postgres() -> ModuleType:
+    try:
+        import rifl._stores.postgres
+    except ImportError as error:
+        raise MissingExtra(f"postgresql:// needs the extra rifl-grpc[postgres]: {error}") from error
+    return rifl._stores.postgres
+
+
+def _redis() -> ModuleType:
+    try:
+        import rifl._stores.redis
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
+    return rifl._stores.redis
