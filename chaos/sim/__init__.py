@@ -11,6 +11,7 @@ one. What happened is recorded in the form that ``chaos.check`` reads.
 What goes wrong:
 
 - ``faults``: each fault, and the points where it can strike; what struck is counted there.
+- ``planned``: what a schedule is made of.
 - ``schedule``: calls and faults, drawn from a seed, with ``coincidences``, ``shared_keys`` and
   ``stream_schedule``; which faults each kind of deployment meets, and must meet.
 
