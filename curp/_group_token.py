@@ -1,4 +1,4 @@
-"""What a group's replicas, witnesses and operators share, so that nobody else can stop it."""
+"""The group token: a secret of replicas, witnesses and operators, so that others cannot stop it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods say of their conflicts, by proto option or in Python (DESIGN §7)."""
+"""Declarations of conflict keys by method, in proto options or in Python (DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between a group's bytes and the core's types: log entries, snapshots, metadata (DESIGN §7)."""
+"""The wire format of log entries, snapshots and metadata, to and from core types (DESIGN §7)."""
 
 from __future__ import annotations
 

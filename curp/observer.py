@@ -1,4 +1,4 @@
-"""Who watches a group: what a replica does is told to an observer (DESIGN §9)."""
+"""Observers of a group, who are told what a replica does (DESIGN §9)."""
 
 from __future__ import annotations
 

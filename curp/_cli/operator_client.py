@@ -1,4 +1,4 @@
-"""What the command asks a group's replicas."""
+"""The operator's client: what a command asks a group's replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call conflicts with, from its serialised request (CURP §3.2; DESIGN §7, conflict keys).
+"""Conflict keys: what a call conflicts with, from its bytes (CURP §3.2; DESIGN §7).
 
 Two calls commute when they share no conflict key. A key is an 8-byte hash of a
 value, found in the request by field numbers without knowing its message type, so

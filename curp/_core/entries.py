@@ -1,4 +1,4 @@
-"""What stands in a group's log (DESIGN §7): operations with their records, and leases."""
+"""The entries of a group's log: operations with their records, and leases (DESIGN §7)."""
 
 from __future__ import annotations
 

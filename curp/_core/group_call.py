@@ -1,4 +1,4 @@
-"""One attempt of a call at a group: when its answer is final (CURP §3.2.1; DESIGN §7)."""
+"""The rule of one attempt at a group: when its answer is final (CURP §3.2.1; DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a client asks the replicas of its group who leads (DESIGN §7, the client path)."""
+"""The search for a group's leader: when a client asks all replicas (DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of one stream to a witness: their numbers, and which messages they share."""
+"""Pending records: what one stream to a witness sent, and which share a message (DESIGN §7)."""
 
 from __future__ import annotations
 

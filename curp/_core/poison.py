@@ -1,4 +1,4 @@
-"""Calls whose handlers kill the process: counted, and set aside (DESIGN §7, invariant 12)."""
+"""Poison calls, whose handlers kill the process: counted and set aside (DESIGN §7: 12)."""
 
 from __future__ import annotations
 

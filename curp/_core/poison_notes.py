@@ -1,4 +1,4 @@
-"""Which calls of a leadership are noted before they run (DESIGN §7, invariant 12)."""
+"""Notes of calls that may kill a leader, made before they run (DESIGN §7, invariant 12)."""
 
 from __future__ import annotations
 

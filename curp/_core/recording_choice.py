@@ -1,4 +1,4 @@
-"""Whether recording calls on witnesses makes them faster (DESIGN §7, the client path)."""
+"""The choice whether a method's calls are recorded on witnesses, by speed (DESIGN §7)."""
 
 from __future__ import annotations
 

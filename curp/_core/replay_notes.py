@@ -1,4 +1,4 @@
-"""Which entry of the log kills who replays it (DESIGN §7, invariant 12)."""
+"""Notes of who replays which entries, by which the deadly one is found (DESIGN §7: 12)."""
 
 from __future__ import annotations
 

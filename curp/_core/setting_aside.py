@@ -1,4 +1,4 @@
-"""What a recovery does about calls that killed who ran them (DESIGN §7, invariant 12)."""
+"""The setting aside, by a recovery, of calls that killed who ran them (DESIGN §7: 12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Witnesses that do not answer, and when calls are recorded on them again (DESIGN §7)."""
+"""Silent witnesses, and when calls are recorded on them again (DESIGN §7)."""
 
 from __future__ import annotations
 

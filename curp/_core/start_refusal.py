@@ -1,4 +1,4 @@
-"""Why a witness would not be started (DESIGN §7, invariant 2), for people."""
+"""The reason why a witness would not be started, for people (DESIGN §7, invariant 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log says of clients, their calls and their leases (DESIGN §7)."""
+"""The state that a log makes: clients, their calls and their leases (DESIGN §7)."""
 
 from __future__ import annotations
 

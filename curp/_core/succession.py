@@ -1,4 +1,4 @@
-"""When a replica that follows takes over (DESIGN §7, invariant 10)."""
+"""The succession: when a replica that follows tries to take over (DESIGN §7, invariant 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not in the log yet, by conflict key (CURP §3.2.3)."""
+"""Unsynced operations: what is not in the log yet, by conflict key (CURP §3.2.3)."""
 
 from __future__ import annotations
 

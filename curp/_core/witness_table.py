@@ -1,4 +1,4 @@
-"""What a witness holds and when it may accept (CURP §3.2.2, §4.2; DESIGN §7, invariant 2)."""
+"""A witness's table: what it holds, when it may accept (CURP §3.2.2, §4.2; DESIGN §7: 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attempt on an event loop."""
+"""A recorded call on an event loop: one attempt, at the leader and at all witnesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an attempt at a group ends where no answer of the leader's can stand."""
+"""The ends of attempts at a group for which no answer of the leader's can stand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from rifl._grpc.status import rich_status
 from rifl._wire.labels import OUTCOME_KEY
 from rifl.core._shared.errors import Deposed
 from rifl.core._shared.outcome import Outcome
-
-__all__ = ["AttemptError", "lost_answer", "unknown_refusal"]
 
 _AGAIN_AFTER_S = 0.005
 

@@ -1,4 +1,4 @@
-"""What a client knows of its group, and when it asks again (DESIGN §7)."""
+"""A client's knowledge of its group, and when it asks again (DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts that are sent to the leader alone, and can be left (DESIGN §7, the client path).
+"""Calls that are sent to the leader only, and can be left (DESIGN §7, the client path).
 
 Without records there is no rule of a group in them: they are gRPC's own calls, but for
 their end where another replica leads by then.

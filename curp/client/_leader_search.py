@@ -1,4 +1,4 @@
-"""Asks all targets of a channel who leads, until one says that it does (see ``LeaderSearch``)."""
+"""The search for the leader among a channel's targets, as ``LeaderSearch`` decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the group path sends beside the call itself (DESIGN §7)."""
+"""The messages that a group path sends beside the call itself (DESIGN §7)."""
 
 from __future__ import annotations
 

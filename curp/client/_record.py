@@ -1,4 +1,4 @@
-"""One record on its way to one witness."""
+"""A record on its way to one witness, and its verdict."""
 
 from __future__ import annotations
 

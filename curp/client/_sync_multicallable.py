@@ -1,4 +1,4 @@
-"""How a method's attempts are sent by threads: blocking, or as a future."""
+"""The multicallable of one method for threads: blocking, or as a future."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attempt in the background, for threads."""
+"""A recorded call of threads, in the background: one attempt, at leader and witnesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group's replicas ask a witness (DESIGN §7)."""
+"""A client of one witness, by which a group's replicas ask it (DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers a witness's requests, serialised ones, from its table (DESIGN §7)."""
+"""The handlers of a witness's requests, on serialised messages and its table (DESIGN §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a witness must know after a restart: its group and the highest number it saw."""
+"""The journal that a witness keeps through restarts: its group and its highest number."""
 
 from __future__ import annotations
 

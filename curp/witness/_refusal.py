@@ -1,4 +1,4 @@
-"""How a witness refuses without a verdict: with rich error details (DESIGN §3)."""
+"""A refusal without a verdict, with rich error details (DESIGN §3)."""
 
 from __future__ import annotations
 
