@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import queue
 import signal
 import stat
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import structlog
@@ -30,10 +33,7 @@ def main() -> int:
     parser.add_argument("--witness", action="append", default=[], metavar="HOST:PORT")
     options = parser.parse_args()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
-
+    over = signals_taken()
     replica = curp.Replica(
         options.log,
         name=options.name or options.listen,
@@ -65,15 +65,39 @@ def main() -> int:
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             # Whoever started this holds the other end: it is not to be outlived.
             threading.Thread(target=_await_end, args=(over,), daemon=True).start()
-        while not over.wait(0.5):
-            pass
+        # In steps: a signal's handler runs when this thread is awake.
+        while over.empty():
+            with contextlib.suppress(queue.Empty):
+                over.put(over.get(timeout=0.5))
     server.stop(1).wait()
     return 0
 
 
-def _await_end(over: threading.Event) -> None:
+def signals_taken() -> queue.SimpleQueue[int]:
+    """Return where SIGTERM and SIGINT are put from now on; in forked children they do as before."""
+    # A handler runs between any two steps of the main thread. An event has a lock, which this
+    # thread may hold just then; the queue has none that Python code could be interrupted in.
+    came: queue.SimpleQueue[int] = queue.SimpleQueue()
+    process = os.getpid()
+    before: dict[int, Any] = {}
+
+    def take(number: int, frame: Any) -> None:
+        del frame
+        if os.getpid() == process:
+            came.put(number)
+        else:
+            # A child has no server to stop.
+            signal.signal(number, before[number])
+            signal.raise_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before[number] = signal.signal(number, take)
+    return came
+
+
+def _await_end(over: queue.SimpleQueue[int]) -> None:
     os.read(0, 1)
-    over.set()
+    over.put(0)
 
 
 if __name__ == "__main__":
