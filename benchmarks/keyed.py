@@ -98,7 +98,7 @@ def main() -> int:
             name=options.name,
             address=options.listen,
             witnesses=options.witness,
-            reset=values.reset,
+            hooks=curp.StateHooks(reset=values.reset),
         )
     else:
         guard = rifl.Deduplicator("memory:")

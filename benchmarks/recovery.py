@@ -17,8 +17,9 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 
@@ -117,18 +118,16 @@ def _lead(url: str, snapshot: str) -> Recovery:
     """Lead over the log, and no longer than that takes."""
     declare()
     values = Map()
-    hooks: dict[str, Any] = {}
+    hooks = curp.StateHooks(reset=values.reset)
     if snapshot != "no":
-        hooks = {"snapshot": values.snapshot, "restore": values.restore}
+        hooks = replace(hooks, snapshot=values.snapshot, restore=values.restore)
     replica = curp.Replica(
         url,
         name="r1",
         address="127.0.0.1:1",
-        reset=values.reset,
-        lease_term_s=_TERM_S,
-        # Not while it is measured.
-        snapshot_entries=1 << 40,
-        **hooks,
+        hooks=hooks,
+        # No snapshot while it is measured.
+        tuning=curp.Tuning(lease_term_s=_TERM_S, snapshot_entries=1 << 40),
     )
     with replica:
         server = grpc.server(ThreadPoolExecutor(4), interceptors=[replica.interceptor()])

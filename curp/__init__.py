@@ -12,10 +12,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from curp._replica import Diverged, NotServed, Replica, ReplicaStopped, now, random
+    from curp._replica import (
+        Diverged,
+        NotServed,
+        Replica,
+        ReplicaStopped,
+        StateHooks,
+        Tuning,
+        now,
+        random,
+    )
     from curp.log import create_log
 
-__all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "create_log", "now", "random"]
+__all__ = [
+    "Diverged",
+    "NotServed",
+    "Replica",
+    "ReplicaStopped",
+    "StateHooks",
+    "Tuning",
+    "create_log",
+    "now",
+    "random",
+]
 
 
 def __getattr__(name: str) -> Any:

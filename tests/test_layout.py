@@ -42,7 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "rifl.v1": set(),
     "rifl._grpc": set(),
     "rifl._log": set(),
-    "rifl._leases": {"rifl._grpc", "rifl._log", "lease_server"},
+    "rifl._leases": {"rifl._grpc", "rifl._log", "rifl.core._shared", "lease_server"},
     "rifl.core": {"rifl.core._calling", "rifl.core._serving"},
     "rifl.core._shared": set(),
     "rifl.core._calling": {"rifl.core._shared"},

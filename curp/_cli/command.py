@@ -206,7 +206,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         read_only=arguments.read_only,
         nondeterministic=arguments.nondeterministic,
         application_version=arguments.application_version,
-        **tuning_of(arguments),
+        tuning=tuning_of(arguments),
         peer_property=arguments.peer_property,
         sessions_from=arguments.sessions_from,
         group_token=read_token(arguments.group_token_file),

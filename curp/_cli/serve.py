@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 import grpc
 
 from curp._cli.operator_client import GroupError
-from curp._replica import Replica
+from curp._replica import Replica, Tuning
 from rifl._server.signals import taken_signals
 
 _GRACE_S = 1.0
 
-# The option, its type and its default, the argument of ``Replica``, and what it is.
-_TUNING: tuple[tuple[str, type, Any, str, str], ...] = (
-    ("--lease-term", float, 1.0, "lease_term_s", "about how long a lost leader is missed"),
-    ("--client-term", float, 60.0, "client_term_s", "how long a silent client's records are kept"),
-    ("--witness-timeout", float, 2.0, "witness_timeout_s", "how long a witness is waited for"),
-    ("--snapshot-entries", int, 10_000, "snapshot_entries", "a snapshot after so many entries"),
-    ("--batch-entries", int, 64, "batch_entries", "append when so many entries wait"),
-    ("--batch-delay", float, 0.02, "batch_delay_s", "or when one has waited so long"),
-    ("--poison-deaths", int, 3, "poison_deaths", "a call that so many died of is not run again"),
-    ("--max-unsynced", int, 1024, "max_unsynced", "answer first for at most so many entries"),
-)
+# What each field of a ``Tuning`` is; its option has its name, without the unit.
+_TUNING = {
+    "lease_term_s": "about how long a lost leader is missed",
+    "client_term_s": "how long a silent client's records are kept",
+    "witness_timeout_s": "how long a witness is waited for",
+    "snapshot_entries": "a snapshot after so many entries",
+    "batch_entries": "append when so many entries wait",
+    "batch_delay_s": "or when one has waited so long",
+    "poison_deaths": "a call that so many died of is not run again",
+    "max_unsynced": "answer first for at most so many entries",
+}
 
 
 class ServeOptions(NamedTuple):
@@ -141,19 +141,18 @@ def _metrics(listen: str | None) -> tuple[Any, Callable[[], None]]:
 
 def add_tuning_options(parser: argparse.ArgumentParser) -> None:
     """Add an option for each."""
-    for name, kind, default, _, text in _TUNING:
+    for field, text in _TUNING.items():
+        default = getattr(Tuning(), field)
         parser.add_argument(
-            name,
-            type=kind,
+            "--" + field.removesuffix("_s").replace("_", "-"),
+            dest=field,
+            type=type(default),
             default=default,
-            metavar="SECONDS" if kind is float else "N",
+            metavar="SECONDS" if isinstance(default, float) else "N",
             help=f"{text} (default {default:g})",
         )
 
 
-def tuning_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what of it ``Replica`` takes."""
-    return {
-        argument: getattr(arguments, name.removeprefix("--").replace("-", "_"))
-        for name, _, _, argument, _ in _TUNING
-    }
+def tuning_of(arguments: argparse.Namespace) -> Tuning:
+    """Return what was given; raises ``ValueError`` for what is no time or no size."""
+    return Tuning(**{field: getattr(arguments, field) for field in _TUNING})

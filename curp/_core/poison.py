@@ -17,6 +17,9 @@ RETRIED = "retried"
 # From the log, by a replica that follows.
 LOGGED = "logged"
 
+# A call that so many died of is not run again, where nobody says otherwise.
+POISON_DEATHS = 3
+
 # Cases with deaths, and mere suspects, that are kept; a metadata value is bounded.
 _MOST_CASES = 64
 _MOST_SUSPECTS = 512

@@ -23,7 +23,7 @@ class ReadLease:
     (``CLOCK_BOOTTIME``). Not thread-safe, but ``valid`` may be asked at any time.
     """
 
-    def __init__(self, term_s: float, *, drift: float = 0.05) -> None:
+    def __init__(self, term_s: float, *, drift: float) -> None:
         if not (math.isfinite(term_s) and term_s > 0):
             raise ValueError("term_s must be positive and finite")
         if not 0 < drift < 1:

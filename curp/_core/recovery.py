@@ -20,7 +20,7 @@ from curp._core.entries import (
     SetAside,
 )
 from curp._core.leader import LeaderBounds
-from curp._core.poison import Case, Watch, unknown_record
+from curp._core.poison import POISON_DEATHS, Case, Watch, unknown_record
 from curp._core.setting_aside import SettingAside
 from curp._core.state import GroupState, Witnessed
 from curp._core.steps import Wait
@@ -122,7 +122,7 @@ def recover(
     bounds: LeaderBounds | None = None,
     patience_s: float = math.inf,
     application_version: int = 0,
-    poison_deaths: int = 3,
+    poison_deaths: int = POISON_DEATHS,
 ) -> Generator[Any, Any, Recovered | None]:
     """Take over, in the order of invariant 5; ends when serving may begin.
 

@@ -24,5 +24,15 @@ them, ``lock_queue`` has them wait for locks, ``proposals`` for the log, ``reads
 from curp._replica.errors import Diverged, NotServed, ReplicaStopped
 from curp._replica.now_and_random import now, random
 from curp._replica.replica import Replica
+from curp._replica.settings import StateHooks, Tuning
 
-__all__ = ["Diverged", "NotServed", "Replica", "ReplicaStopped", "now", "random"]
+__all__ = [
+    "Diverged",
+    "NotServed",
+    "Replica",
+    "ReplicaStopped",
+    "StateHooks",
+    "Tuning",
+    "now",
+    "random",
+]

@@ -128,7 +128,9 @@ class GroupServicer:
                 why = self._witnesses.start_refusal(address)
                 reply.left_out.add(witness=address, why=why)
         listed = list(reply.configuration.witnesses) if self.role == Role.LEADER else []
-        said = self._witnesses.statuses(listed, min(_MOST_STATUS_S, settings.witness_timeout_s))
+        said = self._witnesses.statuses(
+            listed, min(_MOST_STATUS_S, settings.tuning.witness_timeout_s)
+        )
         for address in listed:
             reply.witnesses.append(
                 said.get(address) or pb.WitnessStatusReply(group=settings.group, mode="unreachable")

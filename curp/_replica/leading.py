@@ -68,7 +68,7 @@ class Leading:
         self._appender: Appender | None = None
         self._collector: Collector | None = None
         self._relisting: WitnessLists | None = None
-        sweep_s = min(_LOOK_S, settings.client_term_s / _SWEEPS_PER_TERM)
+        sweep_s = min(_LOOK_S, settings.tuning.client_term_s / _SWEEPS_PER_TERM)
         self._housekeeper = driver.loop(
             "curp-housekeeper", keep_house(sweep_s), self.step, driver.work(), lambda error: None
         )
@@ -107,7 +107,7 @@ class Leading:
     def lease_authority(self, storage: LogLeaseStorage) -> LeaseAuthority:
         """Return the lease server of this leadership."""
         return LeaseAuthority(
-            storage, term_s=self._settings.client_term_s, events=get_logger("lease_server")
+            storage, term_s=self._settings.tuning.client_term_s, events=get_logger("lease_server")
         )
 
     def handing_over(self) -> Rule:
@@ -144,7 +144,7 @@ class Leading:
     def warnings(self) -> list[str]:
         """Say what will be in the way one day."""
         entries = self._leader.synced
-        if not self._keeps_all or entries < self._settings.snapshot_entries:
+        if not self._keeps_all or entries < self._settings.tuning.snapshot_entries:
             return []
         return [
             f"the log has {entries} entries, and nothing trims it: the servicers have no snapshot "
@@ -238,6 +238,8 @@ class Leading:
             wanted = (read_witness_list(self._engine) or self.listed).wanted
             ended = WitnessList(number + 1, wanted, False, wanted)
             self._keeper.configuration = self._engine.next_configuration(
-                number, {LIST_KEY: witness_list_to_bytes(ended)}, term_s=self._settings.term_s
+                number,
+                {LIST_KEY: witness_list_to_bytes(ended)},
+                term_s=self._settings.tuning.lease_term_s,
             )
         _log.info("number_ended", replica=self._settings.name, configuration=number)

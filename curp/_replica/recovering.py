@@ -78,9 +78,9 @@ class Recovering:
             parts.store.now,
             secret=parts.random_bytes(_SECRET_BYTES),
             bounds=settings.bounds.within(self._engine.limits),
-            patience_s=_PATIENCE_TERMS * settings.term_s,
+            patience_s=_PATIENCE_TERMS * settings.tuning.lease_term_s,
             application_version=settings.application_version,
-            poison_deaths=settings.poison_deaths,
+            poison_deaths=settings.tuning.poison_deaths,
         )
 
     def step(self, step: Any) -> Any:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 from urllib.parse import parse_qs, urlsplit
 
 import grpc
 import grpc.aio
 
-from curp._core.leader import LeaderBounds
 from curp._core.role import Role
 from curp._key_declarations import KeyDeclaration
 from curp._replica.authority import GroupAuthority
@@ -33,7 +32,7 @@ from curp._replica.replay_guard import ReplayGuard
 from curp._replica.runner import Runner
 from curp._replica.servicers import Servicers
 from curp._replica.services import Registrar, Services
-from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.settings import ReplicaSettings, StateHooks, Tuning, not_taken
 from curp._replica.watched_engine import watched
 from curp._replica.witnesses import Witnesses
 from curp.log._engine import LogEngine
@@ -51,7 +50,7 @@ from rifl._server.outcomes_service import SERVICE as OUTCOMES
 from rifl._server.outcomes_service import add_outcomes_service
 from rifl._server.pool import pool_size
 from rifl._stores.forks import belongs_here
-from rifl.core._serving.bounds import Bounds, KeyBounds
+from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._shared.observer import Observer, Statistics
 
@@ -59,8 +58,6 @@ from rifl.core._shared.observer import Observer, Statistics
 PATH = "curp"
 
 _log = get_logger("curp.replica")
-_MAX_WAIT_S = 30.0
-_SHARED_KEYS, _SHARED_KEY_BYTES = 100_000, 64 << 20
 
 
 class Replica:
@@ -92,23 +89,23 @@ class Replica:
     State is what handlers change. It is rebuilt by running the same handlers on the
     log's requests, so they have to be deterministic: ``curp.now`` and ``curp.random``
     stand for clock and chance. A servicer given by ``servicer`` is made anew when the
-    replica has to begin over; for one that was not, ``reset`` does that. With
-    ``snapshot`` and ``restore`` (bytes; or methods of these names on servicers given by
-    ``servicer``) the log is compacted every ``snapshot_entries`` entries.
+    replica has to begin over; for one that was not, ``reset`` of ``hooks`` does that. With
+    ``snapshot`` and ``restore`` (of ``hooks``, or methods of these names on servicers given by
+    ``servicer``) the log is compacted every ``Tuning.snapshot_entries`` entries.
 
     ``application_version`` grows when what handlers answer changes: replicas of neighbouring
     versions follow each other until the upgrade is finalized (``curp upgrade --finalize``).
 
-    A call that killed ``poison_deaths`` leaders is not run again: if nobody can have its
+    A call that killed ``Tuning.poison_deaths`` leaders is not run again: if nobody can have its
     answer it is logged as unknown, else the group waits for an operator (``curp poison``).
 
     Witnesses are reached with ``witness_credentials``; None: plaintext. ``group_token``: a
     secret that the group's replicas, witnesses and operators share. With it nobody else
     changes the witness list or the leader; give it to the witnesses, too.
 
-    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers that nobody
-    acknowledged yet, of one client and of all, as counted by the leader since it leads;
-    new calls beyond them are WINDOW_EXCEEDED, and wait, as with ``rifl.Deduplicator``.
+    ``tuning``: times and sizes, see ``curp.Tuning``. ``bounds``: what callers may take, see
+    ``rifl.Bounds``, as counted by the leader since it leads. Of what callers without a name
+    share, a group keeps 100,000 keys and 64 MiB of them at most, and one address a quarter.
 
     Every call needs an identity: ``rifl.connect`` gives one, or an ``idempotency-key``.
     A handler must not call its own group.
@@ -130,53 +127,31 @@ class Replica:
         read_only: Iterable[str] = (),
         nondeterministic: Iterable[str] = (),
         methods: Mapping[str, MethodPolicy | Kind | str | None] | None = None,
-        reset: Callable[[], None] | None = None,
-        snapshot: Callable[[], bytes] | None = None,
-        restore: Callable[[bytes], None] | None = None,
-        lease_term_s: float = 1.0,
-        client_term_s: float = 60.0,
-        drift: float = 0.1,
-        window: int = 512,
-        snapshot_entries: int = 10_000,
+        hooks: StateHooks = StateHooks(),  # noqa: B008 - frozen
         application_version: int = 0,
-        poison_deaths: int = 3,
-        batch_entries: int = 64,
-        batch_delay_s: float = 0.02,
-        max_unsynced: int = 1024,
-        witness_timeout_s: float = 2.0,
         witness_credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
-        max_waiters: int | None = None,
-        max_aio_waiters: int = 1000,
         peer_property: str | None = None,
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
         key_retention_s: float | None = 86_400.0,
-        max_answer_bytes: int = 64 << 20,
-        max_total_answer_bytes: int = 1 << 30,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+        tuning: Tuning = Tuning(),  # noqa: B008 - frozen
         observer: Observer | Sequence[Observer] | None = None,
-        fault: Callable[[str], None] | None = None,
+        **moved: Never,
     ) -> None:
+        if moved:
+            raise not_taken(moved)
         self.settings = ReplicaSettings(
             name=name,
             address=address,
             group=group or _group_of(engine),
             witnesses=tuple(witnesses),
             replicas=tuple(replicas),
-            term_s=lease_term_s,
-            drift=drift,
-            client_term_s=client_term_s,
-            window=window,
-            witness_timeout_s=witness_timeout_s,
-            snapshot_entries=snapshot_entries,
             application_version=application_version,
-            poison_deaths=poison_deaths,
-            bounds=LeaderBounds(
-                batch_entries=batch_entries,
-                batch_delay_s=batch_delay_s,
-                max_unsynced=max_unsynced,
-            ),
+            tuning=tuning,
         )
+        self._bounds = bounds
         self._policies = group_policies(methods)
         self._services = Services(
             conflict_keys,
@@ -186,7 +161,6 @@ class Replica:
             application_version=application_version,
         )
         self._servicers = Servicers()
-        self._given_waiters = max_waiters
         self._peer_property = peer_property
         self._sessions_from = SessionsFrom(sessions_from)
         if group_token is not None and not group_token:
@@ -195,7 +169,7 @@ class Replica:
         self._witnesses = Witnesses(
             self.settings.group,
             self._services,
-            timeout_s=witness_timeout_s,
+            timeout_s=tuning.witness_timeout_s,
             credentials=witness_credentials,
             group_token=group_token,
         )
@@ -205,38 +179,26 @@ class Replica:
         self._owns_engine = isinstance(engine, str)
         self._store = GroupStore()
         self._store.max_entry_bytes = self._log_engine.limits.append_bytes
-        self._authority = GroupAuthority(client_term_s, self._store.takes_calls)
-        self._store.fault = fault
+        self._authority = GroupAuthority(tuning.client_term_s, self._store.takes_calls)
         self._store.application_version = application_version
         self._observer = watcher = _watching(observer)
         self._store.observer = self._store.watcher = watcher
-        bounds = Bounds(
-            # Acknowledgements count from their entry: what is not synced stays known.
-            window=2 * window + max_unsynced,
-            max_waiters=max_waiters,
-            max_aio_waiters=max_aio_waiters,
-            max_wait_s=_MAX_WAIT_S,
-            # An address of callers without a name has a quarter of these.
-            max_keys=_SHARED_KEYS,
-            max_key_bytes=_SHARED_KEY_BYTES,
-            max_answer_bytes=max_answer_bytes,
-            max_total_answer_bytes=max_total_answer_bytes,
-        )
+        over_log = tuning.bounds_over_log(bounds)
         # Of calls, which the leader takes; and of the replica, that it has not stopped.
         self._health = HealthStatus(serving=False)
         self._store.bind(
             self._authority,
             self._policies,
             clock=time.monotonic,
-            bounds=bounds,
-            key_bounds=KeyBounds(retention_s=key_retention_s),
+            bounds=over_log,
+            key_bounds=bounds.of_keys(key_retention_s),
         )
         self._engine = GroupEngine(
             self._store,
             self._services,
             self._authority,
             self._policies,
-            bounds=bounds,
+            bounds=over_log,
             peer_property=peer_property,
             observer=watcher,
             keys_from=KeysFrom(keys_from),
@@ -250,7 +212,7 @@ class Replica:
             authority=self._authority,
             witnesses=self._witnesses,
             settings=self.settings,
-            hooks=StateHooks(reset=reset, snapshot=snapshot, restore=restore),
+            hooks=hooks,
             driver=Driver(),
             picture=self._picture,
             incarnation=incarnation,
@@ -258,7 +220,7 @@ class Replica:
                 self._log_engine,
                 name,
                 incarnation,
-                poison_deaths,
+                tuning.poison_deaths,
                 partial(setattr, self._store, "ledger"),
             ),
             observer=watcher,
@@ -304,7 +266,7 @@ class Replica:
             self._authority,
             deduplicated=self._policies.deduplicated(),
             not_deduplicated=self._policies.not_deduplicated(),
-            window=self.settings.window,
+            window=self._bounds.window,
             peer_property=self._peer_property,
             path=PATH,
             sessions_from=self._sessions_from,
@@ -315,7 +277,7 @@ class Replica:
         )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()
-        elif self._given_waiters is None:
+        elif self._bounds.max_waiters is None:
             self._engine.max_waiters = pool_size(server) // 4
 
     def add_health(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:

@@ -74,7 +74,9 @@ class Runner:
         self._make_leading = leading
         self._role_changed = role_changed
         settings, driver = parts.settings, parts.driver
-        self._succession = Succession(settings.name, parts.incarnation, term_s=settings.term_s)
+        self._succession = Succession(
+            settings.name, parts.incarnation, term_s=settings.tuning.lease_term_s
+        )
         self._closing = Once()
         self.follower = Follower(
             settings.name, parts.engine, parts.store, parts.services, parts.hooks, parts.guard
@@ -244,18 +246,18 @@ class Runner:
             over.end()
         sent_at = parts.boottime()
         number = parts.engine.take_leadership(
-            parts.incarnation, settings.address, term_s=settings.term_s
+            parts.incarnation, settings.address, term_s=settings.tuning.lease_term_s
         )
         self.role = Role.RECOVERING
         self._number, self._took_at = number, parts.driver.clock()
         _log.info("taking_over", replica=settings.name, configuration=number)
-        read_lease = ReadLease(settings.term_s, drift=settings.drift)
+        read_lease = ReadLease(settings.tuning.lease_term_s, drift=settings.tuning.drift)
         read_lease.renewed(sent_at)
         self._keeper = LeaseKeeper(
             parts.engine,
             number,
             read_lease,
-            term_s=settings.term_s,
+            term_s=settings.tuning.lease_term_s,
             clock=parts.boottime,
             refused=lambda error: self._end(over, error),
             driver=parts.driver,

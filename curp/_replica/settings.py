@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 
 from curp._core.leader import LeaderBounds
+from curp._core.poison import POISON_DEATHS
+from curp._core.read_lease import ReadLease
+from rifl.core._serving.bounds import Bounds
 
 _VERSIONS = 1 << 63
-
+# An address of callers without a name has a quarter of these.
+_SHARED_KEYS, _SHARED_KEY_BYTES = 100_000, 64 << 20
+_LEADER = LeaderBounds()
 
 _ANY_HOST = ("0.0.0.0", "[::]", "::", "*", "")  # noqa: S104 - nothing is bound to it
 
@@ -20,16 +25,71 @@ def _host(address: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """Times and sizes of one replica, for ``Replica(tuning=curp.Tuning(...))``.
+
+    ``lease_term_s`` (1 s): length of the leadership's lease, and so about how long a lost
+    leader is missed. ``drift`` (0.1): the share of it that reads give up for clocks that
+    run differently. ``client_term_s`` (60 s): length of a client's lease.
+    ``witness_timeout_s`` (2 s): how long a witness is waited for.
+
+    ``batch_entries`` (64): entries are appended to the log when so many wait, or when one
+    has waited for ``batch_delay_s`` (0.02 s), or when a caller waits for one of them. Beyond
+    ``max_unsynced`` (1024) entries that are not in the log nothing is answered before its
+    entry is. ``snapshot_entries`` (10,000): the leader saves a snapshot after so many.
+    ``poison_deaths`` (3): a call that so many leaders died of is not run again.
+
+    Raises ``ValueError`` for what is no time, or no size.
+    """
+
+    lease_term_s: float = 1.0
+    drift: float = 0.1
+    client_term_s: float = 60.0
+    witness_timeout_s: float = 2.0
+    batch_entries: int = _LEADER.batch_entries
+    batch_delay_s: float = _LEADER.batch_delay_s
+    max_unsynced: int = _LEADER.max_unsynced
+    snapshot_entries: int = 10_000
+    poison_deaths: int = POISON_DEATHS
+
+    def __post_init__(self) -> None:
+        for name in ("lease_term_s", "client_term_s", "witness_timeout_s"):
+            seconds = getattr(self, name)
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise ValueError(f"{name} must be positive and finite")
+        if self.snapshot_entries < 1 or self.poison_deaths < 1:
+            raise ValueError("snapshot_entries and poison_deaths must be at least 1")
+        # These say what of it is none.
+        ReadLease(self.lease_term_s, drift=self.drift)
+        self.leader_bounds()
+
+    def leader_bounds(self) -> LeaderBounds:
+        """Return what a leader appends by."""
+        return replace(
+            _LEADER,
+            batch_entries=self.batch_entries,
+            batch_delay_s=self.batch_delay_s,
+            max_unsynced=self.max_unsynced,
+        )
+
+    def bounds_over_log(self, given: Bounds) -> Bounds:
+        """Return the bounds that calls meet where those of a server are ``given``."""
+        return replace(
+            given,
+            # Acknowledgements count from their entry: what is not synced stays known.
+            window=2 * given.window + self.max_unsynced,
+            max_keys=min(given.max_keys, _SHARED_KEYS),
+            max_key_bytes=min(given.max_key_bytes, _SHARED_KEY_BYTES),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaSettings:
     """One replica's own settings.
 
-    ``term_s``: length of the leadership's lease, and so about how long a killed leader
-    is missed. ``drift``: the share of it that reads give up for clocks that run
-    differently. ``client_term_s``: of clients' leases. ``witness_timeout_s``: how long
-    a witness is waited for. ``snapshot_entries``: a snapshot after so many entries, of which
-    the last ``snapshot_kept_behind`` stay in the log for standbys that are not far behind.
+    Of the entries that a snapshot holds, the last ``snapshot_kept_behind`` stay in the log for
+    standbys that are not far behind. ``append_entries``: how many one append holds at most.
     ``application_version``: of the services, grows with each upgrade that is to be finalized.
-    ``poison_deaths``: a call that so many leaders died of is not run again.
     """
 
     name: str
@@ -37,16 +97,10 @@ class ReplicaSettings:
     group: str = "group"
     witnesses: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ()
-    term_s: float = 1.0
-    drift: float = 0.1
-    client_term_s: float = 60.0
-    window: int = 512
-    witness_timeout_s: float = 2.0
-    snapshot_entries: int = 10_000
-    snapshot_kept_behind: int = 1000
     application_version: int = 0
-    poison_deaths: int = 3
-    bounds: LeaderBounds = field(default_factory=LeaderBounds)
+    tuning: Tuning = Tuning()
+    snapshot_kept_behind: int = 1000
+    append_entries: int = _LEADER.append_entries
 
     def __post_init__(self) -> None:
         if not self.name or not self.address or not self.group:
@@ -56,23 +110,24 @@ class ReplicaSettings:
                 f"{self.address} is where to listen, and nowhere that others could reach: say "
                 "under which address they do (--advertise)"
             )
-        for seconds in (self.term_s, self.client_term_s, self.witness_timeout_s):
-            if not (math.isfinite(seconds) and seconds > 0):
-                raise ValueError("terms and timeouts are positive and finite")
         if len(set(self.witnesses)) != len(self.witnesses):
             raise ValueError("the same witness is given twice")
-        if self.window < 1 or self.snapshot_entries < 1 or self.poison_deaths < 1:
-            raise ValueError("window, snapshot_entries and poison_deaths are at least 1")
         if not 0 <= self.application_version < _VERSIONS:
             raise ValueError("an application version is a number from 0 to 2^63-1")
+
+    @property
+    def bounds(self) -> LeaderBounds:
+        """What a leader appends by, whatever the engine takes."""
+        return replace(self.tuning.leader_bounds(), append_entries=self.append_entries)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StateHooks:
-    """How the services' own state is made anew, written and read.
+    """How the services' own state is made anew, written and read: ``Replica(hooks=...)``.
 
     ``reset`` brings it to how it was before the first entry: needed to follow again
-    after a leadership, and to begin over. ``snapshot`` and ``restore`` go together.
+    after a leadership, and to begin over. ``snapshot`` returns it as bytes, and ``restore``
+    takes them; they go together.
     """
 
     reset: Callable[[], None] | None = None
@@ -82,3 +137,19 @@ class StateHooks:
     def __post_init__(self) -> None:
         if (self.snapshot is None) is not (self.restore is None):
             raise ValueError("snapshot and restore go together")
+
+
+_GIVEN_AS = (
+    ("bounds=rifl.Bounds", Bounds),
+    ("tuning=curp.Tuning", Tuning),
+    ("hooks=curp.StateHooks", StateHooks),
+)
+
+
+def not_taken(keywords: Iterable[str]) -> TypeError:
+    """Return the error for keywords that ``Replica`` does not take; names where they went."""
+    name = next(iter(keywords))
+    for place, settings in _GIVEN_AS:
+        if name in (each.name for each in fields(settings)):
+            return TypeError(f"Replica takes no {name!r}: give {place}({name}=...)")
+    return TypeError(f"Replica got an unexpected keyword argument {name!r}")

@@ -40,7 +40,7 @@ class Snapshots:
     def due(self) -> bool:
         """Whether the log has grown enough for the next one."""
         grown = self._state.applied - self._newest
-        return self._may_take() and grown >= self._settings.snapshot_entries
+        return self._may_take() and grown >= self._settings.tuning.snapshot_entries
 
     def taking(self) -> Rule:
         """Save a snapshot at the log's tail and trim behind it; a rule, which gives its LSN.

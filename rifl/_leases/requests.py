@@ -17,6 +17,7 @@ from lease_server._errors import BadRequest, LeaseError
 from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl.core._shared.identity import DEFAULT_WINDOW
 
 _M = TypeVar("_M", bound=Message)
 # The newest of the two forms of the message that ends a request stream: see the proto.
@@ -33,7 +34,7 @@ class Terms:
 
     deduplicated: Sequence[str]
     not_deduplicated: Sequence[str] = ()
-    window: int = 512
+    window: int = DEFAULT_WINDOW
     heartbeat: pb.Heartbeat = pb.HEARTBEAT_UNSPECIFIED
     path: str = ""
 

@@ -21,6 +21,7 @@ from rifl._grpc.status import rich_status
 from rifl._leases.peer import peer_of
 from rifl._leases.requests import LeaseRequests, Terms
 from rifl._log import get_logger
+from rifl.core._shared.identity import DEFAULT_WINDOW
 
 _log = get_logger("lease_server")
 
@@ -42,7 +43,7 @@ def add_lease_service(
     *,
     deduplicated: Sequence[str],
     not_deduplicated: Sequence[str] = (),
-    window: int = 512,
+    window: int = DEFAULT_WINDOW,
     peer_property: str | None = None,
     max_streams: int = 10_000,
     max_streams_per_peer: int = 1_000,

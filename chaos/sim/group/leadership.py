@@ -30,7 +30,7 @@ class SimulatedLeading(Leading):
         process = self._driver.process  # type: ignore[attr-defined]  # a simulated one
         return LeaseAuthority(
             storage,
-            term_s=self._settings.client_term_s,
+            term_s=self._settings.tuning.client_term_s,
             clock=process.clock,
             wall_clock=process.wall_clock,
             id_block=16,

@@ -32,7 +32,7 @@ from curp._replica.group_store import GroupStore
 from curp._replica.group_view import GroupView
 from curp._replica.parts import Parts
 from curp._replica.runner import Runner
-from curp._replica.settings import ReplicaSettings, StateHooks
+from curp._replica.settings import ReplicaSettings, StateHooks, Tuning
 from curp._replica.watched_engine import EngineWatch
 from curp.log._engine import LogEngine
 from curp.log._errors import EngineUnavailable, LogError, TrimmedLog
@@ -117,16 +117,17 @@ class Replica:
         self.driver = SimulatedDriver(process, random, self._did)
         self.store = GroupStore(boottime=process.clock, append_id=lambda: random.randbytes(16))
         self.authority = GroupAuthority(setting.term_s, self.store.takes_calls)
+        tuning = self._tuning(setting)
         self.store.bind(
             self.authority,
             POLICIES,
             clock=process.clock,
-            bounds=Bounds(window=2 * setting.window + setting.max_unsynced),
+            bounds=tuning.bounds_over_log(Bounds(window=setting.window)),
             key_bounds=KeyBounds(retention_s=None),
         )
         self.store.application_version = self.application_version
         self.store.work = Bell()  # type: ignore[assignment]  # one thread waits for none
-        parts = self._parts(setting)
+        parts = self._parts(setting, tuning)
         self.desk = GroupServicer(parts, EngineWatch(process.clock))
         self.runner = self.desk.runner = _Runner(parts, SimulatedLeading)
         self._desk = SimulatedServicer(self)
@@ -136,26 +137,28 @@ class Replica:
         if setting.upgrades:
             process.after(_FINALIZE_S, self._finalize)
 
-    def _parts(self, setting: Setting) -> Parts:
+    def _tuning(self, setting: Setting) -> Tuning:
+        return Tuning(
+            lease_term_s=_TERM_S,
+            drift=_DRIFT,
+            client_term_s=setting.term_s,
+            batch_entries=setting.batch_entries,
+            batch_delay_s=setting.batch_delay_s,
+            max_unsynced=setting.max_unsynced,
+            snapshot_entries=setting.snapshot_entries,
+        )
+
+    def _parts(self, setting: Setting, tuning: Tuning) -> Parts:
         process, group, machine = self.process, self._group, self.machine
         name = f"server{self.index}"
         settings = ReplicaSettings(
             name=name,
             address=f"{name}:1",
             witnesses=group.witness_names,
-            term_s=_TERM_S,
-            drift=_DRIFT,
-            client_term_s=setting.term_s,
-            window=setting.window,
-            snapshot_entries=setting.snapshot_entries,
-            snapshot_kept_behind=setting.kept_behind,
             application_version=self.application_version,
-            bounds=LeaderBounds(
-                batch_entries=setting.batch_entries,
-                batch_delay_s=setting.batch_delay_s,
-                max_unsynced=setting.max_unsynced,
-                append_entries=2,
-            ),
+            tuning=tuning,
+            snapshot_kept_behind=setting.kept_behind,
+            append_entries=2,
         )
         return Parts(
             engine=self.log,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +25,12 @@ class Running:
     """A replica behind its server."""
 
     def __init__(
-        self, engine: Any, name: str, factory: Callable[[], Any] = Bank, **more: Any
+        self,
+        engine: Any,
+        name: str,
+        factory: Callable[[], Any] = Bank,
+        tuning: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> None:
         # Told to the replica before the server has it.
         port = free_port()
@@ -33,7 +38,7 @@ class Running:
         options = {
             "conflict_keys": CONFLICTS,
             "read_only": READ_ONLY,
-            "lease_term_s": 2.0,
+            "tuning": curp.Tuning(**{"lease_term_s": 2.0, **(tuning or {})}),
             **more,
         }
         self.replica = curp.Replica(engine, name=name, address=self.address, **options)

@@ -43,13 +43,16 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     die_at = given.pop("die_at", None)
     url, address = given.pop("url"), given["address"]
+    tuning = curp.Tuning(**given.pop("tuning", {}))
     replica = curp.Replica(
         url,
         conflict_keys=CONFLICTS,
         read_only=READ_ONLY,
-        fault=None if die_at is None else _dying(*die_at),
+        tuning=tuning,
         **given,
     )
+    if die_at is not None:
+        replica._store.fault = _dying(*die_at)
     server = grpc.server(ThreadPoolExecutor(32), interceptors=[replica.interceptor()])
     bank = replica.servicer(Bank)
     bank_pb2_grpc.add_BankServicer_to_server(bank, replica.registrar(server))

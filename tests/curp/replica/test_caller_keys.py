@@ -21,7 +21,7 @@ from tests.helpers.processes import started
 from tests.helpers.waiting import until
 
 # Nothing is appended by time: what is unsynced stays so until somebody asks.
-_LAZY = {"batch_delay_s": 600.0}
+_LAZY: dict[str, Any] = {"tuning": {"batch_delay_s": 600.0}}
 
 
 def _account(request: Any) -> Any:

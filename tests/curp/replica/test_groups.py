@@ -22,7 +22,7 @@ from tests.helpers.raw import RawClient, header
 from tests.helpers.waiting import until
 
 # Nothing is appended by time: what is unsynced stays so until somebody asks.
-_LAZY = {"batch_delay_s": 600.0}
+_LAZY: dict[str, Any] = {"tuning": {"batch_delay_s": 600.0}}
 
 
 @pytest.fixture

@@ -124,11 +124,11 @@ def _calls_go_on(errors: Callable[[], str], callers: list[_Caller]) -> None:
 
 def test_no_client_stays_with_a_leader_whose_engine_hangs() -> None:
     """It is there, and what it took waits for the log: it is sent to the next leader (§7)."""
-    log, more = MemoryLog(), {"lease_term_s": 1.0}
+    log, tuning = MemoryLog(), {"lease_term_s": 1.0}
     engines = {name: _Hanging(log.engine()) for name in ("r1", "r2")}
     with (
-        replica(engines["r1"], "r1", **more) as first,
-        replica(engines["r2"], "r2", **more) as second,
+        replica(engines["r1"], "r1", tuning=tuning) as first,
+        replica(engines["r2"], "r2", tuning=tuning) as second,
     ):
         both = {"r1": first, "r2": second}
         until(lambda: any(each.replica.role == "leader" for each in both.values()), "one leads")

@@ -50,7 +50,7 @@ class _Group:
             "name": name,
             "address": address,
             "witnesses": [self.witness],
-            "batch_delay_s": 600.0,
+            "tuning": {"batch_delay_s": 600.0},
             **more,
         }
         process = Process(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import rifl
 from curp.log._engine import EngineLimits, NewEntry
 from curp.log._errors import EngineUnavailable, InvalidRequest
 from curp.log._memory import Fault, MemoryEngine, MemoryLog, Moment
@@ -67,9 +68,7 @@ def _answered_first(
     with replica(
         engine(log, path),
         witnesses=[witness],
-        max_unsynced=1000,
-        batch_entries=1000,
-        batch_delay_s=60.0,
+        tuning={"max_unsynced": 1000, "batch_entries": 1000, "batch_delay_s": 60.0},
         **more,
     ) as leader:
         leader.until_leading()
@@ -149,10 +148,12 @@ def test_more_unsynced_entries_than_one_append_holds_stop_nobody(witness: str) -
     with replica(
         _Small(log, path),
         witnesses=[witness],
-        max_unsynced=1000,
-        batch_entries=1000,
-        batch_delay_s=0.001,
-        lease_term_s=20.0,
+        tuning={
+            "max_unsynced": 1000,
+            "batch_entries": 1000,
+            "batch_delay_s": 0.001,
+            "lease_term_s": 20.0,
+        },
     ) as leader:
         leader.until_leading()
         client = ByHand(leader.address)
@@ -178,8 +179,8 @@ class _Large(Bank):
 
 def test_answers_that_nobody_acknowledged_are_bounded() -> None:
     """Of one client and of all, at the leader: new calls beyond wait, known ones do not (§9)."""
-    options = {"max_answer_bytes": 192 * _KIB, "max_total_answer_bytes": 320 * _KIB}
-    with replica(MemoryLog().engine(), factory=_Large, **options) as running:
+    bounds = rifl.Bounds(max_answer_bytes=192 * _KIB, max_total_answer_bytes=320 * _KIB)
+    with replica(MemoryLog().engine(), factory=_Large, bounds=bounds) as running:
         running.until_leading()
         one, two = ByHand(running.address), ByHand(running.address)
         for seq in (1, 2, 3):

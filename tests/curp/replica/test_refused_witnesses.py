@@ -75,7 +75,7 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
             replica(
                 MemoryLog().engine(),
                 witnesses=[theirs, guarded, older, late],
-                witness_timeout_s=0.3,
+                tuning={"witness_timeout_s": 0.3},
             )
         )
         running.until_leading()

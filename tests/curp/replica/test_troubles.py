@@ -111,7 +111,7 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(witness: str) -> None
             raise EngineUnavailable("the engine is cut off")
 
     with replica(
-        log.engine(fault), witnesses=[witness], max_unsynced=3, batch_delay_s=0.001
+        log.engine(fault), witnesses=[witness], tuning={"max_unsynced": 3, "batch_delay_s": 0.001}
     ) as running:
         running.until_leading()
         client = ByHand(running.address)
@@ -171,7 +171,7 @@ def test_an_expired_client_is_told_so_only_when_the_log_says_it(witness: str) ->
         if cut and operation == "append" and moment is Moment.BEFORE:
             raise EngineUnavailable("appends are cut off")
 
-    with replica(log.engine(fault), witnesses=[witness], client_term_s=1.0) as running:
+    with replica(log.engine(fault), witnesses=[witness], tuning={"client_term_s": 1.0}) as running:
         running.until_leading()
         client = ByHand(running.address)
         number = client.configuration().configuration
@@ -203,7 +203,7 @@ def test_an_engine_outage_expires_no_client_of_a_leader_that_stays() -> None:
         if cut and moment is Moment.BEFORE:
             raise EngineUnavailable("the engine is cut off")
 
-    with replica(log.engine(fault), client_term_s=1.0, lease_term_s=0.3) as running:
+    with replica(log.engine(fault), tuning={"client_term_s": 1.0, "lease_term_s": 0.3}) as running:
         running.until_leading()
         client = ByHand(running.address)
         configuration = running.replica.status().configuration.configuration
@@ -238,7 +238,7 @@ class _Unkept(bank_pb2_grpc.BankServicer):
 @pytest.mark.parametrize(("factory", "warned"), [(_Unkept, True), (Bank, False)])
 def test_a_log_that_nothing_trims_is_warned_of(factory: Any, warned: bool) -> None:
     """Every replica reads all of it when it starts, so somebody should know (operations)."""
-    with replica(MemoryLog().engine(), factory=factory, snapshot_entries=5) as running:
+    with replica(MemoryLog().engine(), factory=factory, tuning={"snapshot_entries": 5}) as running:
         running.until_leading()
         client = ByHand(running.address)
         for seq in range(1, 7):
@@ -298,7 +298,9 @@ def test_a_resolved_call_stays_not_executed_for_a_later_leader(witness: str) -> 
 def test_a_witness_that_comes_later_is_listed_then(tmp_path: Path) -> None:
     """A leader that could not start it serves without, and asks again (invariant 11)."""
     address = f"127.0.0.1:{free_port()}"
-    with replica(MemoryLog().engine(), witnesses=[address], witness_timeout_s=0.3) as running:
+    with replica(
+        MemoryLog().engine(), witnesses=[address], tuning={"witness_timeout_s": 0.3}
+    ) as running:
         running.until_leading()
         assert list(running.replica.configuration().witnesses) == []
         with started("curp.witness", "--listen", address, log=tmp_path / "w.err"):
