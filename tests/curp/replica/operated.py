@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 import rifl
-from curp._cli.operator_client import Group
+from curp._cli.operator_client import OperatorClient
 from curp.log import create_log
 from curp.log._errors import LogExists
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
@@ -93,7 +93,7 @@ class Operated:
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """What each replica that runs says of itself, by its name."""
-        found = Group(
+        found = OperatorClient(
             [self.replicas[name] for name in self._running if name in self.replicas], timeout_s=3.0
         ).statuses()
         return {status.replica: MessageToDict(status) for _, status in found if status is not None}

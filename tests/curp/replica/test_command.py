@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from curp._cli.command import main
-from curp._cli.operator_client import Group, GroupError
+from curp._cli.operator_client import GroupError, OperatorClient
 from curp._cli.serve import find_servicer
 from examples.replicated_bank.load import Load
 from tests.curp.logs import created
@@ -88,7 +88,7 @@ class _Group:
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """What each replica says of itself, by its name."""
-        found = Group(self.replicas).statuses()
+        found = OperatorClient(self.replicas).statuses()
         return {status.replica: MessageToDict(status) for _, status in found if status is not None}
 
     def leader(self) -> str:

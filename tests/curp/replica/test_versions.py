@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from curp._cli.command import main
-from curp._cli.operator_client import Group, GroupError
+from curp._cli.operator_client import GroupError, OperatorClient
 from curp.log._memory import MemoryLog
 from examples.bank.v1 import bank_pb2
 from tests.curp.replica.by_hand import ByHand
@@ -62,7 +62,7 @@ def test_a_newer_leader_saves_no_snapshot_until_the_upgrade_is_finalized() -> No
         second.until_leading()
         assert second.replica.status().active_version == 1
         assert second.replica.snapshot() is None
-        group = Group([second.address])
+        group = OperatorClient([second.address])
         with pytest.raises(GroupError, match="of application version 2, not 3"):
             group.finalize_upgrade(3, "alice")
         assert group.finalize_upgrade(2, "alice") == 2
