@@ -320,8 +320,7 @@ class Replica:
                 return
             self._closed = True
             if self._desk.runner is not None:
-                if not self._desk.runner.close(self._watch.unanswered_s):
-                    self._leave_engine()
+                self._end(self._desk.runner)
                 if self._observer is not None:
                     self._observer.group_detached(self.report)
                     self._observer.detached(self.statistics)
@@ -329,15 +328,24 @@ class Replica:
             if self._owns_engine:
                 self._log_engine.close()
 
-    def _leave_engine(self) -> None:
-        """Stop as a crash does: what was answered and is not in the log is on the witnesses."""
+    def _end(self, runner: Runner) -> None:
+        """End following or leading, and tell what an engine that is gone has kept from it."""
+        leads = runner.role in (Role.LEADER, Role.RECOVERING)
+        ended = runner.close(self._watch.unanswered_s)
+        if ended and runner.not_handed_over is None:
+            return
+        # As a crash does: what was answered and is not in the log is on the witnesses.
         self._store.step_down()
-        _log.warning(
-            "stopped_without_the_engine",
-            replica=self.settings.name,
-            why=self._watch.trouble(),
-            cost="the next leader asks a witness, and waits for the lease",
-        )
+        why = self._watch.trouble() or f"{runner.not_handed_over}"
+        if leads:
+            _log.warning(
+                "stopped_without_the_engine",
+                replica=self.settings.name,
+                why=why,
+                cost="the next leader asks a witness, and waits for the lease: stop no witness",
+            )
+        else:
+            _log.info("stopped_without_the_engine", replica=self.settings.name, why=why)
 
     async def aclose(self) -> None:
         """Do what ``close`` does, letting the loop's handlers end meanwhile."""

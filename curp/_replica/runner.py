@@ -95,6 +95,8 @@ class Runner:
         self._took_at = 0.0
         self._over = Once()
         self._error: Exception | None = None
+        # Why the last leadership was not handed over with everything in the log; None if it was.
+        self.not_handed_over: Exception | None = None
         self._started = self._stopped = False
         # Once its loop is over.
         self._gone = Once()
@@ -241,7 +243,7 @@ class Runner:
     def _take_leadership(self, step: TakeLeadership) -> int:
         parts, settings = self._parts, self._parts.settings
         over = self._over = Once()
-        self._error = None
+        self._error = self.not_handed_over = None
         if self._closing.done:
             over.end()
         sent_at = parts.boottime()
@@ -339,9 +341,12 @@ class Runner:
         def handing_over() -> Rule:
             try:
                 yield from leading.handing_over()
-            except (LogError, RiflError):
-                # Deposed meanwhile: others lead already, or will when the lease is over.
+            except Deposed:
+                # Others lead already, with everything that was answered here.
                 return
+            except (LogError, RiflError) as error:
+                # What was answered first may be on the witnesses alone.
+                self.not_handed_over = error
 
         return Nested(handing_over(), leading.step)
 

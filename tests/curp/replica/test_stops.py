@@ -82,3 +82,32 @@ def test_a_leader_whose_engine_is_gone_stops_in_time_and_says_why(
         assert "the log engine" in told["why"]
         bank.start("r2")
         assert bank.balances("a") == [1]
+
+
+def test_what_was_answered_and_is_not_in_the_log_is_told_though_no_call_runs(
+    tmp_path: Path, own_redis: Any, group: str
+) -> None:
+    """An engine that refuses at once ends the hand-over, not its report (invariant 5)."""
+    url = own_redis.url(group=group)
+    with operated(tmp_path, url, "--log-json", "--lease-term", "6") as bank:
+        bank.start("w1", "r1")
+        bank.until_listed()
+        with rifl.connect(bank.replicas["r1"], group_path="fast") as channel:
+            stub = bank_pb2_grpc.BankStub(channel)
+
+            def deposit(reference: str) -> None:
+                stub.Deposit(
+                    bank_pb2.DepositRequest(reference=reference, account=reference, cents=1),
+                    timeout=DEADLINE_S,
+                )
+
+            deposit("a")
+            own_redis.stop()
+            deposit("b")
+            assert bank.stop("r1") == [0]
+        (told,) = bank.events("r1", "stopped_without_the_engine")
+        assert "stop no witness" in told["cost"]
+        assert told["why"]
+        own_redis.start()
+        bank.start("r2")
+        assert bank.balances("a", "b") == [1, 1]
