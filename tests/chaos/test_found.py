@@ -23,6 +23,7 @@ from rifl._stores.sqlite.batches import is_stale
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import answer as answer_rules
 from rifl.core._serving.client_table import ClientTable
+from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
 
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
@@ -63,6 +64,16 @@ def _retries_that_do_not_back_off() -> AbstractContextManager[Any]:
 
 def _first_calls_without_a_trace() -> AbstractContextManager[Any]:
     return patch.object(SqliteStore, "_recover_sessions", lambda self: None)
+
+
+def _sessions_known_by_their_rows_alone() -> AbstractContextManager[Any]:
+    original = SqliteStore.start
+
+    def start(self: SqliteStore, attempt: Any) -> Any:
+        known = attempt.policy.kind is not Kind.PLAIN and attempt.entry.keyed_only
+        return None if known else original(self, attempt)
+
+    return patch.object(SqliteStore, "start", start)
 
 
 def _lost_replicas_calls() -> AbstractContextManager[Any]:
@@ -155,7 +166,13 @@ def _runs_not_noted() -> AbstractContextManager[Any]:
 
 FOUND = (
     Found("hasty retries", "sqlite", 30, _retries_that_do_not_back_off, _asks_far_more),
-    Found("a session's first calls", "spark", 9, _first_calls_without_a_trace),
+    Found(
+        "a session's first calls",
+        "spark",
+        9,
+        _first_calls_without_a_trace,
+        behind=_sessions_known_by_their_rows_alone,
+    ),
     Found("a lost replica's calls", "replicas", 16, _lost_replicas_calls),
     Found("late answers", "replicas", 26, _late_answers),
     Found("idle clients forgotten", "curp", 1, _idle_clients_forgotten),

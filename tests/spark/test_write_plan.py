@@ -480,7 +480,7 @@ def test_poison_values_are_put_aside_like_any_other(tmp_path: Path) -> None:
 def test_a_full_session_is_told_at_once() -> None:
     """No retry finds more room for keys, and the bound is named (DESIGN §4)."""
     rows = _rows(range(9))
-    with _bank(max_keys=5) as (bank, target):
+    with _bank(bounds=rifl.Bounds(max_keys=5)) as (bank, target):
         plan = _planned(_options(target, session="daily", timeout="1h"), rows)
         with pytest.raises(DeliveryError, match=r"WINDOW_EXCEEDED: .*max_keys") as caught:
             _send(plan, rows)

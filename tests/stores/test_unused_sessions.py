@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,26 @@ def test_sessions_nobody_uses_do_not_keep_others_out_for_long() -> None:
     restarted.load([row(1), row(2)], 0.0, 0.0, used={1})
     assert restarted.expire(60.0, 0.0) == ([], [2])
     assert restarted.alive(1, 900.0)
+
+
+def test_a_session_whose_first_call_was_running_at_a_crash_is_kept(tmp_path: Path) -> None:
+    """It was used, durably, before the handler started: what it did is not denied (§5)."""
+    path, copy = tmp_path / "s.db", tmp_path / "copy"
+    copy.mkdir()
+    idempotent = rifl.MethodPolicy(kind=rifl.Kind.IDEMPOTENT)
+    with rifl.Deduplicator(f"sqlite:///{path}", term_s=_TERM_S) as dedup:
+        used = dedup._authority.open_session("used").client_id
+        dedup._authority.open_session("unused")
+        call = Call(used, b"", None, b"a key", method="/p.S/M", fingerprint=b"f")
+        decision = dedup._store.claim(call, idempotent)
+        started = dedup._store.start(decision.attempt)
+        assert started is not None
+        started.wait()
+        # The handler would run now. What a crash leaves is what is in the files.
+        for file in tmp_path.glob("s.db*"):
+            if not file.name.endswith(".lock"):
+                shutil.copy(file, copy / file.name)
+        dedup._store.abandon(decision.attempt)
+    with rifl.Deduplicator(f"sqlite:///{copy / 's.db'}", term_s=_TERM_S) as dedup:
+        until(lambda: "unused" not in names(dedup), "the name that nobody used is free")
+        assert dedup._authority.open_session("used").client_id == used

@@ -132,7 +132,8 @@ class Replica:
         self.runner = self.desk.runner = _Runner(parts, SimulatedLeading)
         self._desk = SimulatedServicer(self)
         # Whether it has begun over, and applied nothing since.
-        self._just_begun = False
+        # How far the log was trimmed when it began over, until it has read what comes then.
+        self._begun_at: int | None = None
         process.after(0.01 + 0.05 * random.random(), self.runner.start)
         if setting.upgrades:
             process.after(_FINALIZE_S, self._finalize)
@@ -275,12 +276,12 @@ class Replica:
                 f"leads {step.witnesses.configuration} with {','.join(step.witnesses.witnesses)}",
             )
         elif isinstance(step, Rebuild):
-            self._just_begun = True
+            self._begun_at = self._group.log.trimmed
             if self.store.state.applied:
                 world.trace(name, f"begins at {self.store.state.applied}")
                 world.coverage.hit(Fault.SNAPSHOT, Point.FROM_SNAPSHOT)
         elif isinstance(step, ApplyMore):
-            self._just_begun = False
+            self._begun_at = None
         elif isinstance(step, Ended):
             self._ended(step)
 
@@ -289,8 +290,8 @@ class Replica:
         world.trace(self.process.name, f"steps down: {type(error).__name__}: {error}")
         if isinstance(error, TrimmedLog):
             world.coverage.hit(Fault.SNAPSHOT, Point.BEHIND_SNAPSHOT)
-            if self._just_begun:
-                # Nothing came in between: whoever begins now never gets on.
+            if self._begun_at == self._group.log.trimmed:
+                # Nobody trimmed in between: whoever begins now never gets on.
                 world.broken(self.process.name, error)
         elif step.ending is Ending.STOP:
             # The engine forgot what it had acknowledged, which this one never does.

@@ -179,10 +179,9 @@ class SqliteStore(BatchCommits):
         entry = attempt.entry
         if self._main.name in entry.registered:
             return None
-        if self._database(attempt) is not self._main or not (
-            # These are known without: peers by their names, sessions by rows of their own.
-            entry.keyed_only or is_namespace(entry.client_id)
-        ):
+        # Peers are known without, by their names. Sessions have rows of their own, but this one
+        # says that the session was used: one that was not is forgotten with its name.
+        if self._database(attempt) is not self._main or not is_namespace(entry.client_id):
             # Deletes nothing: it waits for the client row that goes with it.
             registration = Entry(
                 Entry.DELETE,

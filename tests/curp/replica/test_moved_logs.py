@@ -25,9 +25,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[_Group]:
+def group(tmp_path: Path, log: Any) -> Iterator[_Group]:
     """A group with its witness running."""
-    made = _Group(tmp_path)
+    made = _Group(tmp_path, log)
     made.start_witness()
     try:
         yield made
@@ -43,6 +43,7 @@ def target() -> Iterator[str]:
     server.stop()
 
 
+@pytest.mark.parametrize("log", ["sqlite"], indirect=True)
 def test_what_only_a_witness_holds_is_recovered_under_the_moved_log(
     group: _Group, target: str, tmp_path: Path
 ) -> None:
