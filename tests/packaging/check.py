@@ -19,11 +19,12 @@ from pathlib import Path
 __all__ = ["main"]
 
 _ROOT = Path(__file__).parents[2]
-_NAME, _PACKAGES = "rifl_grpc", {"rifl", "curp", "lease_server"}
+_NAME, _PACKAGES = "rifl_grpc", {"rifl", "curp", "lease_server", "sharedlog"}
 _DATA = (
     "rifl/py.typed",
     "curp/py.typed",
     "lease_server/py.typed",
+    "sharedlog/py.typed",
     "rifl/_stores/redis/scripts/claim.lua",
     "rifl/_stores/postgres/sql/claim.sql",
     "curp/log/_redis/scripts/append.lua",
