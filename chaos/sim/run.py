@@ -157,10 +157,10 @@ class _Run:
         for caller in self._callers:
             if not caller.ended:
                 world.problems.append(f"stuck: call {caller.planned.number} by its key never ends")
-        until = loop.now + _AFTERMATH_S
-        while loop.now < until and self._unsettled():
-            loop.run(min(loop.now + 0.5, until))
+        self._settle()
+        # Somebody may have just begun to ask what became of a call.
         loop.run(loop.now + _SETTLING_S)
+        self._settle()
         for server in self.servers:
             if running := server.running():
                 world.problems.append(f"stuck: {running} calls never end on {server.name}")
@@ -197,6 +197,12 @@ class _Run:
         return not any(client.outstanding for client in self.clients) and all(
             caller.ended for caller in self._callers
         )
+
+    def _settle(self) -> None:
+        loop = self.world.loop
+        until = loop.now + _AFTERMATH_S
+        while loop.now < until and self._unsettled():
+            loop.run(min(loop.now + 0.5, until))
 
     def _unsettled(self) -> bool:
         return self.world.network.copies > 0 or any(server.running() for server in self.servers)

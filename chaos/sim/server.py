@@ -319,8 +319,9 @@ class Server:
             self.start()
 
     def heal(self) -> None:
-        """Have it run, whatever became of it."""
+        """Have it run, whatever became of it; no fault that waits for a call strikes any more."""
         if self.process.alive:
+            self._shell.aims.clear()
             self.process.stopped_until = 0.0
         self.start()
 

@@ -113,3 +113,25 @@ def test_an_interrupted_run_tells_what_it_did(kill: Callable[[int, int], None]) 
 def test_a_process_that_goes_on_early_ends_a_run() -> None:
     """What waits for a request that a suspended process has yet to take does not wait for ever."""
     assert simulate(draw("replicas", 1001183)).problems == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        # A server stopped by a call that came when all else had ended.
+        ("replicas", 1917),
+        # A leader that died of one.
+        ("curp", 13),
+    ],
+)
+def test_no_fault_strikes_when_all_have_ended(kind: str, seed: int) -> None:
+    """A fault aimed at a call that never came is over with the others: then every call ends."""
+    result = simulate(draw(kind, seed), tracing=True)
+    assert result.problems == []
+    ended = next(at for at, line in enumerate(result.lines) if "all faults end" in line)
+    struck = [
+        line
+        for line in result.lines[ended:]
+        if "stopped for" in line or "dies with" in line or "drains" in line
+    ]
+    assert struck == []
