@@ -34,16 +34,20 @@ class Decision(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What an engine keeps under an LSN."""
+    """What an engine keeps under an LSN. ``at_us``: microseconds since 1970, never falling."""
 
     lsn: int
     body: bytes
     tags: tuple[str, ...]
+    at_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row, read. ``index`` of ``count`` in its append; ``message`` is an envelope's bytes."""
+    """A row, read. ``index`` of ``count`` in its append; ``message`` is an envelope's bytes.
+
+    ``at_us``: when it was appended, by the log's time.
+    """
 
     lsn: int
     kind: Kind
@@ -54,6 +58,7 @@ class Entry:
     message: bytes
     decisions: tuple[Decision, ...]
     checksum: int
+    at_us: int = 0
 
     @property
     def last_lsn(self) -> int:
@@ -120,4 +125,5 @@ def read_row(row: Row) -> Entry:
         found.message,
         decisions,
         checksum_of(row.body),
+        row.at_us,
     )

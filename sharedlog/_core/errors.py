@@ -11,6 +11,7 @@ __all__ = [
     "LogError",
     "LogExists",
     "LogForked",
+    "LogFull",
     "LogUnavailable",
     "NewerFormat",
     "NoSuchLog",
@@ -131,7 +132,13 @@ class LogUnavailable(LogError):
     The same request, sent again, is answered or happens now (L3).
     """
 
-    appended = None
+    appended: bool | None = None
+
+
+class LogFull(LogUnavailable):
+    """The engine has no room: nothing of this request is in the log. What is there is read."""
+
+    appended = False
 
 
 class NoSuchLog(LogError):

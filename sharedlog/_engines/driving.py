@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
@@ -29,10 +30,10 @@ def carry_out(engine: Engine, rule: Rule[_T]) -> _T:
 
 
 def do(engine: Engine, step: Step) -> Any:
-    """Carry one step out; a refused commit raises ``Refused``."""
+    """Carry one step out, a commit as of now; a refused one raises ``Refused``."""
     match step:
         case Commit():
-            return engine.commit(step)
+            return engine.commit(step._replace(at_us=time.time_ns() // 1000))
         case Get(keys):
             return engine.get(keys)
         case Scan(prefix):

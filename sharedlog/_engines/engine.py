@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sharedlog._core.commit import Commit
 from sharedlog._core.steps import Lsns, Rows
+
+
+class Limits(NamedTuple):
+    """What one commit may hold; more is ``InvalidRequest``, and nothing is written.
+
+    ``entries``: how many; ``append_bytes``: of their bodies and tags together;
+    ``operations``: conditions and puts together.
+    """
+
+    entries: int
+    append_bytes: int
+    operations: int
 
 
 class Engine(Protocol):
     """Keeps entries in one order, and keys with values. Methods block; any thread.
 
     1. ``commit`` judges every condition and writes everything in one step, or nothing, durable
-       before it returns; a reader sees all of it or nothing.
+       before it returns (as far as ``durability`` says); a reader sees all of it or nothing.
     2. LSNs begin at 1 and have no gaps; a commit's entries are adjacent. No reader sees an LSN
-       before all lower ones, and what was read under an LSN is read there for ever.
-    3. What returned is in every later read, of any process.
+       before all lower ones, and what was read under an LSN is read there until it is removed.
+    3. What returned is in every later read, tail and wait, of any process.
+    4. Each row keeps the time that its commit was given, or that of the row before it if that is
+       later: times never fall from one LSN to the next. They survive the removal of rows.
+
+    Whatever a store's own errors are, an engine raises ``LogError``s: ``LogUnavailable`` where it
+    is not known whether a commit happened (its kind ``LogFull``: it did not, for lack of room),
+    ``CorruptLog`` where what is there is not what was written, ``TrimmedLog``.
     """
+
+    @property
+    def durability(self) -> str:
+        """What the store's settings promise of an acknowledged commit, in a sentence."""
+
+    @property
+    def limits(self) -> Limits:
+        """What one commit may hold."""
 
     def commit(self, commit: Commit) -> Lsns:
         """Do it, or raise ``Refused`` with what the conditions' keys hold."""
@@ -30,11 +56,34 @@ class Engine(Protocol):
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """Return rows with LSN above ``after``: with the tag, if one is given, and all of them.
 
-        ``Rows.through`` is the last row's LSN where ``limit`` cut it short, else the tail.
+        At most ``limit`` rows, and about ``READ_BYTES`` of their bodies, but at least one where
+        there is one. ``Rows.through`` is the last row's LSN where that cut it short, else the
+        tail. Raises ``TrimmedLog`` if ``after + 1`` is below ``first()``.
         """
 
     def tail(self) -> int:
-        """Return the LSN of the last entry, 0 if there is none."""
+        """Return the LSN of the last entry, 0 if there was never one."""
+
+    def first(self) -> int:
+        """Return the LSN of the oldest row that is still there; tail + 1 if there is none."""
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        """Wait until the tail is above ``after``, or the time is over; return the tail.
+
+        Woken by the store's own means where it has any (also of other processes' commits), which
+        are hints only: it looks again soon after one, and every second (L5).
+        """
+
+    def remove(self, through: int) -> None:
+        """Remove the rows up to this LSN, and their tags; idempotent, and in bounded pieces.
+
+        For those only that the rules have declared trimmed (a key, put by a commit). A crash
+        leaves some of the lowest LSNs removed.
+        """
 
     def close(self) -> None:
-        """Let go of files and connections; idempotent."""
+        """Let go of files and connections; idempotent. Who waits is woken (``LogUnavailable``)."""
+
+
+# About how many bytes of bodies one read returns.
+READ_BYTES = 8 << 20

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, Stamp
+from sharedlog._core.errors import InvalidRequest, LogUnavailable, TrimmedLog
 from sharedlog._core.producers import append
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.memory import MemoryEngine
@@ -166,3 +167,80 @@ def test_what_returned_is_in_every_later_read(engine):
         for each in watching:
             each.result(60)
     assert len(texts(engine)) == 160
+
+
+def test_times_never_fall_from_one_row_to_the_next(engine):
+    """Whatever clocks the writers have; a commit's rows have one time, and removal keeps it."""
+    for at_us in (50, 30, 70):
+        engine.commit(Commit(entries=entries(b"a", b"b"), at_us=at_us))
+    assert [row.at_us for row in engine.read(0, 10).rows] == [50, 50, 50, 50, 70, 70]
+    assert [row.at_us for row in engine.read(3, 10, "t").rows] == [50, 70, 70]
+    engine.remove(6)
+    engine.commit(Commit(entries=entries(b"c"), at_us=1))
+    assert [(row.lsn, row.at_us) for row in engine.read(6, 10).rows] == [(7, 70)]
+
+
+def test_what_was_removed_is_told_and_never_skipped(engine):
+    """By tag, too; LSNs go on, also where nothing is left (L1, L6)."""
+    assert engine.first() == 1
+    for body in (b"a", b"b", b"c", b"d"):
+        engine.commit(Commit(entries=entries(body)))
+    engine.remove(2)
+    engine.remove(1)
+    assert (engine.first(), engine.tail()) == (3, 4)
+    for tag in (None, "t", "none"):
+        with pytest.raises(TrimmedLog) as caught:
+            engine.read(1, 10, tag)
+        assert caught.value.first == 3
+    assert [row.body for row in engine.read(2, 10).rows] == [b"c", b"d"]
+    assert [row.body for row in engine.read(2, 10, "t").rows] == [b"c", b"d"]
+    engine.remove(100)
+    assert (engine.first(), engine.tail()) == (5, 4)
+    assert engine.read(4, 10) == ([], 4)
+    assert engine.commit(Commit(entries=entries(b"e"))) == (5, 5)
+
+
+def test_who_waits_learns_of_an_append_or_of_the_end_of_its_time(engine):
+    """In any thread; a closed log lets nobody wait (L5)."""
+    assert engine.wait(0, 0.01) == 0
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(engine.wait, 0, 60) for _ in range(2)]
+        engine.commit(Commit(entries=entries(b"a")))
+        assert [each.result(30) for each in waiting] == [1, 1]
+        assert engine.wait(0, 60) == 1
+        ended = pool.submit(engine.wait, 1, 60)
+        engine.close()
+        with pytest.raises(LogUnavailable):
+            ended.result(30)
+
+
+def test_what_no_store_could_take_is_refused_before_it_is_asked(engine):
+    """Nothing of it is written, and the log goes on (the engine's limits)."""
+    limits = engine.limits
+    wrong = [
+        Commit(entries=(NewEntry(b"x" * (limits.append_bytes + 1)),)),
+        Commit(entries=(NewEntry(b""),) * (limits.entries + 1)),
+        Commit(entries=(NewEntry(b"x", ("t" * 201,)),)),
+        Commit(entries=(NewEntry(b"x", ("é" * 101,)),)),
+        Commit(entries=(NewEntry(b"x", ("",)),)),
+        Commit(entries=(NewEntry(b"x", tuple(map(str, range(1025)))),)),
+        Commit(puts=(Put("k", b"v", Stamp.LAST),)),
+        Commit(puts=tuple(Put(str(each), b"v") for each in range(limits.operations + 1))),
+    ]
+    for commit in wrong:
+        with pytest.raises(InvalidRequest):
+            engine.commit(commit)
+    assert engine.commit(Commit(entries=entries(b"a"))) == (1, 1)
+
+
+def test_a_read_of_large_rows_is_bounded_and_makes_progress(engine):
+    """By about eight megabytes of bodies, but never nothing (the interface's bound)."""
+    size = min(3 << 20, engine.limits.append_bytes)
+    count = 4 * (3 << 20) // size
+    for _ in range(count):
+        engine.commit(Commit(entries=entries(b"x" * size)))
+    found = engine.read(0, 1000, "t")
+    assert 0 < len(found.rows) < count
+    assert found.through == len(found.rows)
+    rest = engine.read(found.through, 1000, "t")
+    assert rest.rows[0].lsn == found.through + 1
