@@ -17,7 +17,9 @@ from chaos.sim.schedule import draw
 from curp._replica.group_store import GroupStore
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.shared.attempts import Attempts
+from rifl._stores.shared.claims import Claims
 from rifl._stores.shared.requests import Ending, TakeBack
+from rifl._stores.shared.settlement import Settlement
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite.batches import is_stale
 from rifl._stores.sqlite.store import SqliteStore
@@ -81,23 +83,23 @@ def _lost_replicas_calls() -> AbstractContextManager[Any]:
 
 
 def _late_answers() -> AbstractContextManager[Any]:
-    original = SharedStore._standing
+    original = Settlement._standing
 
-    def standing(self: SharedStore, attempt: Any, reply: Any) -> Any:
+    def standing(self: Settlement, attempt: Any, reply: Any) -> Any:
         return None if reply.ending is Ending.ACKNOWLEDGED else original(self, attempt, reply)
 
-    return patch.object(SharedStore, "_standing", standing)
+    return patch.object(Settlement, "_standing", standing)
 
 
 def _expired_while_it_ran() -> AbstractContextManager[Any]:
-    original = SharedStore._standing
+    original = Settlement._standing
 
-    def standing(self: SharedStore, attempt: Any, reply: Any) -> Any:
+    def standing(self: Settlement, attempt: Any, reply: Any) -> Any:
         if reply.ending is Ending.GONE:
             raise LeaseExpired("expired while the call ran")
         return original(self, attempt, reply)
 
-    return patch.object(SharedStore, "_standing", standing)
+    return patch.object(Settlement, "_standing", standing)
 
 
 def _claims_answered_late() -> AbstractContextManager[Any]:
@@ -105,7 +107,7 @@ def _claims_answered_late() -> AbstractContextManager[Any]:
 
     def init(self: SharedStore, *given: Any, **named: Any) -> None:
         original(self, *given, **named)
-        self._doubtful_after_s = float("inf")
+        self._claims._doubtful_after_s = float("inf")
 
     return patch.object(SharedStore, "__init__", init)
 
@@ -153,11 +155,11 @@ def _refused_for_good() -> AbstractContextManager[Any]:
 
 
 def _second_take_over_forgets() -> AbstractContextManager[Any]:
-    def take_back(self: SharedStore, attempt: Any, until_s: float) -> None:
-        self._heartbeat.insist(self._abandon(attempt))
+    def take_back(self: Claims, attempt: Any, until_s: float) -> None:
+        self._heartbeat.insist(self._settlement.abandon(attempt))
         self._heartbeat.take_back(TakeBack(attempt.call, attempt.token), until_s)
 
-    return patch.object(SharedStore, "_take_back", take_back)
+    return patch.object(Claims, "_take_back", take_back)
 
 
 def _runs_not_noted() -> AbstractContextManager[Any]:

@@ -38,7 +38,7 @@ class PostgresTransactions(RecordingTransactions):
         backend: PostgresBackend,
         finish_of: Callable[[Attempt, CompletionRecord], Finish],
     ) -> None:
-        """``finish_of``: what is written for an attempt, see ``SharedStore.finish_of``."""
+        """``finish_of``: what is written for an attempt, see ``Settlement.finish_of``."""
         self._backend = backend
         self._finish_of = finish_of
 
@@ -118,7 +118,6 @@ class PostgresStore(SharedStore):
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = PostgresAddress.parse(url)
         self._postgres = open_backend(address)
-        self.transactions = PostgresTransactions(self._postgres, self.finish_of)
         super().__init__(
             self._postgres,
             PostgresLeaseStorage(self._postgres),
@@ -127,6 +126,7 @@ class PostgresStore(SharedStore):
             codec=codec,
             late_after_s=_LATE_AFTER * address.timeout_s,
         )
+        self.transactions = PostgresTransactions(self._postgres, self._settlement.finish_of)
 
     def _is_own(self, url: str) -> bool:
         """Whether a URL leads to the store's own tables: its id is asked for there."""

@@ -32,7 +32,7 @@ class RedisTransactions(RecordingTransactions):
         backend: RedisBackend,
         finish_of: Callable[[Attempt, CompletionRecord], Finish],
     ) -> None:
-        """``finish_of``: what is written for an attempt, see ``SharedStore.finish_of``."""
+        """``finish_of``: what is written for an attempt, see ``Settlement.finish_of``."""
         self._backend = backend
         self._finish_of = finish_of
 
@@ -67,7 +67,6 @@ class RedisStore(SharedStore):
     def __init__(self, url: str, *, codec: RecordCodec | None = None) -> None:
         address = RedisAddress.parse(url)
         self._redis = open_backend(address)
-        self.transactions = RedisTransactions(self._redis, self.finish_of)
         super().__init__(
             self._redis,
             RedisLeaseStorage(self._redis),
@@ -76,3 +75,4 @@ class RedisStore(SharedStore):
             codec=codec,
             late_after_s=_LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
         )
+        self.transactions = RedisTransactions(self._redis, self._settlement.finish_of)

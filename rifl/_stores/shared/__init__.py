@@ -15,7 +15,8 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
   is taken for dead. That is a guess: what follows from it is decided by the
   store, conditional on the attempt token that was seen.
 
-- ``store``: the rules; ``requests``: what they ask; ``backend``, ``steps``: who carries it out.
+- ``store``: the face. The rules are ``claims``: who runs a call, and ``settlement``: how it ends.
+- ``requests``: what the rules ask; ``backend``, ``steps``: who carries it out.
 - ``attempts``: this replica's calls; ``refusing``: why it takes no new ones.
 - ``heartbeat``, ``replicas``, ``presence``: who lives; ``lease_watch``: when leases may end.
 """

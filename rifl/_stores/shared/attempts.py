@@ -12,6 +12,7 @@ from rifl._stores.shared.requests import Claimed
 from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
+from rifl.core._shared.invariant import invariant
 
 _TOKEN_BYTES = 16
 _WAKES_REMEMBERED = 4096
@@ -254,6 +255,12 @@ class Attempts:
             waiters, attempt.waiters = attempt.waiters, ()
         for wake in waiters:
             wake()
+
+
+def of_shared(attempt: Attempt) -> SharedAttempt:
+    """Return the attempt as what it is."""
+    invariant(isinstance(attempt, SharedAttempt), "an attempt of another store")
+    return attempt  # type: ignore[return-value]
 
 
 def may_run_again(token: bytes) -> bool:

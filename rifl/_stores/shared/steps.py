@@ -8,7 +8,8 @@ from typing import Any
 from rifl._stores.shared.backend import Backend, BackendError
 from rifl.core._serving.later import Later
 
-_Rule = Generator[Any, Any, Any]
+# What yields requests, and is sent their replies.
+Rule = Generator[Any, Any, Any]
 
 
 class Steps(Later):
@@ -21,7 +22,7 @@ class Steps(Later):
 
     __slots__ = ("_backend", "_rule")
 
-    def __init__(self, backend: Backend, rule: Generator[Any, Any, Any]) -> None:
+    def __init__(self, backend: Backend, rule: Rule) -> None:
         self._backend = backend
         self._rule = rule
 
@@ -67,7 +68,7 @@ class AllSteps(Later):
 
     __slots__ = ("_backend", "_rules")
 
-    def __init__(self, backend: Backend, rules: Sequence[_Rule]) -> None:
+    def __init__(self, backend: Backend, rules: Sequence[Rule]) -> None:
         self._backend = backend
         self._rules = rules
 
@@ -98,7 +99,7 @@ class AllSteps(Later):
             steps.close()
 
 
-def _in_step(rules: Sequence[_Rule]) -> Generator[list[Any], list[Any], list[Any]]:
+def _in_step(rules: Sequence[Rule]) -> Generator[list[Any], list[Any], list[Any]]:
     """Yield what all rules ask; is sent a reply, or a ``BackendError``, for each."""
     results: list[Any] = [None] * len(rules)
     moved: list[tuple[int, Any]] = [(at, None) for at in range(len(rules))]

@@ -38,7 +38,7 @@ def main(url: str, effects: str, kind: str, stops: str, port: str = "0") -> None
             signal.raise_signal(signal.SIGSTOP)
 
     store: Any = dedup._store
-    settle = store._settle
+    settle = store._settlement.settle
 
     def settled(attempt: Any) -> None:
         # The record is durable, and nobody here has heard of it.
@@ -46,7 +46,7 @@ def main(url: str, effects: str, kind: str, stops: str, port: str = "0") -> None
             at("after record", b"stop %d after record" % attempt.call.client_id)
         settle(attempt)
 
-    store._settle = settled
+    store._settlement.settle = settled
     if kind == "sync":
         serve_sync(dedup, effects, at, f"127.0.0.1:{port}")
     else:

@@ -216,7 +216,7 @@ def test_a_transaction_left_open_does_not_stop_the_beats(replicas, shared_server
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     with shared_server.connect() as left, shared_server.connect(autocommit=True) as looking:
         one.store.transactions.record(attempt, FIRST, left)
-        one.store._heartbeat.insist(one.store._abandon(attempt))
+        one.store._heartbeat.insist(one.store._settlement.abandon(attempt))
 
         def waiting():
             return looking.execute(

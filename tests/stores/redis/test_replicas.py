@@ -129,7 +129,7 @@ def test_a_take_over_whose_reply_is_lost_forgets_no_run(replicas):
     woken = two.woken(two.claim(attempt.call, IDEMPOTENT).attempt)
     one.fall_silent()
     assert woken.wait(10)
-    rule = two.store._claim(attempt.call, IDEMPOTENT)
+    rule = two.store._claims.claim(attempt.call, IDEMPOTENT)
     request = next(rule)
     while not (isinstance(request, Claim) and request.take_over):
         request = rule.send(two.store._backend.ask(request))
@@ -235,14 +235,14 @@ def test_large_seqs_keep_their_digits(replicas):
 def test_keys_are_bounded_by_count_and_bytes(replicas):
     """Keyed identities have bounds of their own; known ones are still answered (DESIGN §4)."""
     one = replicas()
-    one.store._key_bounds = KeyBounds(max_keys=3)
+    one.store._claims.key_bounds = KeyBounds(max_keys=3)
     client = one.client()
     for number in range(3):
         one.finish(one.begin(keyed(client, b"k%d" % number)))
     with pytest.raises(WindowExceeded):
         one.claim(keyed(client, b"k3"))
     assert one.claim(keyed(client, b"k1")).record == FIRST
-    one.store._key_bounds = KeyBounds(max_bytes=8)
+    one.store._claims.key_bounds = KeyBounds(max_bytes=8)
     with pytest.raises(WindowExceeded):
         one.claim(keyed(client, b"k3"))
 
@@ -366,8 +366,8 @@ def test_a_claim_whose_reply_came_late_is_asked_again(replicas, taken):
     """Suspended, and taken for dead, nobody begins what another has answered since (§6)."""
     one, two = replicas(), replicas()
     now = [0.0]
-    one.store._clock = lambda: now[0]
-    rule = one.store._claim(call(one.client(), 1), IDEMPOTENT)
+    one.store._claims._clock = lambda: now[0]
+    rule = one.store._claims.claim(call(one.client(), 1), IDEMPOTENT)
     late = one.store._backend.ask(next(rule))
     now[0] = 60.0
     again = rule.send(late)
@@ -388,9 +388,9 @@ def test_a_store_that_answers_every_claim_late_gets_no_calls(replicas):
     """After three such replies the call is refused, and its claim undone (§3, §6)."""
     one = replicas()
     now = [0.0]
-    one.store._clock = lambda: now[0]
+    one.store._claims._clock = lambda: now[0]
     wanted = call(one.client(), 1)
-    rule = one.store._claim(wanted, IDEMPOTENT)
+    rule = one.store._claims.claim(wanted, IDEMPOTENT)
     request = next(rule)
     for _ in range(2):
         reply = one.store._backend.ask(request)

@@ -1,0 +1,160 @@
+"""The end of this replica's attempts over a shared store: recorded, new again, or owed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rifl._log import get_logger
+from rifl._stores.codec import RecordCodec
+from rifl._stores.errors import WrongDatabase
+from rifl._stores.shared.attempts import Attempts, SharedAttempt, of_shared
+from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.heartbeat import Heartbeat
+from rifl._stores.shared.refusing import Refusing
+from rifl._stores.shared.requests import Abandon, Claim, Ending, Finish, Finished, Look
+from rifl._stores.shared.steps import Rule
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.policy import Kind
+from rifl.core._shared.errors import (
+    InProgress,
+    OutcomeUnknown,
+    RecordPending,
+    StaleRpc,
+    StoreUnavailable,
+)
+from rifl.core._shared.outcome import Outcome
+from rifl.core._shared.record import CompletionRecord
+
+_log = get_logger("rifl.store")
+
+
+class Settlement:
+    """How attempts end: what a handler did is recorded, or the call is new again.
+
+    An attempt is settled when the store says what stands; where it does not answer, it is
+    asked again in the background until it does, and the attempt is owed.
+
+    ``observe`` hears when a record's write began, and its error if it failed.
+    """
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        heartbeat: Heartbeat,
+        refusing: Refusing,
+        codec: RecordCodec,
+        *,
+        clock: Callable[[], float],
+        observe: Callable[..., None],
+    ) -> None:
+        self._attempts = attempts
+        self._heartbeat = heartbeat
+        self._refusing = refusing
+        self._codec = codec
+        self._clock = clock
+        self._observe = observe
+
+    def finish(self, attempt: Attempt, record: CompletionRecord) -> Rule:
+        """Rule: make the record durable; returns what stands, None if that is the record."""
+        token = of_shared(attempt).token
+        kept, stored = self._codec.of_a_run(record, attempt.call)
+        unknown = kept.outcome is Outcome.UNKNOWN
+        request = Finish(attempt.call, token, stored, unknown, of_shared(attempt).left)
+        began = self._clock()
+        try:
+            self._check_durable()
+            reply: Finished = yield request
+            self._observe(began)
+        except BackendError as error:
+            self._observe(began, error)
+            self._attempts.owe(of_shared(attempt))
+            self._heartbeat.insist(self.until_settled(attempt, request))
+            raise RecordPending(
+                f"the call ran, but its record is not durable yet: {error}"
+            ) from error
+        self.settle(attempt)
+        return self._standing(attempt, reply) or (None if kept is record else kept)
+
+    def committed(self, attempt: Attempt) -> Rule:
+        """Rule: return the record that the handler's transaction left, None if it left none."""
+        try:
+            reply: Finished = yield Look(attempt.call, of_shared(attempt).token)
+        except BackendError as error:
+            # Committed or not, the store knows: if not, the call is new again.
+            self._attempts.owe(of_shared(attempt))
+            self._heartbeat.insist(self.abandon(attempt))
+            raise RecordPending(f"whether the call committed is not known yet: {error}") from error
+        if reply.ending is Ending.FENCED:
+            self.settle(attempt)
+            raise InProgress(f"{attempt.call.rpc_id} was taken over, and runs elsewhere")
+        if reply.ending is not Ending.STANDS:
+            return None
+        try:
+            return self._codec.from_bytes(reply.record, attempt.call)
+        except OutcomeUnknown:
+            # It stands, though nobody here can read it.
+            self.settle(attempt)
+            raise
+
+    def abandon(self, attempt: Attempt) -> Rule:
+        """Rule: make the call new again."""
+        request = Abandon(attempt.call, of_shared(attempt).token)
+        try:
+            reply: Finished = yield request
+        except BackendError as error:
+            self._attempts.owe(of_shared(attempt))
+            self._heartbeat.insist(self.until_settled(attempt, request))
+            raise RecordPending(f"the call is not free yet: {error}") from error
+        self.settle(attempt)
+        if reply.ending in (Ending.FENCED, Ending.STANDS):
+            # Nothing of this attempt stands, but something of another's may.
+            raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
+
+    def until_settled(self, attempt: Attempt, request: Finish | Abandon | Claim) -> Rule:
+        """Settle in the background, however often that takes."""
+        try:
+            if isinstance(request, Finish):
+                self._check_durable()
+            yield request
+        except BackendError:
+            self._heartbeat.insist(self.until_settled(attempt, request))
+            raise
+        self.settle(attempt)
+
+    def _standing(self, attempt: Attempt, reply: Finished) -> CompletionRecord | None:
+        call = attempt.call
+        if reply.ending is Ending.STANDS:
+            _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
+            return self._codec.from_bytes(reply.record, call)
+        if reply.ending is Ending.FENCED:
+            _log.warning("late_finisher", rpc_id=str(call.rpc_id), method=call.method)
+            raise InProgress(f"{call.rpc_id} was taken over by another replica and runs there")
+        if reply.ending is Ending.GONE:
+            # Not LEASE_EXPIRED: to a first attempt that says that it never ran.
+            raise OutcomeUnknown(
+                f"client id {call.client_id} expired while the call ran: its answer is not kept"
+            )
+        if reply.ending is Ending.ACKNOWLEDGED:
+            # Nobody waits for this answer; and if the call was taken over meanwhile, its
+            # client was given another one.
+            raise StaleRpc(f"{call.rpc_id} was acknowledged while it ran")
+        return None
+
+    def _check_durable(self) -> None:
+        if reason := self._refusing.weakness:
+            # What is answered has to be kept.
+            raise BackendError(f"the store is not durable: {reason}")
+
+    def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Finish:
+        """Return what a handler's transaction writes, fenced; raises where it is to roll back."""
+        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
+            raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
+        if reason := self._refusing.weakness:
+            raise StoreUnavailable(f"the store is not durable: {reason}")
+        return Finish(
+            attempt.call, attempt.token, self._codec.to_bytes(record, seed=attempt.call.seed)
+        )
+
+    def settle(self, attempt: Attempt) -> None:
+        """End the attempt: the store does not say any more that it runs."""
+        self._attempts.settle(of_shared(attempt))
