@@ -20,17 +20,13 @@ from rifl._stores.postgres.lease_storage import PostgresLeaseStorage
 from rifl._stores.postgres.opening import open_backend, store_id_at
 from rifl._stores.postgres.transaction import write_record, write_record_async
 from rifl._stores.shared.requests import Finish
-from rifl._stores.shared.store import SharedStore
-from rifl._stores.transactions import RecordingTransactions
+from rifl._stores.shared.store import LATE_AFTER, SharedStore
+from rifl._stores.shared.transactions import FencedTransactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
 
-# In terms of the longest that one step of a claim takes: a free connection, connecting, a
-# reply, and once more.
-_LATE_AFTER = 4
 
-
-class PostgresTransactions(RecordingTransactions):
+class PostgresTransactions(FencedTransactions):
     """Records inside transactions of psycopg, SQLAlchemy over it, or named DB-API connections."""
 
     def __init__(
@@ -38,23 +34,13 @@ class PostgresTransactions(RecordingTransactions):
         backend: PostgresBackend,
         finish_of: Callable[[Attempt, CompletionRecord], Finish],
     ) -> None:
-        """``finish_of``: what is written for an attempt, see ``Settlement.finish_of``."""
+        super().__init__(finish_of)
         self._backend = backend
-        self._finish_of = finish_of
 
-    def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Write the record in the handler's own transaction, fenced; raises to undo it."""
-        finish = self._finish_of(attempt, record)
-        # Noted first: if another record stands already, that is what will be answered.
-        attempt.recorded = record
+    def _write(self, transaction: Any, finish: Finish) -> None:
         write_record(transaction, self._backend, finish)
 
-    async def record_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for an asynchronous connection."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
+    async def _write_async(self, transaction: Any, finish: Finish) -> None:
         await write_record_async(transaction, self._backend, finish)
 
     def begin(self, transaction: Any) -> None:
@@ -79,9 +65,7 @@ class PostgresTransactions(RecordingTransactions):
 
     def commit(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record and commit: one round trip on a psycopg connection."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
-        if commit_record(transaction, self._backend, finish):
+        if commit_record(transaction, self._backend, self._noted(attempt, record)):
             # Only now: an error leaves it to be read back.
             attempt.committed = record
         else:
@@ -91,9 +75,7 @@ class PostgresTransactions(RecordingTransactions):
         self, attempt: Attempt, record: CompletionRecord, transaction: Any
     ) -> None:
         """The same for an asynchronous connection."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
-        if await commit_record_async(transaction, self._backend, finish):
+        if await commit_record_async(transaction, self._backend, self._noted(attempt, record)):
             attempt.committed = record
         else:
             await super().commit_async(attempt, record, transaction)
@@ -124,7 +106,7 @@ class PostgresStore(SharedStore):
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
             codec=codec,
-            late_after_s=_LATE_AFTER * address.timeout_s,
+            late_after_s=LATE_AFTER * address.timeout_s,
         )
         self.transactions = PostgresTransactions(self._postgres, self._settlement.finish_of)
 

@@ -12,19 +12,16 @@ from rifl._stores.redis.lease_storage import RedisLeaseStorage
 from rifl._stores.redis.opening import open_backend
 from rifl._stores.redis.transaction import write_record, write_record_async
 from rifl._stores.shared.requests import Finish
-from rifl._stores.shared.store import SharedStore
-from rifl._stores.transactions import RecordingTransactions
+from rifl._stores.shared.store import LATE_AFTER, SharedStore
+from rifl._stores.shared.transactions import FencedTransactions
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.record import CompletionRecord
 
-# In terms of the longest that one step of a claim takes: a free connection, connecting, a
-# reply, and once more.
-_LATE_AFTER = 4
 # By how much clocks of a cluster's servers may differ; see the scripts' prelude.
 _CLOCKS_S = 60.0
 
 
-class RedisTransactions(RecordingTransactions):
+class RedisTransactions(FencedTransactions):
     """Records inside transactions of redis-py: its pipelines, blocking and asynchronous."""
 
     def __init__(
@@ -32,23 +29,13 @@ class RedisTransactions(RecordingTransactions):
         backend: RedisBackend,
         finish_of: Callable[[Attempt, CompletionRecord], Finish],
     ) -> None:
-        """``finish_of``: what is written for an attempt, see ``Settlement.finish_of``."""
+        super().__init__(finish_of)
         self._backend = backend
-        self._finish_of = finish_of
 
-    def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
-        """Queue the record first in a redis-py pipeline, fenced; raises to stop it."""
-        finish = self._finish_of(attempt, record)
-        # Noted first: if another record stands already, that is what will be answered.
-        attempt.recorded = record
+    def _write(self, transaction: Any, finish: Finish) -> None:
         write_record(transaction, self._backend, finish)
 
-    async def record_async(
-        self, attempt: Attempt, record: CompletionRecord, transaction: Any
-    ) -> None:
-        """The same for a pipeline of ``redis.asyncio``."""
-        finish = self._finish_of(attempt, record)
-        attempt.recorded = record
+    async def _write_async(self, transaction: Any, finish: Finish) -> None:
         await write_record_async(transaction, self._backend, finish)
 
 
@@ -73,6 +60,6 @@ class RedisStore(SharedStore):
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
             codec=codec,
-            late_after_s=_LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
+            late_after_s=LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
         )
         self.transactions = RedisTransactions(self._redis, self._settlement.finish_of)

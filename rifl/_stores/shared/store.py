@@ -40,6 +40,9 @@ from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")
+# After how many times the longest that one step of a claim takes it is too late for the claim: a
+# free connection, connecting, a reply, and once more.
+LATE_AFTER = 4
 # Bounds how long a sweep takes.
 _KEYS_PER_SWEEP = 10_000
 # How old what observers are told of the whole store may be.
