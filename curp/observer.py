@@ -97,11 +97,11 @@ class GroupObservers(Observers):
         """See ``GroupObserver``."""
         self._tell("read_waited", method, seconds)
 
-    def _tell(self, event: str, *arguments: Any) -> None:
+    def _tell(self, method: str, *arguments: Any) -> None:
         for observer in self._observers:
             if not isinstance(observer, GroupObserver):
                 continue
             try:
-                getattr(observer, event)(*arguments)
+                getattr(observer, method)(*arguments)
             except Exception as error:  # noqa: BLE001 - a watcher must not break what it watches
-                self._note(event, error)
+                self._note(method, error)

@@ -126,7 +126,7 @@ async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> N
     await server.stop(_GRACE_S)
     stop.set()
     await sweeping
-    _log.info("stopped")
+    _log.info("lease_server_stopped")
 
 
 async def _sweep(authority: SharedAuthority, interval_s: float, stop: asyncio.Event) -> None:

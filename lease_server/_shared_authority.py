@@ -63,7 +63,7 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
             self._signer.refresh(self._clock() if now is None else now)
             ended = self._storage.sweep(self.term_s, self._policy.refuse_for_s, self._wall_clock())
             if ended:
-                self._events.info("dropped", clients=ended)
+                self._events.info("clients_ended", clients=ended)
         except StorageUnavailable as error:
             self._events.warning("storage_unavailable", error=str(error))
         return []

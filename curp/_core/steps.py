@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 # The same point in time, reckoned twice.
 ROUNDING_S = 1e-6
@@ -40,15 +39,7 @@ class Wait(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Say that something failed, which is tried again later."""
+    """Log, as this event, that something failed which is tried again later."""
 
-    what: str
+    event: str
     error: Exception
-
-
-def tried(what: str, step: Any) -> Generator[Any, Any, Any]:
-    """Have a step done; what it gave, None if it failed, which is reported."""
-    try:
-        return (yield step)
-    except Exception as error:  # noqa: BLE001 - reported; the next one may work
-        yield Report(what, error)

@@ -128,9 +128,9 @@ def drive(rule: Generator[Any, Any, _T], do: Do) -> _T:
 def report(step: Report) -> None:
     """Log what failed, with its traceback where it is none of our errors."""
     if isinstance(step.error, LogError | RiflError):
-        _log.warning(step.what, error=str(step.error))
+        _log.warning(step.event, error=str(step.error))
     else:
-        _log.error(step.what, exc_info=step.error)
+        _log.error(step.event, exc_info=step.error)
 
 
 def _wait(answer: Any) -> Any:

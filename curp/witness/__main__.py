@@ -134,7 +134,7 @@ async def _serve(
     sys.stdout.flush()
     await stop.wait()
     await server.stop(_GRACE_S)
-    _log.info("stopped", held=len(table))
+    _log.info("witness_stopped", held=len(table))
     return int(failed.is_set())
 
 

@@ -60,7 +60,7 @@ class RecordStreams:
             whose = self._enter(caller.known or source_of(context.peer()))
             await self._answer(context, caller.peer)
         except (RiflError, LeaseError) as error:
-            _log.warning("stream_refused", peer=context.peer(), reason=error.reason)
+            _log.warning("record_stream_refused", peer=context.peer(), reason=error.reason)
             await abort(context, error)
         finally:
             if whose is not None:

@@ -220,7 +220,7 @@ class _AioShell:
                     raise TooManyRefusals("too many renewals of this stream were refused")
                 raw = await read()
         except LeaseError as error:
-            _log.warning("stream_refused", peer=context.peer(), reason=error.reason)
+            _log.warning("heartbeat_stream_refused", peer=context.peer(), reason=error.reason)
             await _abort(context, error)
         finally:
             if whose is not None:

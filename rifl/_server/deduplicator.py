@@ -390,10 +390,11 @@ class Deduplicator:
     def _refusal_changed(self, refusal: RiflError | None) -> None:
         if refusal is None:
             _log.info("taking_new_calls")
+        elif isinstance(refusal, Draining):
+            _log.info("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         else:
-            # Draining was asked for; anything else somebody has to look at.
-            log = _log.info if isinstance(refusal, Draining) else _log.warning
-            log("refusing_new_calls", reason=refusal.reason, error=str(refusal))
+            # Nobody asked for it: somebody has to look.
+            _log.warning("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         self._health.set(refusal is None)
         if self._observer is not None:
             self._observer.serving(refusal)

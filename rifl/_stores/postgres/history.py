@@ -63,7 +63,7 @@ def stop(
 ) -> None:
     """Have the store refuse everyone from now on."""
     connection.execute(f"SELECT {address.schema}.stop_1(%s, %s)".encode(), (store_id, why))
-    _log.critical("store_stopped", store=str(address), reason=why)
+    _log.critical("store_sealed", store=str(address), reason=why)
 
 
 def stopped(address: PostgresAddress, why: str) -> str:

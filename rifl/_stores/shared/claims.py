@@ -169,7 +169,10 @@ class Claims:
                 if self._heartbeat.is_dead(reply.owner):
                     lost = LOST if reply.kind is Kind.PLAIN else b""
                     _log.warning(
-                        "taken_over", rpc_id=str(call.rpc_id), method=call.method, owner=reply.owner
+                        "call_taken_over",
+                        rpc_id=str(call.rpc_id),
+                        method=call.method,
+                        owner=reply.owner,
                     )
                     ran = reply.kind is Kind.IDEMPOTENT or may_run_again(reply.token)
                     wanted = self._runs_again(attempt, wanted, ran)

@@ -210,11 +210,11 @@ class Heartbeat:
                 return
             except BackendError as error:
                 weak = isinstance(error, Undurable)
-                how = "store_not_durable" if weak else "store_unreachable"
-                if how != failing:
-                    _log.error(how, error=str(error))
+                event = "store_became_weak" if weak else "store_unreachable"
+                if event != failing:
+                    _log.error(event, error=str(error))
                     self._told(error)
-                failing = how
+                failing = event
                 continue
             self._beaten.set()
 

@@ -1,0 +1,168 @@
+"""The tables of events say what is logged: neither is there an event that only one of both has."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from benchmarks.house.imports import PRODUCT, ROOT, files, module_of
+
+# Where operators look: one place for each event.
+PAGES = ("operations.md", "curp.md")
+_LEVELS = {
+    "debug": "debug",
+    "info": "info",
+    "warning": "warning",
+    "error": "error",
+    "exception": "error",
+    "critical": "critical",
+}
+# The loggers of the product's modules are called so; `Events` of a lease server is another.
+_LOGGERS = {"_log", "_events", "events"}
+
+
+class Logged(NamedTuple):
+    """An event as a call logs it, or as a row of a table has it."""
+
+    logger: str
+    name: str
+    level: str
+    fields: frozenset[str]
+
+
+def _strings(node: ast.AST) -> list[str]:
+    """The names that an expression may give: a literal, or one of two."""
+    if isinstance(node, ast.IfExp):
+        return [*_strings(node.body), *_strings(node.orelse)]
+    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+
+
+def _log_calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _LEVELS
+            and ast.unparse(node.func.value).split(".")[-1] in _LOGGERS
+        ):
+            yield node, _LEVELS[node.func.attr]
+
+
+def _takes_event(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The functions and classes that are handed an event's name, and at which place."""
+    for node in ast.walk(tree):
+        given: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, ast.FunctionDef) and node.name not in _LEVELS:
+            given = [(each.arg, each.annotation) for each in node.args.args if each.arg != "self"]
+        elif isinstance(node, ast.ClassDef):
+            given = [
+                (ast.unparse(each.target), each.annotation)
+                for each in node.body
+                if isinstance(each, ast.AnnAssign)
+            ]
+        for at, (name, annotation) in enumerate(given):
+            if name == "event" and annotation is not None and ast.unparse(annotation) == "str":
+                assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+                yield node.name, at
+
+
+def _handed(tree: ast.AST, takers: dict[str, int]) -> Iterator[str]:
+    """The names that are handed to somebody who logs them, or kept to be logged."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in takers:
+            for argument in node.args[takers[_called(node)] :][:1]:
+                yield from _strings(argument)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "event":
+            yield from _strings(node.value)
+
+
+def _logger(tree: ast.AST) -> str:
+    """The name of the logger that a module asks; the lease server's parts are given theirs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_log":
+            return ast.unparse(node.value).removeprefix("get_logger(").strip("'\")")
+    return "lease_server"
+
+
+def _fields(call: ast.Call) -> frozenset[str]:
+    """What a call logs beside the name; `**` stands for fields that it does not name."""
+    named = {each.arg or "**" for each in call.keywords}
+    return frozenset(named | {"exc_info"} if _called(call) == "exception" else named)
+
+
+def _in_the_source() -> tuple[list[Logged], set[str]]:
+    """What is logged where its name stands, and the names that are handed on to be logged."""
+    trees = {module_of(file): ast.parse(file.read_text()) for file in files(*PRODUCT)}
+    takers = {module: dict(_takes_event(tree)) for module, tree in trees.items()}
+    public = {name: at for each in takers.values() for name, at in each.items() if name[0] != "_"}
+    logged: list[Logged] = []
+    handed: set[str] = set()
+    for module, tree in trees.items():
+        handed.update(_handed(tree, public | takers[module]))
+        for call, level in _log_calls(tree):
+            assert isinstance(call.func, ast.Attribute)
+            names = _strings(call.args[0])
+            assert names or ast.unparse(call.args[0]).split(".")[-1] == "event", (
+                f"{module}:{call.lineno}: log a literal, or what is called `event`"
+            )
+            logged += [Logged(_logger(tree), name, level, _fields(call)) for name in names]
+    return logged, handed
+
+
+def _in_the_docs() -> list[Logged]:
+    found = []
+    for page in PAGES:
+        logger = ""
+        for line in (ROOT / "docs" / page).read_text().splitlines():
+            if heading := re.match(r"#+ (.*)", line):
+                named = re.match(r"`([a-z_.]+)`", heading[1])
+                logger = named[1] if named else ""
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if logger and line.startswith("| `") and len(cells) == 4:
+                fields = frozenset(re.findall(r"`([a-z_]+)`", cells[2]))
+                names = re.findall(r"`([a-z_]+)`", cells[0])
+                assert len(names) == 1, f"one event a row: {line}"
+                found += [
+                    Logged(logger, names[0], level.strip(), fields) for level in cells[1].split(",")
+                ]
+    return found
+
+
+def test_every_event_is_in_a_table() -> None:
+    """Operators find each event that is logged, and look for none that is not (DESIGN §9)."""
+    logged, handed = _in_the_source()
+    known = {each.name for each in _in_the_docs()}
+    names = {each.name for each in logged} | handed
+    assert len(names) > 100
+    assert (sorted(names - known), sorted(known - names)) == ([], []), f"docs/{PAGES}"
+
+
+def test_an_event_has_one_row() -> None:
+    """One name, one meaning: no event stands in two tables, or twice in one (DESIGN §9)."""
+    rows = [(each.name, each.level) for each in _in_the_docs()]
+    assert sorted(each for each in rows if rows.count(each) > 1) == []
+
+
+def test_a_row_says_what_is_logged() -> None:
+    """An event's row has its levels and its fields, and stands under its logger (DESIGN §9)."""
+    logged, handed = _in_the_source()
+    by_name = defaultdict(list)
+    for row in _in_the_docs():
+        by_name[row.name].append(row)
+    wrong = []
+    for name in sorted({each.name for each in logged} - handed):
+        rows, calls = by_name[name], [each for each in logged if each.name == name]
+        told = frozenset().union(*(each.fields for each in rows))
+        fields = frozenset().union(*(each.fields for each in calls))
+        same = told == fields or ("**" in fields and told > fields - {"**"})
+        levels = {each.level for each in rows} == {each.level for each in calls}
+        if not (same and levels and {each.logger for each in rows} <= {e.logger for e in calls}):
+            wrong.append((name, sorted(fields), {each.level for each in calls}))
+    assert wrong == []
