@@ -7,7 +7,7 @@ Kept for each producer, by its id:
 - ``producer/ID/seq``: its highest seq;
 - ``producer/ID/answer/SLOT``: seq, fingerprint and last LSN of the newest append of that slot
   (the seq modulo the window), which is the completion record of RIFL §3;
-- ``producer/ID/open`` and ``producer/ID/span/TAG``: what it has pending (see ``spans``).
+- ``producer/ID/open`` and ``span/ID/TAG``: what it has pending (see ``spans``).
 
 Nothing here depends on an LSN that is not known yet, so that a producer may have as many appends
 unanswered as its window allows.

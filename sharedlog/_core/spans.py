@@ -1,8 +1,8 @@
 """Spans: what is pending, the markers that decide it, and retiring (DESIGN-LOG §13, C1, C2).
 
-A *span* is what one producer has pending under one tag. ``producer/ID/span/TAG`` has the LSN
-where it begins, written with the append that opened it; ``producer/ID/open`` counts them, so that
-a marker which does not know of one is refused.
+A *span* is what one producer has pending under one tag. ``span/ID/TAG`` has the LSN where it
+begins, written with the append that opened it; ``producer/ID/open`` counts them, so that a marker
+which does not know of one is refused. Markers have a tag of their own: trimming looks for them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ from sharedlog._core.producers import (
 from sharedlog._core.steps import Get, Rule, Scan
 from sharedlog._core.streams import commits_tag, stream_of
 
+# Under it are the open spans of all producers.
+OPEN_SPANS = "span/"
+# The tag of everything that commits spans; no stream has such a name.
+MARKERS = "*markers"
+
 
 class Pended(NamedTuple):
     """``lsn``: of the append's last entry; ``begins``: of the spans that it opened, by tag."""
@@ -39,7 +44,12 @@ class Pended(NamedTuple):
 
 def span_key(producer: int, tag: str) -> str:
     """Return the key of a span's begin."""
-    return f"producer/{producer}/span/{tag}"
+    return f"{OPEN_SPANS}{producer}/{tag}"
+
+
+def begin_of(value: bytes) -> int:
+    """Return where a span begins, of what its key holds."""
+    return int.from_bytes(value[-LSN_BYTES:], "big")
 
 
 def pend(
@@ -96,7 +106,7 @@ def pend(
     # It was there already. A begin that is gone was decided since: a marker will be refused.
     found = yield Get(tuple(keys))
     begins = {
-        tag: int.from_bytes(value, "big")
+        tag: begin_of(value)
         for tag, key in zip(fresh, keys, strict=True)
         if (value := found[key]) is not None
     }
@@ -159,10 +169,7 @@ def retire(producer: int) -> Rule[int]:
         if found[retired_key(producer)] is not None:
             return highest
         spans: Mapping[str, bytes] = yield Scan(prefix)
-        begins = {
-            key.removeprefix(prefix): int.from_bytes(value[-LSN_BYTES:], "big")
-            for key, value in spans.items()
-        }
+        begins = {key.removeprefix(prefix): begin_of(value) for key, value in spans.items()}
         conditions = [
             Condition(retired_key(producer), None),
             Condition(seq_key(producer), number(highest)),
@@ -182,7 +189,7 @@ def retire(producer: int) -> Rule[int]:
 def _marker(kind: Kind, producer: int, seq: int, decisions: Sequence[Decision]) -> NewEntry:
     tags = {tag for each in decisions for tag in each.begins}
     if kind is Kind.MARKER:
-        tags |= {commits_tag(stream_of(tag)) for tag in tags}
+        tags |= {commits_tag(stream_of(tag)) for tag in tags} | {MARKERS}
     return NewEntry(body_of(kind, producer, seq, decisions=decisions), tuple(sorted(tags)))
 
 

@@ -47,6 +47,16 @@ class Rows(NamedTuple):
     through: int
 
 
+class Ends(NamedTuple):
+    """Send ``Lsns``: of the oldest row that is still there, and of the tail."""
+
+
+class Remove(NamedTuple):
+    """Take away the rows through this LSN, which were declared trimmed; idempotent."""
+
+    through: int
+
+
 class Lsns(NamedTuple):
     """What a commit's entries got; both are the tail's if it had none."""
 
@@ -54,5 +64,5 @@ class Lsns(NamedTuple):
     last: int
 
 
-Step = Commit | Get | Scan | Read
+Step = Commit | Get | Scan | Read | Ends | Remove
 Rule = Generator[Step, Any, _T]

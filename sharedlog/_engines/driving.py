@@ -6,7 +6,7 @@ import time
 from typing import Any, TypeVar
 
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.steps import Get, Read, Rule, Scan, Step
+from sharedlog._core.steps import Ends, Get, Lsns, Read, Remove, Rule, Scan, Step
 from sharedlog._engines.engine import Engine
 
 _T = TypeVar("_T")
@@ -40,3 +40,7 @@ def do(engine: Engine, step: Step) -> Any:
             return engine.scan(prefix)
         case Read(after, limit, tag):
             return engine.read(after, limit, tag)
+        case Ends():
+            return Lsns(engine.first(), engine.tail())
+        case Remove(through):
+            return engine.remove(through)

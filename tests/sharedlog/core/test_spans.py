@@ -132,7 +132,7 @@ def test_a_producer_that_appends_while_it_is_retired_loses_nothing_silently(engi
     with pytest.raises(StopIteration) as done:
         rule.send(do(engine, step))
     assert done.value.value == 2
-    assert engine.scan(f"producer/{mine.id}/span/") == {}
+    assert engine.scan("span/") == {}
     assert (texts(engine, 0), texts(engine, 1)) == ([], [])
 
 
