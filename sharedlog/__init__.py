@@ -1,7 +1,69 @@
 """One shared log: an event that was appended once is read once, in order (DESIGN-LOG §10).
 
+::
+
+    with sharedlog.create("sqlite:///events.log") as log:
+        log.stream("orders")
+
 - ``_core``: the rules, without I/O (DESIGN-LOG §12, §13).
 - ``_engines``: where a log lives.
+- ``_log``: what programs use.
 
 Imports nothing of rifl.
 """
+
+from sharedlog._core.catalog import Stream
+from sharedlog._core.errors import (
+    AlreadyCommitted,
+    AnswerGone,
+    CorruptLog,
+    Fenced,
+    InvalidRequest,
+    LogError,
+    LogExists,
+    LogForked,
+    LogFull,
+    LogUnavailable,
+    NewerFormat,
+    NoSuchLog,
+    NoSuchStream,
+    OutOfOrder,
+    PredecessorMismatch,
+    ProducerRetired,
+    SeqReused,
+    SpanGone,
+    TrimmedLog,
+    UnknownProducer,
+)
+from sharedlog._core.position import Position
+from sharedlog._log.log import Log
+from sharedlog._log.opening import create_log as create
+from sharedlog._log.opening import open_log as open  # noqa: A004 - `sharedlog.open`
+
+__all__ = [
+    "AlreadyCommitted",
+    "AnswerGone",
+    "CorruptLog",
+    "Fenced",
+    "InvalidRequest",
+    "Log",
+    "LogError",
+    "LogExists",
+    "LogForked",
+    "LogFull",
+    "LogUnavailable",
+    "NewerFormat",
+    "NoSuchLog",
+    "NoSuchStream",
+    "OutOfOrder",
+    "Position",
+    "PredecessorMismatch",
+    "ProducerRetired",
+    "SeqReused",
+    "SpanGone",
+    "Stream",
+    "TrimmedLog",
+    "UnknownProducer",
+    "create",
+    "open",
+]

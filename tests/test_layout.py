@@ -61,6 +61,7 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog.v1": set(),
     "sharedlog._core": {"sharedlog.v1"},
     "sharedlog._engines": {"sharedlog._core"},
+    "sharedlog._log": {"sharedlog._core", "sharedlog._engines", "sharedlog.v1"},
     "chaos": {"curp", "rifl", "lease_server"},
     "benchmarks": {"chaos", "curp", "rifl", "lease_server"},
     "examples": {"chaos", "curp", "rifl", "lease_server"},

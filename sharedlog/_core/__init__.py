@@ -1,6 +1,7 @@
 """The log's rules: no I/O, no threads, no clock, no randomness (DESIGN-LOG §12, §13).
 
 - ``commit``: the one step in which an engine judges and writes; every rule is built on it.
+- ``incarnation``: what a log says of itself; ``catalog``: its streams.
 - ``streams``, ``position``: names, substreams, and places in them.
 - ``entry``: what an entry says of the append that it belongs to.
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,

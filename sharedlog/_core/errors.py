@@ -15,6 +15,7 @@ __all__ = [
     "LogUnavailable",
     "NewerFormat",
     "NoSuchLog",
+    "NoSuchStream",
     "OutOfOrder",
     "PredecessorMismatch",
     "ProducerRetired",
@@ -143,6 +144,10 @@ class LogFull(LogUnavailable):
 
 class NoSuchLog(LogError):
     """There is no log: it is made by ``create``, and never by opening it."""
+
+
+class NoSuchStream(LogError):
+    """The log has no stream of this name: ``log.stream`` makes it."""
 
 
 class LogExists(LogError):

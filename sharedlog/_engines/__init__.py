@@ -1,6 +1,6 @@
 """Where a log lives: engines that give ``_core``'s rules one atomic step (DESIGN-LOG §18).
 
-- ``engine``: the interface.
+- ``engine``: the interface; ``opening`` makes and opens them by URL.
 - ``driving``: carries rules out at one.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Mapping
 
 from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.entry import Row
@@ -16,73 +17,90 @@ from sharedlog._engines.engine import READ_BYTES, Limits
 LIMITS = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
 
 
+class MemoryLog:
+    """What a log in memory holds; any number of ``MemoryEngine``s share one."""
+
+    def __init__(self, keys: Mapping[str, bytes] | None = None) -> None:
+        """An empty log, with these keys."""
+        self.changed = threading.Condition()
+        self.keys: dict[str, bytes] = dict(keys or {})
+        # Rows by LSN, from ``removed`` + 1 on.
+        self.rows: list[Row] = []
+        self.removed = 0
+        self.at_us = 0
+        self.tagged: dict[str, list[int]] = defaultdict(list)
+
+    @property
+    def tail(self) -> int:
+        """The newest row's LSN."""
+        return self.removed + len(self.rows)
+
+
 class MemoryEngine:
     """An ``Engine``; any thread."""
 
     durability = "nothing outlives this process"
     limits = LIMITS
 
-    def __init__(self) -> None:
-        """An empty log."""
-        self._changed = threading.Condition()
-        self._keys: dict[str, bytes] = {}
-        # Rows by LSN, from ``_removed`` + 1 on.
-        self._rows: list[Row] = []
-        self._removed = 0
-        self._at_us = 0
-        self._tagged: dict[str, list[int]] = defaultdict(list)
+    def __init__(self, log: MemoryLog | None = None) -> None:
+        """Open a log, an empty one of its own if none is given."""
+        self._log = MemoryLog() if log is None else log
         self._closed = False
 
     def commit(self, commit: Commit) -> Lsns:
         """See ``Engine``."""
+        log = self._opened()
         check_commit(commit, self.limits)
-        with self._changed:
-            found = {each.key: self._keys.get(each.key) for each in commit.conditions}
+        with log.changed:
+            found = {each.key: log.keys.get(each.key) for each in commit.conditions}
             if any(found[each.key] != each.value for each in commit.conditions):
                 raise Refused(found)
-            tail = self._tail()
+            tail = log.tail
             first = tail + 1 if commit.entries else tail
             last = tail + len(commit.entries)
             for put in commit.puts:
                 value = stamped(put, first, last)
                 if value is None:
-                    self._keys.pop(put.key, None)
+                    log.keys.pop(put.key, None)
                 else:
-                    self._keys[put.key] = value
+                    log.keys[put.key] = value
             if commit.entries:
-                self._at_us = max(self._at_us, commit.at_us)
+                log.at_us = max(log.at_us, commit.at_us)
             for lsn, entry in enumerate(commit.entries, first):
-                self._rows.append(Row(lsn, entry.body, entry.tags, self._at_us))
+                log.rows.append(Row(lsn, entry.body, entry.tags, log.at_us))
                 for tag in set(entry.tags):
-                    self._tagged[tag].append(lsn)
-            self._changed.notify_all()
+                    log.tagged[tag].append(lsn)
+            log.changed.notify_all()
             return Lsns(first, last)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """See ``Engine``."""
-        with self._changed:
-            return {key: self._keys.get(key) for key in keys}
+        log = self._opened()
+        with log.changed:
+            return {key: log.keys.get(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """See ``Engine``."""
-        with self._changed:
-            return {key: value for key, value in self._keys.items() if key.startswith(prefix)}
+        log = self._opened()
+        with log.changed:
+            return {key: value for key, value in log.keys.items() if key.startswith(prefix)}
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""
-        with self._changed:
-            tail = self._tail()
-            if after < self._removed:
-                raise TrimmedLog(f"what follows LSN {after} was trimmed", self._removed + 1)
+        log = self._opened()
+        with log.changed:
+            tail = log.tail
+            if after < log.removed:
+                raise TrimmedLog(f"what follows LSN {after} was trimmed", log.removed + 1)
             if tag is None:
                 lsns: list[int] | range = range(after + 1, tail + 1)
             else:
-                kept = self._tagged.get(tag, [])
+                kept = log.tagged.get(tag, [])
                 lsns = kept[bisect_right(kept, after) :]
             rows: list[Row] = []
             size = 0
             for lsn in lsns[:limit]:
-                row = self._rows[lsn - self._removed - 1]
+                row = log.rows[lsn - log.removed - 1]
                 size += len(row.body)
                 if rows and size > READ_BYTES:
                     break
@@ -92,39 +110,46 @@ class MemoryEngine:
 
     def tail(self) -> int:
         """See ``Engine``."""
-        with self._changed:
-            return self._tail()
+        log = self._opened()
+        with log.changed:
+            return log.tail
 
     def first(self) -> int:
         """See ``Engine``."""
-        with self._changed:
-            return self._removed + 1
+        log = self._opened()
+        with log.changed:
+            return log.removed + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
         """See ``Engine``."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._tail() > after, timeout_s)
+        log = self._opened()
+        with log.changed:
+            log.changed.wait_for(lambda: self._closed or log.tail > after, timeout_s)
             if self._closed:
                 raise LogUnavailable("the log was closed")
-            return self._tail()
+            return log.tail
 
     def remove(self, through: int) -> None:
         """See ``Engine``."""
-        with self._changed:
-            through = min(through, self._tail())
-            if through <= self._removed:
+        log = self._opened()
+        with log.changed:
+            through = min(through, log.tail)
+            if through <= log.removed:
                 return
-            for row in self._rows[: through - self._removed]:
+            for row in log.rows[: through - log.removed]:
                 for tag in set(row.tags):
-                    self._tagged[tag].remove(row.lsn)
-            del self._rows[: through - self._removed]
-            self._removed = through
+                    log.tagged[tag].remove(row.lsn)
+            del log.rows[: through - log.removed]
+            log.removed = through
 
     def close(self) -> None:
         """See ``Engine``."""
-        with self._changed:
+        log = self._log
+        with log.changed:
             self._closed = True
-            self._changed.notify_all()
+            log.changed.notify_all()
 
-    def _tail(self) -> int:
-        return self._removed + len(self._rows)
+    def _opened(self) -> MemoryLog:
+        if self._closed:
+            raise LogUnavailable("the log was closed")
+        return self._log

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -52,8 +52,10 @@ INSERT INTO log_head VALUES (1, 0, 0, 0);
 _BETWEEN = "\n"
 
 
-def create(path: Path) -> None:
-    """Make an empty log in a file that is not there; durable when this returns.
+def create(path: Path, keys: Mapping[str, bytes] | None = None) -> None:
+    """Make an empty log with these keys in a file that is not there; durable when this returns.
+
+    A crash on the way leaves an empty file, which is no log, and to be deleted.
 
     Raises ``LogExists`` where there is a file, ``LogUnavailable`` where none can be made.
     """
@@ -69,8 +71,10 @@ def create(path: Path) -> None:
         try:
             connection.executescript(
                 f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID}; "
-                f"PRAGMA user_version = {FORMAT}; COMMIT;"
+                f"PRAGMA user_version = {FORMAT};"
             )
+            connection.executemany("INSERT INTO log_key VALUES (?, ?)", (keys or {}).items())
+            connection.execute("COMMIT")
         finally:
             connection.close()
         _sync_directory(path.parent)

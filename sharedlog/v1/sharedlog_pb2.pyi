@@ -89,3 +89,13 @@ class Header(_message.Message):
     name: str
     value: bytes
     def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class Stream(_message.Message):
+    __slots__ = ("version", "substreams", "retention_us")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUBSTREAMS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_US_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    substreams: int
+    retention_us: int
+    def __init__(self, version: _Optional[int] = ..., substreams: _Optional[int] = ..., retention_us: _Optional[int] = ...) -> None: ...

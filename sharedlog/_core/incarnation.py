@@ -1,0 +1,43 @@
+"""What a log says of itself: its incarnation, and the format of its rules (DESIGN-LOG §12)."""
+
+from __future__ import annotations
+
+import re
+
+from sharedlog._core.errors import InvalidRequest, LogForked, NewerFormat, NoSuchLog
+from sharedlog._core.steps import Get, Rule
+
+FORMAT = 1
+_INCARNATION, _FORMAT = "log/incarnation", "log/format"
+_NAME = re.compile(r"[0-9a-f]{16}")
+
+
+def new_log(incarnation: str) -> dict[str, bytes]:
+    """Return the keys that a log has from its creation on.
+
+    ``incarnation``: 16 random hexadecimal digits.
+    """
+    if not _NAME.fullmatch(incarnation):
+        raise InvalidRequest(f"{incarnation!r} is no incarnation: 16 hexadecimal digits")
+    return {_INCARNATION: incarnation.encode(), _FORMAT: str(FORMAT).encode()}
+
+
+def read_incarnation(expected: str | None = None) -> Rule[str]:
+    """Return the log's incarnation; raises ``LogForked`` if another one is expected.
+
+    Raises ``NoSuchLog`` where an engine has rows or keys of something else, ``NewerFormat``
+    where a newer release made the log.
+    """
+    found = yield Get((_INCARNATION, _FORMAT))
+    name, version = found[_INCARNATION], found[_FORMAT]
+    if name is None or version is None:
+        raise NoSuchLog("no log was created there")
+    if int(version) > FORMAT:
+        raise NewerFormat(f"the log is of format {int(version)}, this release knows {FORMAT}")
+    incarnation: str = name.decode()
+    if expected is not None and incarnation != expected:
+        raise LogForked(
+            f"the log is of incarnation {incarnation}, and {expected} is expected: it is another "
+            "log, or was restored and declared so"
+        )
+    return incarnation

@@ -1,0 +1,78 @@
+"""The creating and opening of engines by their URLs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from sharedlog._core.errors import InvalidRequest, LogExists, NoSuchLog
+from sharedlog._engines.engine import Engine
+from sharedlog._engines.memory import MemoryEngine, MemoryLog
+
+_MEMORY, _SQLITE = "memory:", "sqlite:///"
+# Logs in this process's memory, by what follows ``memory:``.
+_named: dict[str, MemoryLog] = {}
+_naming = threading.Lock()
+
+
+def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
+    """Make an empty log where there is none, with these keys from its first moment, and open it.
+
+    ``memory:NAME`` (``memory:`` for one that nobody else opens) and ``sqlite:///FILE`` (four
+    slashes: from the root). Raises ``LogExists``, and ``InvalidRequest`` for another URL.
+    """
+    if url.startswith(_MEMORY):
+        made = MemoryLog(keys)
+        name = url.removeprefix(_MEMORY)
+        with _naming:
+            if name in _named:
+                raise LogExists(f"{url}: a log is there")
+            if name:
+                _named[name] = made
+        return MemoryEngine(made)
+    if url.startswith(_SQLITE):
+        from sharedlog._engines import sqlite
+
+        path = _path(url)
+        sqlite.create(path, keys)
+        return sqlite.SqliteEngine(path)
+    raise _unknown(url)
+
+
+def open_engine(url: str) -> Engine:
+    """Open the log that ``create_engine`` made; raises ``NoSuchLog``, and as that does."""
+    if url.startswith(_MEMORY):
+        with _naming:
+            found = _named.get(url.removeprefix(_MEMORY))
+        if found is None:
+            raise NoSuchLog(f"{url}: there is no such log in this process's memory")
+        return MemoryEngine(found)
+    if url.startswith(_SQLITE):
+        from sharedlog._engines import sqlite
+
+        return sqlite.SqliteEngine(_path(url))
+    raise _unknown(url)
+
+
+def _path(url: str) -> Path:
+    name, query, _ = url.removeprefix(_SQLITE).partition("?")
+    if not name or query or name.startswith(":memory:"):
+        raise InvalidRequest(f"{url!r} is not sqlite:///FILE, without parameters")
+    return Path(name)
+
+
+def _unknown(url: str) -> InvalidRequest:
+    scheme = url.partition(":")[0][:40]
+    return InvalidRequest(f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE")
+
+
+def _forget() -> None:
+    # A child has copies of its parent's memory, and of a lock that a thread may have held.
+    global _naming
+    _naming = threading.Lock()
+    _named.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
