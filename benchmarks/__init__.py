@@ -1,1 +1,18 @@
-"""Side-by-side measurements; ``python -m benchmarks``."""
+"""Side-by-side measurements: what rifl and groups cost, beside plain grpcio.
+
+What ``python -m benchmarks`` measures, in pairs:
+
+- ``cases``: one side beside another, and what is to be reached; ``sides``: one of them;
+  ``pairs``: runs in turns; ``callers``: the load.
+- ``server``, ``behaviors``: the process that is measured, and its method; ``databases``: under it.
+- ``results``, ``tables``, ``plots``: the figures, kept, as rows and as bars.
+
+Commands of their own:
+
+- ``groups``: what replication costs, by ``served`` servers of the ``keyed`` service; ``ways``,
+  ``waits``: of recorded calls; ``recovery``: until a replica leads again.
+- ``batches``, ``steps``: a batch's row; a call's steps in Redis and PostgreSQL.
+- ``scale``: one server that holds much; ``log``: appends; ``spark``: rows from Spark.
+- ``delay``: a path that is slower.
+- ``house``: figures of the tree itself, and its picture.
+"""

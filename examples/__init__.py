@@ -1,1 +1,11 @@
-"""Runnable, self-verifying examples: ``python -m examples.<name>``."""
+"""Runnable, self-verifying examples: ``python -m examples.<name>``.
+
+Which one shows what: docs/examples.md.
+
+- Servers: ``wrap_server``, ``wrap_aio_server``, ``atomic_record``, ``sqlalchemy_service``.
+- Callers: ``retries_and_hedging``, ``header_only_client``, ``batched_rows``, ``http_front``,
+  ``recipes``.
+- Several servers: ``replicas_over_redis``, ``replicated_bank``; ``deploying``: what they run in.
+- Whole services: ``bank``, ``demo``, ``flights``.
+- Parts: ``server_process``, ``redis_process``, ``checking``.
+"""

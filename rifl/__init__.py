@@ -11,12 +11,12 @@ Client::
     with rifl.connect("localhost:50051") as channel:
         stub = YourServiceStub(channel)
 
-For asyncio see ``rifl.aio``; the rules are in ``rifl.core``.
-
+- ``aio``: the same for asyncio; ``core``: the rules.
 - ``_client``, ``_server``: the two sides of a call; ``_stores``: where its record is kept.
 - ``_wire``, ``_grpc``: the bytes between them; ``_leases``: the lease service over gRPC.
 - ``metrics``, ``tracing``: observers; ``_log``: events for the application's log.
-- ``testing``, ``spark``: for users' tests, and for Spark; ``_cli``: the ``rifl`` command.
+- ``testing``, ``spark``: for users' tests, and for Spark; ``_cli``: the ``rifl`` command,
+  ``python -m rifl``.
 """
 
 from rifl import aio, core

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from rifl.metrics import PrometheusObserver
 from rifl.spark._call import call
 from rifl.testing import Fault
 from rifl.v1 import options_pb2
+from tests.helpers.events import events_in_the_docs, events_in_the_source
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
@@ -162,3 +164,36 @@ def test_the_tour_names_what_is_there() -> None:
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", text))
     assert len(named) > 40
     assert {name for name in named if not (README.parent / name).exists()} == set()
+
+
+def test_every_event_is_in_a_table() -> None:
+    """Operators find each event that is logged, and look for none that is not (DESIGN §9)."""
+    logged, handed = events_in_the_source()
+    known = {each.name for each in events_in_the_docs()}
+    names = {each.name for each in logged} | handed
+    assert len(names) > 100
+    assert (sorted(names - known), sorted(known - names)) == ([], []), "docs"
+
+
+def test_an_event_has_one_row() -> None:
+    """One name, one meaning: no event stands in two tables, or twice in one (DESIGN §9)."""
+    rows = [(each.name, each.level) for each in events_in_the_docs()]
+    assert sorted(each for each in rows if rows.count(each) > 1) == []
+
+
+def test_a_row_says_what_is_logged() -> None:
+    """An event's row has its levels and its fields, and stands under its logger (DESIGN §9)."""
+    logged, handed = events_in_the_source()
+    by_name = defaultdict(list)
+    for row in events_in_the_docs():
+        by_name[row.name].append(row)
+    wrong = []
+    for name in sorted({each.name for each in logged} - handed):
+        rows, calls = by_name[name], [each for each in logged if each.name == name]
+        told = frozenset().union(*(each.fields for each in rows))
+        fields = frozenset().union(*(each.fields for each in calls))
+        same = told == fields or ("**" in fields and told > fields - {"**"})
+        levels = {each.level for each in rows} == {each.level for each in calls}
+        if not (same and levels and {each.logger for each in rows} <= {e.logger for e in calls}):
+            wrong.append((name, sorted(fields), {each.level for each in calls}))
+    assert wrong == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +184,36 @@ def test_public_modules_say_what_is_public(name: str) -> None:
     public: list[str] = list(module.__all__)
     assert len(public) == len(set(public))
     assert [attribute for attribute in public if not hasattr(module, attribute)] == []
+
+
+@pytest.mark.parametrize(
+    "package",
+    [file.parent for file in files(*PACKAGES) if file.name == "__init__.py"],
+    ids=module_of,
+)
+def test_a_package_maps_its_modules(package: Path) -> None:
+    """A package's docstring names each of its modules, and none that is not there (DESIGN §2)."""
+    name, text = module_of(package), ast.get_docstring(ast.parse(_init(package))) or ""
+    named = set(re.findall(r"``([a-z_]*[a-z])``", text))
+    modules = _modules(package)
+    if "__main__" in modules and f"python -m {name}" in text:
+        named.add("__main__")
+    # Beside its own, a map may speak of its packages' modules, its neighbours and its public names.
+    elsewhere = {each for sub in package.iterdir() if sub.is_dir() for each in _modules(sub)}
+    elsewhere |= _modules(package.parent) | set(PACKAGES)
+    elsewhere |= set(getattr(importlib.import_module(name), "__all__", ()))
+    assert (sorted(modules - named), sorted(named - modules - elsewhere)) == ([], [])
+
+
+def _init(package: Path) -> str:
+    return (package / "__init__.py").read_text()
+
+
+def _modules(package: Path) -> set[str]:
+    """The modules and packages in a package; generated code is mapped by its proto."""
+    found = {file.stem for file in package.glob("*.py")}
+    found |= {each.parent.name for each in package.glob("*/__init__.py")}
+    return {each for each in found if "_pb2" not in each} - {"__init__", "v1"}
 
 
 def test_top_level_holds_only_what_the_design_lists() -> None:

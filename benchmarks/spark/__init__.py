@@ -1,1 +1,1 @@
-"""Rows a second from Spark to one service, side by side."""
+"""Rows a second from Spark to one service, side by side: ``python -m benchmarks.spark``."""

@@ -1,5 +1,7 @@
 """The protocol of a group as a Promela model, searched whole by spin (DESIGN §7).
 
+``python -m chaos.model`` runs the searches.
+
 ``searches`` says how much may go wrong and which rule is broken; ``spin`` runs them.
 """
 

@@ -1,1 +1,6 @@
-"""rifl's channel in web servers and task queues: docs/recipes.md."""
+"""rifl's channel in web servers and task queues: docs/recipes.md.
+
+- ``gunicorn_front`` with ``gunicorn_conf``, ``fastapi_front``, ``django_front``, ``celery_task``:
+  the recipes, one a file.
+- ``bank_server``: what they call; ``web_process``: one of them as a process.
+"""

@@ -7,5 +7,6 @@
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,
   markers and retiring (C1, C2).
 - ``reading``: what is committed, in its order (C3, C4).
+- ``steps``: what the rules ask of a log.
 - ``errors``: what is refused, and whether it was appended.
 """

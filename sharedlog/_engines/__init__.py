@@ -1,6 +1,7 @@
 """Where a log lives: engines that give ``_core``'s rules one atomic step (DESIGN-LOG §18).
 
-- ``engine``: the interface; ``opening`` makes and opens them by URL.
+- ``engine``: the interface; ``opening`` makes and opens them by URL;
+  ``checks``: what all of them refuse.
 - ``driving``: carries rules out at one.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.

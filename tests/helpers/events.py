@@ -1,10 +1,9 @@
-"""The tables of events say what is logged: neither is there an event that only one of both has."""
+"""Events of the log: as the source logs them, and as the tables of the docs have them."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -97,7 +96,7 @@ def _fields(call: ast.Call) -> frozenset[str]:
     return frozenset(named | {"exc_info"} if _called(call) == "exception" else named)
 
 
-def _in_the_source() -> tuple[list[Logged], set[str]]:
+def events_in_the_source() -> tuple[list[Logged], set[str]]:
     """What is logged where its name stands, and the names that are handed on to be logged."""
     trees = {module_of(file): ast.parse(file.read_text()) for file in files(*PRODUCT)}
     takers = {module: dict(_takes_event(tree)) for module, tree in trees.items()}
@@ -116,7 +115,7 @@ def _in_the_source() -> tuple[list[Logged], set[str]]:
     return logged, handed
 
 
-def _in_the_docs() -> list[Logged]:
+def events_in_the_docs() -> list[Logged]:
     found = []
     for page in PAGES:
         logger = ""
@@ -133,36 +132,3 @@ def _in_the_docs() -> list[Logged]:
                     Logged(logger, names[0], level.strip(), fields) for level in cells[1].split(",")
                 ]
     return found
-
-
-def test_every_event_is_in_a_table() -> None:
-    """Operators find each event that is logged, and look for none that is not (DESIGN §9)."""
-    logged, handed = _in_the_source()
-    known = {each.name for each in _in_the_docs()}
-    names = {each.name for each in logged} | handed
-    assert len(names) > 100
-    assert (sorted(names - known), sorted(known - names)) == ([], []), f"docs/{PAGES}"
-
-
-def test_an_event_has_one_row() -> None:
-    """One name, one meaning: no event stands in two tables, or twice in one (DESIGN §9)."""
-    rows = [(each.name, each.level) for each in _in_the_docs()]
-    assert sorted(each for each in rows if rows.count(each) > 1) == []
-
-
-def test_a_row_says_what_is_logged() -> None:
-    """An event's row has its levels and its fields, and stands under its logger (DESIGN §9)."""
-    logged, handed = _in_the_source()
-    by_name = defaultdict(list)
-    for row in _in_the_docs():
-        by_name[row.name].append(row)
-    wrong = []
-    for name in sorted({each.name for each in logged} - handed):
-        rows, calls = by_name[name], [each for each in logged if each.name == name]
-        told = frozenset().union(*(each.fields for each in rows))
-        fields = frozenset().union(*(each.fields for each in calls))
-        same = told == fields or ("**" in fields and told > fields - {"**"})
-        levels = {each.level for each in rows} == {each.level for each in calls}
-        if not (same and levels and {each.logger for each in rows} <= {e.logger for e in calls}):
-            wrong.append((name, sorted(fields), {each.level for each in calls}))
-    assert wrong == []
