@@ -229,7 +229,7 @@ class SimulatedJournal(Journal):
         """Leave what a crash leaves: a commit under way is there whole, or not at all."""
         if self.under_way is not None and flushed:
             batch, noted, _ = self.under_way
-            self._commit(batch, noted, probe=False)
+            self._writer.commit(batch, noted, probe=False)
         self._connection.close()
 
     def close(self, timeout_s: float = 10.0) -> None:

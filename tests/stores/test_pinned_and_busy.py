@@ -15,7 +15,7 @@ import pytest
 
 import rifl
 from rifl._stores import StoreLocked
-from rifl._stores.sqlite import file_guard, journal
+from rifl._stores.sqlite import file_guard, long_wal
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from tests.echo import served
@@ -44,9 +44,9 @@ def test_the_wal_is_bounded_while_somebody_reads_and_shrinks_after(
 ) -> None:
     """Beyond the bound new calls are refused, not executed; without the reader all goes on (§6)."""
     for name, value in (("LONG_WAL_BYTES", 200_000), ("_WAL_STEP_BYTES", 50_000)):
-        monkeypatch.setattr(journal, name, value)
+        monkeypatch.setattr(long_wal, name, value)
     monkeypatch.setattr(file_guard, "WAL_BYTES", 1_000_000)
-    files.store._main.journal._tend_at = 200_000
+    files.store._main.journal._wal.tend_at = 200_000
     told: list[Any] = []
     files.store.on_refusal = told.append
     client = files.client()
@@ -71,7 +71,7 @@ def test_a_wal_that_other_connections_made_long_is_looked_at_too(
     files: OneFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sweeper sees what an application's own transactions did to the WAL (§6)."""
-    files.store._main.journal._tend_at = 200_000
+    files.store._main.journal._wal.tend_at = 200_000
     writer = files.connect(files.main)
     reader = sqlite3.connect(files.main)
     reader.execute("BEGIN")
@@ -83,7 +83,7 @@ def test_a_wal_that_other_connections_made_long_is_looked_at_too(
     reader.close()
 
     def emptied() -> bool:
-        files.store._main.journal._tend_at = 200_000
+        files.store._main.journal._wal.tend_at = 200_000
         files.store.expire_keys()
         return _wal(files) == 0
 

@@ -2,7 +2,8 @@
 
 - ``store``: decisions in memory, records on disk; ``attempt``, ``batches``: its calls.
 - ``database``: one file of ours; ``schema``, ``statements``: its tables and what is written.
-- ``journal``: group commit of ``journal_entries``; ``write_queue``: who writes to the file next.
+- ``journal``: group commit of ``journal_entries``; ``journal_writer``: one commit of them;
+  ``long_wal``: its length; ``write_queue``: who writes to the file next.
 - ``transactions``: handlers' own; ``record_row``: what is written in them.
 - ``shared_transactions``: many calls in one commit; ``blocks``: a handler's part in one;
   ``lent_connection``: what it does its statements on.

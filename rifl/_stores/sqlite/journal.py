@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rifl._log import get_logger
-from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
-from rifl._stores.sqlite.journal_entries import (
-    ALONE,
-    CLIENT,
-    DROP_CALLS,
-    DROP_CLIENT,
-    LIVED,
-    OWNER,
-    PROBE,
-    Acknowledged,
-    Entry,
-)
-from rifl._stores.sqlite.statements import (
-    FORGET_UNKNOWN,
-    MOST_AT_ONCE,
-    REMEMBER_UNKNOWN,
-    Statement,
-)
+from rifl._stores.sqlite.file_guard import Guard, Replaced
+from rifl._stores.sqlite.journal_entries import Acknowledged, Entry
+from rifl._stores.sqlite.journal_writer import JournalWriter, is_alone, is_busy, is_fatal
+from rifl._stores.sqlite.long_wal import LongWal
 from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, Gathering
 
 if TYPE_CHECKING:
@@ -42,19 +26,11 @@ _LAST_RETRY_S = 1.0
 # only after this. Callers give up at their deadlines.
 _BUSY_PAUSE_S = 0.01
 BUSY_S = 30.0
-# A WAL of this length is kept from being emptied by somebody who reads; it is looked at again
-# whenever it has grown by so much more.
-LONG_WAL_BYTES = 64 << 20
-_WAL_STEP_BYTES = 16 << 20
 # So many acknowledgements get a commit of their own.
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
 _WRITING = "another connection holds the file's lock for writing"
 _HELD = "a handler has kept its turn in the shared transaction for too long"
-
-
-class _Superseded(sqlite3.Error):
-    """The file has a new owner: nothing of ours may be written any more."""
 
 
 class _Round(NamedTuple):
@@ -93,6 +69,8 @@ class Journal:
     ) -> None:
         self._connection = connection
         self._guard = guard
+        self._writer = JournalWriter(connection, guard, self._stop)
+        self._wal = LongWal(connection, guard)
         self._on_health = on_health
         self._on_commit = on_commit
         self._queue: list[Entry] = []
@@ -103,14 +81,10 @@ class Journal:
         # Where handlers write to the file too, in turn with us; set once, if at all.
         self.shared: SharedTransactions | None = None
         self._closing = False
-        self._stopped: Exception | None = None
         self._retry: list[Entry] = []
         self._failing = False
-        # Since when another connection's transaction is in the way, and why new calls are refused
-        # although commits work.
+        # Since when another connection's transaction is in the way.
         self._busy_since: float | None = None
-        self._pinned: Exception | None = None
-        self._tend_at = LONG_WAL_BYTES
         self._tending = False
         self._gathering = Gathering()
         self._gathers = False
@@ -129,7 +103,7 @@ class Journal:
         until then it may be that nobody commits.
         """
         with self._wake:
-            if self._stopped is None and not self._closing:
+            if self._writer.stopped is None and not self._closing:
                 self._queue.append(entry)
                 entry.pending.home = self
                 if awaited and not self._led and self._gathering.expected == 1:
@@ -138,7 +112,7 @@ class Journal:
                 elif not self._gathers or len(self._queue) >= self._gathering.expected:
                     self._wake.notify()
                 return entry.pending
-            error = self._stopped or sqlite3.ProgrammingError("the store is closed")
+            error = self._writer.stopped or sqlite3.ProgrammingError("the store is closed")
         entry.pending.fail(entry.failure(error))
         return entry.pending
 
@@ -204,7 +178,7 @@ class Journal:
     def lead(self) -> None:
         """Commit what is queued, in the thread of one who blocks for it, if nobody does."""
         with self._wake:
-            if self._failing or self._pinned or self._busy_since is not None:
+            if self._failing or self._wal.pinned or self._busy_since is not None:
                 self._wake.notify()
                 return
             if self._led or not self._queue:
@@ -216,19 +190,21 @@ class Journal:
     @property
     def stopped(self) -> Exception | None:
         """Why nothing is written to the file any more, None if it is."""
-        return self._stopped
+        return self._writer.stopped
 
     @property
     def ended(self) -> bool:
         """Whether it is closed, and has written all it was given."""
-        return self._closing and not (self._failing or self._stopped or self._thread.is_alive())
+        return self._closing and not (
+            self._failing or self._writer.stopped or self._thread.is_alive()
+        )
 
     def stop_for(self, error: Exception) -> bool:
         """Stop for good if a commit of another connection's failed so; whether it did.
 
         Then nobody can know whether that is on the disk, or the file is another's.
         """
-        if not isinstance(error, sqlite3.Error) or not _is_fatal(error):
+        if not isinstance(error, sqlite3.Error) or not is_fatal(error):
             return False
         self._stop(error)
         self._on_health(error)
@@ -251,7 +227,7 @@ class Journal:
 
     def tend(self) -> None:
         """Have a long WAL looked at, soon: also where only other connections write."""
-        if self._guard.wal_bytes >= self._tend_at:
+        if self._guard.wal_bytes >= self._wal.tend_at:
             with self._wake:
                 self._tending = True
                 self._wake.notify()
@@ -265,14 +241,14 @@ class Journal:
         while True:
             with self._wake:
                 self._wake.wait_for(self._is_called)
-                if self._stopped is not None:
+                if self._writer.stopped is not None:
                     return
                 self._led = True
                 if self._failing:
                     self._wake.wait_for(lambda: self._closing, self._delay_s)
                 elif self._busy_since is not None:
                     self._wake.wait_for(lambda: self._closing, _BUSY_PAUSE_S)
-                elif self._pinned is not None:
+                elif self._wal.pinned is not None:
                     self._wake.wait_for(lambda: self._closing or self._queue, _LAST_RETRY_S)
                 else:
                     self._gather()
@@ -282,8 +258,8 @@ class Journal:
     def _is_called(self) -> bool:
         if self._led:
             return False
-        due = self._failing or self._tending or self._pinned is not None
-        return due or self._stopped is not None or self._due()
+        due = self._failing or self._tending or self._wal.pinned is not None
+        return due or self._writer.stopped is not None or self._due()
 
     def _carry_out(self) -> bool:
         """Commit, for one who has taken the lead, and leave it; False if that was the last."""
@@ -318,7 +294,7 @@ class Journal:
             self._gathering.taken(len(self._queue))
             batch, self._queue = self._retry + self._queue, []
             noted = Acknowledged()
-            if self._closing or self._acknowledged.is_due() or not _is_alone(batch):
+            if self._closing or self._acknowledged.is_due() or not is_alone(batch):
                 noted, self._acknowledged = self._acknowledged, noted
             return _Round(batch, noted, self._closing)
 
@@ -332,10 +308,10 @@ class Journal:
         if not (batch or noted or failing or closing):
             # Woken for the WAL alone.
             self._tend()
-            return self._stopped is None
+            return self._writer.stopped is None
         began = 0.0 if self._on_commit is None else time.perf_counter()
-        error = refused or self._commit(batch, noted, probe=failing)
-        waits = error is not None and not (failing or closing) and _is_busy(error)
+        error = refused or self._writer.commit(batch, noted, probe=failing)
+        waits = error is not None and not (failing or closing) and is_busy(error)
         if waits and self._wait_on(batch, noted):
             return True
         if self._on_commit is not None and refused is None:
@@ -346,14 +322,14 @@ class Journal:
         if error is None:
             if failing:
                 _log.info("store_recovered")
-                self._on_health(self._pinned)
+                self._on_health(self._wal.pinned)
             if failing or self._busy_since is not None:
                 self._failing, self._retry, self._delay_s = False, [], _FIRST_RETRY_S
                 self._busy_since = None
             self._told(batch)
             for then in noted.after:
                 then()
-            if self._guard.wal_bytes >= self._tend_at:
+            if self._guard.wal_bytes >= self._wal.tend_at:
                 self._tend()
         else:
             if not failing:
@@ -366,7 +342,7 @@ class Journal:
             self._retry = [entry for entry in batch if entry.patient]
             self._put_back(noted)
             self._delay_s = min(2 * self._delay_s, _LAST_RETRY_S)
-        return not closing and self._stopped is None
+        return not closing and self._writer.stopped is None
 
     def _wait_on(self, batch: list[Entry], noted: Acknowledged) -> bool:
         """Try again soon, for as long as somebody's transaction may last; else False."""
@@ -385,32 +361,13 @@ class Journal:
     def _tend(self) -> None:
         """Empty a long WAL; refuse new calls while it is too long and a reader is in the way."""
         self._tending = False
-        guard = self._guard
-        emptied = False
-        with contextlib.suppress(sqlite3.OperationalError):
-            emptied = not self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         try:
-            guard.check()
+            changed = self._wal.tend()
         except Replaced as error:
             self.stop_for(error)
             return
-        if emptied:
-            self._tend_at = LONG_WAL_BYTES
-            if self._pinned is not None:
-                self._pinned = None
-                _log.info("wal_emptied")
-                self._on_health(None)
-            return
-        if self._tend_at == LONG_WAL_BYTES:
-            _log.warning("wal_not_emptied", bytes=guard.wal_bytes)
-        self._tend_at = guard.wal_bytes + _WAL_STEP_BYTES
-        if self._pinned is None and guard.wal_bytes > guard.wal_limit():
-            self._pinned = sqlite3.OperationalError(
-                f"its -wal has {guard.wal_bytes} bytes, and a connection that reads keeps it from "
-                "being emptied: end that transaction"
-            )
-            _log.error("wal_too_long", bytes=guard.wal_bytes)
-            self._on_health(self._pinned)
+        if changed:
+            self._on_health(self._wal.pinned)
 
     def _commit_one_by_one(
         self, batch: list[Entry], noted: Acknowledged
@@ -421,7 +378,7 @@ class Journal:
         Returns the entries that are left to be told, and their error.
         """
         for at, entry in enumerate(batch):
-            error = self._commit([entry], Acknowledged(), probe=False)
+            error = self._writer.commit([entry], Acknowledged(), probe=False)
             if isinstance(error, sqlite3.IntegrityError):
                 _log.critical("entry_refused", row=entry.rows[0][:2], error=str(error))
                 if not entry.pending.done:
@@ -430,7 +387,7 @@ class Journal:
                 return batch[at:], error
             else:
                 self._told([entry])
-        return [], self._commit([], noted, probe=False)
+        return [], self._writer.commit([], noted, probe=False)
 
     @staticmethod
     def _told(written: list[Entry]) -> None:
@@ -447,112 +404,13 @@ class Journal:
 
     def _put_back(self, noted: Acknowledged) -> None:
         with self._wake:
-            later = self._acknowledged
-            later.clients = {**noted.clients, **later.clients}
-            later.calls = noted.calls + later.calls
-            later.dropped = noted.dropped + later.dropped
-            later.after = noted.after + later.after
-            later.registering = noted.registering or later.registering
-            later.unknown = noted.unknown + later.unknown
-            later.lived_s = noted.lived_s if later.lived_s is None else later.lived_s
-
-    def _commit(self, batch: list[Entry], noted: Acknowledged, *, probe: bool) -> Exception | None:
-        if self._stopped is not None:
-            return self._stopped
-        connection = self._connection
-        rows: dict[Statement, list[tuple[Any, ...]]] = {}
-        number = self._guard.number()
-        now = (int(time.time()), number)
-        for entry in batch:
-            dated = entry.rows
-            if entry.statement not in (Entry.DELETE, Entry.NAMESPACE):
-                dated = [row + now for row in entry.rows]  # type: ignore[assignment]
-            rows.setdefault(entry.statement, []).extend(dated)
-        try:
-            if not noted and not probe and _is_alone(batch):
-                ((statement, some),) = rows.items()
-                if ALONE[statement].write_once(connection, some, self._guard.opening) < len(some):
-                    # Some records stood already, or nothing was written at all.
-                    self._check_owner()
-                    self._guard.check()
-                else:
-                    self._guard.committed(number)
-                return None
-            connection.execute("BEGIN IMMEDIATE")
-            self._check_owner()
-            for statement in (Entry.INTENT, Entry.RECORD, Entry.DELETE, Entry.NAMESPACE):
-                if statement in rows:
-                    statement.write(connection, rows[statement])
-            if noted:
-                self._write_acknowledged(noted)
-            if probe or Entry.OVERWRITE in rows:
-                connection.execute(PROBE)
-            connection.execute(RAISE_COMMITS, (number,))
-            connection.execute("COMMIT")
-            self._guard.committed(number)
-        except sqlite3.Error as error:
-            if _is_fatal(error):
-                self._stop(error)
-            if connection.in_transaction:
-                try:
-                    connection.execute("ROLLBACK")
-                except sqlite3.Error as rollback_error:
-                    _log.warning("store_rollback_failed", error=str(rollback_error))
-            return error
-        return None
+            self._acknowledged.put_before(noted)
 
     def _stop(self, error: Exception) -> None:
         with self._wake:
-            self._stopped = error
+            self._writer.stopped = error
             stranded, self._queue = self._queue, []
             self._wake.notify()
         _log.critical("store_stopped", error=str(error))
         for entry in stranded:
             entry.pending.fail(entry.failure(error))
-
-    def _check_owner(self) -> None:
-        if self._connection.execute(OWNER).fetchone() != (self._guard.opening,):
-            raise _Superseded("another incarnation of the server owns the store")
-
-    def _write_acknowledged(self, noted: Acknowledged) -> None:
-        connection = self._connection
-        # A deletion and the acknowledgement that allows it are one transaction:
-        # else a late duplicate looks new after a restart (DESIGN §4).
-        Entry.DELETE.write(connection, noted.calls)
-        now = int(time.time())
-        clients = [(client_id, *row, now) for client_id, row in noted.clients.items()]
-        CLIENT.write(connection, clients)
-        connection.executemany(DROP_CALLS, noted.dropped)
-        connection.executemany(DROP_CLIENT, noted.dropped)
-        if noted.unknown:
-            connection.executemany(REMEMBER_UNKNOWN, noted.unknown)
-            connection.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
-        if noted.lived_s is not None:
-            connection.execute(LIVED, (noted.lived_s,))
-
-
-def _is_alone(batch: list[Entry]) -> bool:
-    """Whether a batch can be written in one step that is its own transaction."""
-    if len(batch) == 1:
-        return batch[0].alone
-    if not batch or batch[0].statement not in ALONE:
-        return False
-    kind = batch[0].statement
-    count = 0
-    for entry in batch:
-        if entry.statement is not kind:
-            return False
-        count += len(entry.rows)
-    return count <= MOST_AT_ONCE
-
-
-def _is_busy(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-
-
-def _is_fatal(error: sqlite3.Error) -> bool:
-    """Whether nobody can know what is on the disk now, or it is another's."""
-    if isinstance(error, (_Superseded, Replaced)):
-        return True
-    name = getattr(error, "sqlite_errorname", "") or ""
-    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "FSYNC" in name

@@ -173,3 +173,13 @@ class Acknowledged:
             or self.lived_s is not None
             or len(self.calls) >= _RIDING_ACKNOWLEDGEMENTS
         )
+
+    def put_before(self, earlier: Acknowledged) -> None:
+        """Have what could not be written go with what was noted since."""
+        self.clients = {**earlier.clients, **self.clients}
+        self.calls = earlier.calls + self.calls
+        self.dropped = earlier.dropped + self.dropped
+        self.after = earlier.after + self.after
+        self.registering = earlier.registering or self.registering
+        self.unknown = earlier.unknown + self.unknown
+        self.lived_s = earlier.lived_s if self.lived_s is None else self.lived_s

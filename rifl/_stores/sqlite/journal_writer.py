@@ -1,0 +1,151 @@
+"""The transactions of the journal: a batch of entries written to one file, or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rifl._log import get_logger
+from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
+from rifl._stores.sqlite.file_guard import RAISE_COMMITS, Guard, Replaced
+from rifl._stores.sqlite.journal_entries import (
+    ALONE,
+    CLIENT,
+    DROP_CALLS,
+    DROP_CLIENT,
+    LIVED,
+    OWNER,
+    PROBE,
+    Acknowledged,
+    Entry,
+)
+from rifl._stores.sqlite.statements import (
+    FORGET_UNKNOWN,
+    MOST_AT_ONCE,
+    REMEMBER_UNKNOWN,
+    Statement,
+)
+
+_log = get_logger("rifl.store")
+
+
+class Superseded(sqlite3.Error):
+    """The file has a new owner: nothing of ours may be written any more."""
+
+
+class JournalWriter:
+    """Writes what one commit makes durable, in one transaction, to a file that is ours.
+
+    A file that another incarnation of the server has opened is not written to: that is
+    ``Superseded``. One committer at a time.
+
+    ``stopped``: why nothing is written any more, None if it is. ``stop`` is called with an
+    error after which nobody can know what is on the disk, or which file it is, and sets it.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, guard: Guard, stop: Callable[[Exception], None]
+    ) -> None:
+        self.stopped: Exception | None = None
+        self._connection = connection
+        self._guard = guard
+        self._stop = stop
+
+    def commit(self, batch: list[Entry], noted: Acknowledged, *, probe: bool) -> Exception | None:
+        """Write a batch and what is noted; None once that is durable, else why it is not.
+
+        ``probe``: write something in any case, to see whether that works.
+        """
+        if self.stopped is not None:
+            return self.stopped
+        connection = self._connection
+        rows: dict[Statement, list[tuple[Any, ...]]] = {}
+        number = self._guard.number()
+        now = (int(time.time()), number)
+        for entry in batch:
+            dated = entry.rows
+            if entry.statement not in (Entry.DELETE, Entry.NAMESPACE):
+                dated = [row + now for row in entry.rows]  # type: ignore[assignment]
+            rows.setdefault(entry.statement, []).extend(dated)
+        try:
+            if not noted and not probe and is_alone(batch):
+                ((statement, some),) = rows.items()
+                if ALONE[statement].write_once(connection, some, self._guard.opening) < len(some):
+                    # Some records stood already, or nothing was written at all.
+                    self._check_owner()
+                    self._guard.check()
+                else:
+                    self._guard.committed(number)
+                return None
+            connection.execute("BEGIN IMMEDIATE")
+            self._check_owner()
+            for statement in (Entry.INTENT, Entry.RECORD, Entry.DELETE, Entry.NAMESPACE):
+                if statement in rows:
+                    statement.write(connection, rows[statement])
+            if noted:
+                self._write_acknowledged(noted)
+            if probe or Entry.OVERWRITE in rows:
+                connection.execute(PROBE)
+            connection.execute(RAISE_COMMITS, (number,))
+            connection.execute("COMMIT")
+            self._guard.committed(number)
+        except sqlite3.Error as error:
+            if is_fatal(error):
+                self._stop(error)
+            if connection.in_transaction:
+                try:
+                    connection.execute("ROLLBACK")
+                except sqlite3.Error as rollback_error:
+                    _log.warning("store_rollback_failed", error=str(rollback_error))
+            return error
+        return None
+
+    def _check_owner(self) -> None:
+        if self._connection.execute(OWNER).fetchone() != (self._guard.opening,):
+            raise Superseded("another incarnation of the server owns the store")
+
+    def _write_acknowledged(self, noted: Acknowledged) -> None:
+        connection = self._connection
+        # A deletion and the acknowledgement that allows it are one transaction:
+        # else a late duplicate looks new after a restart (DESIGN §4).
+        Entry.DELETE.write(connection, noted.calls)
+        now = int(time.time())
+        clients = [(client_id, *row, now) for client_id, row in noted.clients.items()]
+        CLIENT.write(connection, clients)
+        connection.executemany(DROP_CALLS, noted.dropped)
+        connection.executemany(DROP_CLIENT, noted.dropped)
+        if noted.unknown:
+            connection.executemany(REMEMBER_UNKNOWN, noted.unknown)
+            connection.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
+        if noted.lived_s is not None:
+            connection.execute(LIVED, (noted.lived_s,))
+
+
+def is_alone(batch: list[Entry]) -> bool:
+    """Whether a batch can be written in one step that is its own transaction."""
+    if len(batch) == 1:
+        return batch[0].alone
+    if not batch or batch[0].statement not in ALONE:
+        return False
+    kind = batch[0].statement
+    count = 0
+    for entry in batch:
+        if entry.statement is not kind:
+            return False
+        count += len(entry.rows)
+    return count <= MOST_AT_ONCE
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another connection holds the file's lock."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def is_fatal(error: sqlite3.Error) -> bool:
+    """Whether nobody can know what is on the disk now, or it is another's."""
+    if isinstance(error, (Superseded, Replaced)):
+        return True
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "FSYNC" in name
