@@ -29,6 +29,8 @@ BUSY_S = 30.0
 # So many acknowledgements get a commit of their own.
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
+# Rides along with most commits; nobody writes to it.
+_NOTHING = Acknowledged()
 _WRITING = "another connection holds the file's lock for writing"
 _HELD = "a handler has kept its turn in the shared transaction for too long"
 
@@ -293,9 +295,9 @@ class Journal:
         with self._wake:
             self._gathering.taken(len(self._queue))
             batch, self._queue = self._retry + self._queue, []
-            noted = Acknowledged()
+            noted = _NOTHING
             if self._closing or self._acknowledged.is_due() or not is_alone(batch):
-                noted, self._acknowledged = self._acknowledged, noted
+                noted, self._acknowledged = self._acknowledged, Acknowledged()
             return _Round(batch, noted, self._closing)
 
     def _write(self, taken: _Round, refused: sqlite3.Error | None = None) -> bool:
@@ -378,7 +380,7 @@ class Journal:
         Returns the entries that are left to be told, and their error.
         """
         for at, entry in enumerate(batch):
-            error = self._writer.commit([entry], Acknowledged(), probe=False)
+            error = self._writer.commit([entry], _NOTHING, probe=False)
             if isinstance(error, sqlite3.IntegrityError):
                 _log.critical("entry_refused", row=entry.rows[0][:2], error=str(error))
                 if not entry.pending.done:

@@ -29,6 +29,8 @@ from rifl._stores.sqlite.statements import (
 )
 
 _log = get_logger("rifl.store")
+# Their rows have neither the time nor the number of the commit.
+_UNDATED = (Entry.DELETE, Entry.NAMESPACE)
 
 
 class Superseded(sqlite3.Error):
@@ -66,7 +68,7 @@ class JournalWriter:
         now = (int(time.time()), number)
         for entry in batch:
             dated = entry.rows
-            if entry.statement not in (Entry.DELETE, Entry.NAMESPACE):
+            if entry.statement not in _UNDATED:
                 dated = [row + now for row in entry.rows]  # type: ignore[assignment]
             rows.setdefault(entry.statement, []).extend(dated)
         try:
