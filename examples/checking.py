@@ -1,4 +1,4 @@
-"""How the examples check what they claim."""
+"""The check by which the examples prove what they claim."""
 
 from __future__ import annotations
 

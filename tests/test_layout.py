@@ -186,6 +186,30 @@ def test_public_modules_say_what_is_public(name: str) -> None:
     assert [attribute for attribute in public if not hasattr(module, attribute)] == []
 
 
+_QUESTIONS = {
+    "What",
+    "How",
+    "Who",
+    "Whose",
+    "Whom",
+    "When",
+    "Where",
+    "Which",
+    "Whether",
+    "Why",
+    "If",
+}
+
+
+def test_a_module_says_which_noun_it_holds() -> None:
+    """A module's docstring begins with the noun that the module holds, no question (DESIGN §2)."""
+    first = {
+        module_of(file): ((ast.get_docstring(ast.parse(file.read_text())) or "What").split()[0])
+        for file in files(*PACKAGES)
+    }
+    assert {name: word for name, word in first.items() if word.strip(",.:?") in _QUESTIONS} == {}
+
+
 @pytest.mark.parametrize(
     "package",
     [file.parent for file in files(*PACKAGES) if file.name == "__init__.py"],

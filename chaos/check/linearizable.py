@@ -1,4 +1,4 @@
-"""Is there an order? A linearizability checker for one account at a time.
+"""A linearizability checker, for one account at a time: is there an order?
 
 Wing and Gong's search (1993) with Lowe's memory of configurations (2017), account by
 account, which suffices since linearizability is local (Herlihy and Wing 1990; Horn and

@@ -1,4 +1,4 @@
-"""What is planned of a run: its setting, its calls and its faults."""
+"""The plan of a run: its setting, its calls and its faults."""
 
 from __future__ import annotations
 

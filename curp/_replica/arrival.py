@@ -1,4 +1,4 @@
-"""What a group needs of a call beside the call."""
+"""The arrival of a call at a group: its bytes, conflict keys and acknowledgements."""
 
 from __future__ import annotations
 

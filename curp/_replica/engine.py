@@ -1,4 +1,4 @@
-"""How calls arrive at a group: leader first, with what the log needs of them (DESIGN §7)."""
+"""The engine of a group: step 1 of a call, and what the log needs of it (DESIGN §4, §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a replica does not serve, or stopped."""
+"""The errors of a replica that does not serve, or stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lease server needs kept, in the group's log (DESIGN §5, §7)."""
+"""The lease server's storage in the group's log (DESIGN §5, §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group keeps in its log engine beside the log."""
+"""The metadata of a group: what it keeps in its log engine beside the log."""
 
 from __future__ import annotations
 

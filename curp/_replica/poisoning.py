@@ -1,4 +1,4 @@
-"""What a group's engine keeps of calls that killed who ran them (DESIGN §7, invariant 12)."""
+"""The notes in a group's engine of calls that killed who ran them (DESIGN §7, invariant 12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a method's policy a group can honour (DESIGN §7)."""
+"""Policies that a group can honour (DESIGN §7)."""
 
 from __future__ import annotations
 

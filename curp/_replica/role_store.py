@@ -1,4 +1,4 @@
-"""What a replica knows while it follows, and what it places in the log while it leads."""
+"""The store under a replica's roles: what it follows, and what it places in the log as leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica is told, checked when it is built."""
+"""The settings of a replica, checked when it is built."""
 
 from __future__ import annotations
 

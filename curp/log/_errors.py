@@ -1,4 +1,4 @@
-"""What a log engine refuses, and why."""
+"""The errors of log engines: what they refuse, and why."""
 
 from __future__ import annotations
 

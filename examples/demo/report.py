@@ -1,4 +1,4 @@
-"""What the demo prints: the fault schedule, a table of the runs, one JSON line."""
+"""The report of the demo: the fault schedule, a table of the runs, one JSON line."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a deployment is made of: a Kubernetes manifest, alert rules, a Grafana dashboard."""
+"""The parts of a deployment: a Kubernetes manifest, alert rules, a Grafana dashboard."""

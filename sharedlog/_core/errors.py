@@ -1,4 +1,4 @@
-"""What a log refuses, and whether it was appended. All of them pickle."""
+"""The errors of a log: what it refuses, and whether it was appended. All of them pickle."""
 
 from __future__ import annotations
 

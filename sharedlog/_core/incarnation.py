@@ -1,4 +1,4 @@
-"""What a log says of itself: its incarnation, and the format of its rules (DESIGN-LOG §12)."""
+"""The incarnation of a log and the format of its rules, which it keeps (DESIGN-LOG §12)."""
 
 from __future__ import annotations
 

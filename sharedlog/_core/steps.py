@@ -1,4 +1,4 @@
-"""What a rule asks of a log: rules are generators that yield steps and are sent the answers.
+"""The steps that rules ask of a log: generators yield them, and are sent the answers.
 
 Whoever drives one (a thread, an event loop, the simulator) carries each step out at an engine. A
 commit that a condition refused is *thrown* into the rule as ``Refused``; every other error ends

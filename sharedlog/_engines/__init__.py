@@ -1,4 +1,4 @@
-"""Where a log lives: engines that give ``_core``'s rules one atomic step (DESIGN-LOG §18).
+"""Engines: where a log lives. They give ``_core``'s rules one atomic step (DESIGN-LOG §18).
 
 - ``engine``: the interface; ``opening`` makes and opens them by URL;
   ``checks``: what all of them refuse.

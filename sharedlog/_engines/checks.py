@@ -1,4 +1,4 @@
-"""What every engine refuses before it asks its store: commits that cannot be."""
+"""The checks of every engine before it asks its store: of commits that cannot be."""
 
 from __future__ import annotations
 
