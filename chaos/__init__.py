@@ -2,7 +2,7 @@
 
 - ``sim``: the simulator; ``run``: real processes; ``check`` judges the histories of both.
 - ``model``: the protocol of a group, searched whole.
-- ``faulty_path``, ``schedule``: a path that breaks, and when.
+- ``faulty_path``, ``fault_plan``: a path that breaks, and when.
 - ``redis_server``, ``postgres_server``, ``etcd_cluster``, ``group_processes``, ``ports``: what
   is broken.
 """

@@ -60,7 +60,7 @@ class Filler:
 
     def sweep(self) -> None:
         """Do what the sweeper does."""
-        self._store.drop(self._dedup._authority.expire())
+        self._store.clients_ended(self._dedup._authority.expire())
         self._store.expire_keys()
 
     def _identities(self, clients: int, each: int) -> Iterator[tuple[int, int]]:

@@ -191,13 +191,13 @@ class Server:
             not_deduplicated=POLICIES.not_deduplicated(),
             window=self._window,
         )
-        self._desk = LeaseRequests(authority, terms)
+        self._lease_requests = LeaseRequests(authority, terms)
         self._answer_lease: dict[str, Callable[[bytes, bytes], Any]] = {
-            "Grant": self._desk.grant,
-            "Renew": self._desk.renew,
-            "Release": self._desk.release,
-            "OpenSession": self._desk.open_session,
-            "CloseSession": self._desk.close_session,
+            "Grant": self._lease_requests.grant,
+            "Renew": self._lease_requests.renew,
+            "Release": self._lease_requests.release,
+            "OpenSession": self._lease_requests.open_session,
+            "CloseSession": self._lease_requests.close_session,
         }
         self._streams = StreamCalls(
             world=world,
@@ -351,7 +351,7 @@ class Server:
         authority, store = self._opened.authority, self._opened.store
         if ended := authority.expire():
             self.world.trace(self.name, f"{len(ended)} clients ended")
-            store.drop(ended)
+            store.clients_ended(ended)
         store.expire_keys()
         self.process.after(authority.term_s / _SWEEPS_PER_TERM, self._sweep)
 

@@ -107,11 +107,11 @@ class StreamCalls:
 class Reading:
     """One attempt of a call with a request stream."""
 
-    def __init__(self, desk: StreamCalls, rpc: StreamRpc, call: Call) -> None:
-        self._desk = desk
+    def __init__(self, calls: StreamCalls, rpc: StreamRpc, call: Call) -> None:
+        self._calls = calls
         self._rpc = rpc
         self._call = call
-        self._policy = desk.policy(rpc.method)
+        self._policy = calls.policy(rpc.method)
         self._stream = RequestStream(call, self._policy.buffer_bytes)
         self._unread: deque[bytes] = deque()
         self._closed = False
@@ -121,7 +121,7 @@ class Reading:
 
     def go(self) -> None:
         """Begin to read."""
-        desk, rpc = self._desk, self._rpc
+        calls, rpc = self._calls, self._rpc
         original = rpc.original
         for data in rpc.first:
             if data is None:
@@ -133,7 +133,7 @@ class Reading:
             self._unread.extend(original.sent)
             self._closed = True
         steps = self._steps()
-        Task(desk.shell, steps, self._served, self._handle, desk.deadline(rpc)).go()
+        Task(calls.shell, steps, self._served, self._handle, calls.deadline(rpc)).go()
 
     # -- what arrives ------------------------------------------------------------------
 
@@ -166,11 +166,11 @@ class Reading:
                 return data
         else:
             self._stream.exhausted()
-        world, number = self._desk.world, self._rpc.number
+        world, number = self._calls.world, self._rpc.number
         if self._count < world.plan(number).messages:
             world.history.half(world.loop.now, number)
             if world.loop.tracing:
-                world.trace(self._desk.name, f"call {number}: half of it is believed")
+                world.trace(self._calls.name, f"call {number}: half of it is believed")
         return None
 
     def rest(self) -> _Steps:
@@ -182,7 +182,7 @@ class Reading:
     # -- the call ----------------------------------------------------------------------
 
     def _steps(self) -> _Steps:
-        store, stream = self._desk.engine.store, self._stream
+        store, stream = self._calls.engine.store, self._stream
         while (data := (yield from self._next())) is not None:
             if not stream.keep(data):
                 break
@@ -192,11 +192,11 @@ class Reading:
         return answer
 
     def _served(self, answer: Answer | None, error: BaseException | None) -> None:
-        desk, rpc = self._desk, self._rpc
+        calls, rpc = self._calls, self._rpc
         if answer is not None:
-            desk.answer(rpc, self._call, answer, rpc.number, None)
+            calls.answer(rpc, self._call, answer, rpc.number, None)
         else:
-            desk.refuse(rpc, None, self._call, error)
+            calls.refuse(rpc, None, self._call, error)
 
     # -- the handler -------------------------------------------------------------------
 
@@ -204,8 +204,8 @@ class Reading:
         _Handler(self._work(attempt, task), go_on).go()
 
     def _work(self, attempt: Attempt, task: Task) -> Generator[Any, Any, HandlerResult]:
-        desk, stream = self._desk, self._stream
-        world = desk.world
+        calls, stream = self._calls, self._stream
+        world = calls.world
         first: Operation | None = None
         answer: bytes | None = None
         amount = 0
@@ -233,16 +233,16 @@ class Reading:
             if self._rpc.broken_by is not None:
                 world.coverage.hit(self._rpc.broken_by, Point.BROKEN_OFF)
             if world.loop.tracing:
-                world.trace(desk.name, f"call {self._rpc.number} breaks off under its handler")
+                world.trace(calls.name, f"call {self._rpc.number} breaks off under its handler")
             return stream.result(HandlerResult(_RAISED, raised=True))
         if first is None:
             return HandlerResult(_ABORTED)
         task.at(Point.HANDLER)
-        yield from desk.pause(world.plan(first.call).work_s)
+        yield from calls.pause(world.plan(first.call).work_s)
         if answer is not None:
             return HandlerResult(CompletionRecord(response=answer))
         done = Eventual()
-        desk.effect(attempt, first._replace(amount=amount), done.finish, task)
+        calls.effect(attempt, first._replace(amount=amount), done.finish, task)
         result: HandlerResult = yield from done.__await__()
         return stream.result(result)
 
@@ -251,14 +251,14 @@ class Telling:
     """One attempt of a call with a response stream."""
 
     def __init__(
-        self, desk: StreamCalls, rpc: StreamRpc, call: Call, operation: Operation, received: int
+        self, calls: StreamCalls, rpc: StreamRpc, call: Call, operation: Operation, received: int
     ) -> None:
-        self._desk = desk
+        self._calls = calls
         self._rpc = rpc
         self._call = call
         self._operation = operation
         self._received = received
-        self._policy = desk.policy(rpc.method)
+        self._policy = calls.policy(rpc.method)
         self._responses = ResponseStream(call, self._policy, received)
         self._ran = False
         rpc.listener = self
@@ -267,8 +267,8 @@ class Telling:
 
     def go(self) -> None:
         """Begin."""
-        desk = self._desk
-        Task(desk.shell, self._steps(), self._served, self._handle, desk.deadline(self._rpc)).go()
+        calls = self._calls
+        Task(calls.shell, self._steps(), self._served, self._handle, calls.deadline(self._rpc)).go()
 
     def message(self, data: bytes) -> None:
         """See ``Listener``: none is sent."""
@@ -281,7 +281,7 @@ class Telling:
         self._responses.leave()
 
     def _steps(self) -> _Steps:
-        store = self._desk.engine.store
+        store = self._calls.engine.store
         answer = yield from admit(store, self._call, self._policy)
         if isinstance(answer, Attempt):
             self._ran = True
@@ -289,9 +289,9 @@ class Telling:
         return answer
 
     def _served(self, answer: Answer | None, error: BaseException | None) -> None:
-        desk, rpc, responses = self._desk, self._rpc, self._responses
+        calls, rpc, responses = self._calls, self._rpc, self._responses
         if answer is None:
-            desk.refuse(rpc, self._operation, self._call, error)
+            calls.refuse(rpc, self._operation, self._call, error)
             return
         messages = answer.record.messages
         try:
@@ -302,24 +302,24 @@ class Telling:
                 for data in ResponseStream.rest(answer.record, self._received):
                     rpc.reply(data)
         except RiflError as refusal:
-            desk.refuse(rpc, self._operation, self._call, refusal)
+            calls.refuse(rpc, self._operation, self._call, refusal)
             return
         # One that was too long to be kept is told to this caller alone.
         number = 0 if self._ran and responses.overflown else self._operation.call
         told = [[int(each) for each in data.split()] for data in messages]
-        desk.answer(rpc, self._call, answer, number, told)
+        calls.answer(rpc, self._call, answer, number, told)
 
     def _handle(self, attempt: Attempt, go_on: _GoOn, task: Task) -> None:
         _Handler(self._work(attempt, task), go_on).go()
 
     def _work(self, attempt: Attempt, task: Task) -> Generator[Any, Any, HandlerResult]:
-        desk, operation, responses = self._desk, self._operation, self._responses
-        world = desk.world
+        calls, operation, responses = self._calls, self._operation, self._responses
+        world = calls.world
         plan = world.plan(operation.call)
         again = attempt.policy.kind is Kind.IDEMPOTENT
         if again:
             world.history.begin(world.loop.now, operation.call)
-        yield from desk.pause(plan.work_s)
+        yield from calls.pause(plan.work_s)
         if operation.behaviour == "later":
             return responses.result(HandlerResult(_UNRECORDED))
         version, total = 0, 0
@@ -341,7 +341,7 @@ class Telling:
             if place + 1 < plan.messages:
                 task.at(Point.HALF_MADE)
                 if plan.pace_s:
-                    yield from desk.pause(plan.pace_s)
+                    yield from calls.pause(plan.pace_s)
         task.at(Point.EFFECT)
         return responses.result(HandlerResult(CompletionRecord(response=b"")))
 

@@ -1,4 +1,4 @@
-"""A witness process: the product's desk and table, reached over the simulated network."""
+"""A witness process: the product's handlers and table, reached over the simulated network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chaos.sim.world import World
 from curp._core.garbage_collection import Collectable
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict, group_of_log
 from curp.v1 import curp_pb2 as pb
-from curp.witness._handlers import WitnessDesk
+from curp.witness._handlers import WitnessHandlers
 from rifl._client.answers import FinalStatus
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.reply import Reply
@@ -66,7 +66,7 @@ class Witness:
         self.rpcs = {}
         journal = self._journal
         self.table = WitnessTable(highest=journal.highest, group=journal.group)
-        self._desk = WitnessDesk(self.table, journal)  # type: ignore[arg-type]  # its one method
+        self._handlers = WitnessHandlers(self.table, journal)  # type: ignore[arg-type]  # its one method
         self.world.network.hosts[self.target] = self
 
     def restart(self, seconds: float, *, keeps_journal: bool) -> None:
@@ -91,7 +91,7 @@ class Witness:
         """Take a start of an earlier leader's, which was under way all the time."""
         if request.configuration and self.process.alive:
             self.world.trace(self.name, "takes a late start")
-            self._desk.start(request.SerializeToString())
+            self._handlers.start(request.SerializeToString())
 
     def is_claimed(self) -> None:
         """Take a start and a freeze of another group of the same name, of another log."""
@@ -100,13 +100,13 @@ class Witness:
             return
         self.world.trace(self.name, "is claimed by another group of the same name")
         list(
-            self._desk.freeze(
+            self._handlers.freeze(
                 pb.FreezeRequest(group=group, configuration=number).SerializeToString()
             )
         )
         secrets = pb.SecretsPut(secrets=[pb.SecretsPut.Secret(key_id=1, secret=bytes(32))])
         start = pb.StartRequest(group=group, configuration=number + 3, secrets=secrets)
-        self._desk.start(start.SerializeToString())
+        self._handlers.start(start.SerializeToString())
 
     def remembers(self, number: int) -> bool:
         """Whether it has everything that it accepted under a number."""
@@ -119,16 +119,16 @@ class Witness:
         method = rpc.method.rpartition("/")[2]
         try:
             if method == "Record":
-                reply: Any = self._desk.record(rpc.request, bytes)
+                reply: Any = self._handlers.record(rpc.request, bytes)
             elif method == "Freeze":
-                reply = list(self._desk.freeze(rpc.request))
+                reply = list(self._handlers.freeze(rpc.request))
             elif method == "Start":
-                reply = self._desk.start(rpc.request)
+                reply = self._handlers.start(rpc.request)
                 self._started = rpc.request
             elif method == "Status":
-                reply = self._desk.status()
+                reply = self._handlers.status()
             else:
-                reply = self._desk.collect(rpc.request)
+                reply = self._handlers.collect(rpc.request)
         except RiflError as error:
             status = Reply(None, error).status()
             self.world.network.reply(

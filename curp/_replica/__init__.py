@@ -3,10 +3,11 @@
 ``replica``, ``settings``, ``parts``: the public object, what it is told, what its parts share.
 
 ``runner`` carries the role out (``curp._core.role``) by ``driver``; ``follower`` applies the log,
-``replay_guard`` and ``survival`` see to calls that kill, ``recovering`` takes over.
+``replay_guard`` and ``survival`` see to calls that kill, ``recovery_steps`` takes over.
 
-``leading`` is one leadership: ``appender``, ``collector``, ``witness_lists``, ``snapshots``,
-``lease_keeper``, and the lease service over the log (``authority``, ``lease_storage``).
+``leading`` is one leadership: ``appender``, ``collector``, ``witness_list_keeper``,
+``snapshot_taker``, ``lease_keeper``, and the lease service over the log (``authority``,
+``lease_storage``).
 
 ``group_store`` on ``role_store`` is the store that calls meet: ``engine`` and ``arrival`` bring
 them, ``lock_queue`` has them wait for locks, ``proposals`` for the log, ``reads`` for the lease.

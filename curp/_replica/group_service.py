@@ -59,12 +59,12 @@ class GroupMethods(Protocol):
 
 def add_group_service(
     server: Any,
-    desk: GroupMethods,
+    group: GroupMethods,
     *,
     peer_property: str | None = None,
     group_token: str | None = None,
 ) -> None:
-    """Serve ``curp.v1.Group`` from ``desk`` on a sync or aio server, before it starts.
+    """Serve ``curp.v1.Group`` from ``group`` on a sync or aio server, before it starts.
 
     ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open.
     """
@@ -87,30 +87,30 @@ def add_group_service(
         )
         if peer_bound(call.token):
             call.peer = peer_of(context, peer_property)
-        desk.check(call)
+        group.check(call)
         remaining = context.time_remaining()
         timeout_s = _MAX_WAIT_S if remaining is None else min(remaining, _MAX_WAIT_S)
-        verdict: Any = desk.sync(request.configuration, call, timeout_s)
+        verdict: Any = group.sync(request.configuration, call, timeout_s)
         return pb.SyncReply(verdict=verdict)
 
     def configuration(request: pb.ConfigurationRequest, context: Any) -> pb.GroupConfiguration:
-        return desk.configuration()
+        return group.configuration()
 
     def status(request: pb.GroupStatusRequest, context: Any) -> pb.GroupStatusReply:
-        return desk.status()
+        return group.status()
 
     def change(request: pb.ChangeWitnessesRequest, context: Any) -> pb.GroupConfiguration:
         authorise(context)
-        return desk.change_witnesses(list(request.witnesses), request.configuration)
+        return group.change_witnesses(list(request.witnesses), request.configuration)
 
     def transfer(request: pb.TransferRequest, context: Any) -> pb.TransferReply:
         authorise(context)
-        desk.transfer(request.replica)
+        group.transfer(request.replica)
         return pb.TransferReply()
 
     def finalize(request: pb.FinalizeUpgradeRequest, context: Any) -> pb.FinalizeUpgradeReply:
         authorise(context)
-        return pb.FinalizeUpgradeReply(version=desk.finalize_upgrade(request.version, request.who))
+        return pb.FinalizeUpgradeReply(version=group.finalize_upgrade(request.version, request.who))
 
     methods: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
         "Configuration": (pb.ConfigurationRequest, configuration),

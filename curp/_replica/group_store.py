@@ -358,7 +358,7 @@ class GroupStore(RoleStore):
         self._settle(attempt, None)
         return None
 
-    def drop(self, client_ids: Iterable[int]) -> None:
+    def clients_ended(self, client_ids: Iterable[int]) -> None:
         """Log the removal of clients behind their last operation (invariant 7)."""
         ended = list(client_ids)
         self.held.drop(ended)

@@ -32,8 +32,8 @@ from curp._replica.group_store import GroupStore
 from curp._replica.lease_storage import LogLeaseStorage
 from curp._replica.metadata import LIST_KEY, read_store_id, read_witness_list
 from curp._replica.parts import Parts, Tenure
-from curp._replica.snapshots import Snapshots
-from curp._replica.witness_lists import WitnessLists
+from curp._replica.snapshot_taker import SnapshotTaker
+from curp._replica.witness_list_keeper import WitnessListKeeper
 from curp._wire import witness_list_to_bytes
 from lease_server._lease_authority import LeaseAuthority
 from rifl._log import get_logger
@@ -67,12 +67,12 @@ class Leading:
         self._warned = False
         self._appender: Appender | None = None
         self._collector: Collector | None = None
-        self._relisting: WitnessLists | None = None
+        self._list_keeper: WitnessListKeeper | None = None
         sweep_s = min(_LOOK_S, settings.tuning.client_term_s / _SWEEPS_PER_TERM)
         self._housekeeper = driver.loop(
             "curp-housekeeper", keep_house(sweep_s), self.step, driver.work(), lambda error: None
         )
-        self._snapshots = Snapshots(parts, tenure, self._over)
+        self._snapshots = SnapshotTaker(parts, tenure, self._over)
 
     def start(self, end: Callable[[Exception], None]) -> None:
         """Take calls; ``end`` is told, in any thread, why the leadership is over."""
@@ -83,13 +83,13 @@ class Leading:
         self.store_id = read_store_id(self._engine, self._leader.configuration)
         storage = self._store.leases = self.lease_storage(self._store, self._tenure.state)
         authority = self.lease_authority(storage)
-        relisting = self._relisting = WitnessLists(
+        keeper = self._list_keeper = WitnessListKeeper(
             self._parts, self._tenure, self._appender, self._serve, end
         )
         self._collector = Collector(
             self._parts,
             self._tenure.state,
-            lambda number: Nested(relisting.again(number), relisting.step),
+            lambda number: Nested(keeper.again(number), keeper.step),
         )
         self._collector.serve(self.listed.configuration, self.listed.witnesses)
         self._store.on_synced = self._collector.synced
@@ -120,8 +120,8 @@ class Leading:
     def stop(self) -> list[Later]:
         """End all loops; the store has stepped down. Each is done when one has ended."""
         self._over.end()
-        if self._relisting is not None:
-            self._relisting.stop()
+        if self._list_keeper is not None:
+            self._list_keeper.stop()
         self._authority.lead(None)
         self._store.on_synced = None
         loops = [self._housekeeper.ended()]
@@ -152,13 +152,13 @@ class Leading:
         ]
 
     def changing_witnesses(self, wanted: Sequence[str], configuration: int) -> Nested:
-        """Put another list in force, under the next number; see ``WitnessLists.changing``."""
-        if self._relisting is None:
+        """Put another list in force, under the next number; see ``WitnessListKeeper.changing``."""
+        if self._list_keeper is None:
             raise NotLeader("the leadership has not begun")
-        return Nested(self._relisting.changing(wanted, configuration), self._relisting.step)
+        return Nested(self._list_keeper.changing(wanted, configuration), self._list_keeper.step)
 
     def taking_snapshot(self) -> Nested:
-        """Save a snapshot at the log's tail and trim behind it; see ``Snapshots.taking``."""
+        """Save a snapshot at the log's tail and trim behind it; see ``SnapshotTaker.taking``."""
         return Nested(self._snapshots.taking(), self._snapshots.step)
 
     def _serve(self, listed: WitnessList) -> None:
@@ -182,8 +182,8 @@ class Leading:
         if isinstance(step, ExpireKeys):
             return self._store.expire_keys()
         if isinstance(step, LookAfterWitnesses):
-            relisting = self._relisting
-            return relisting and Nested(relisting.keeping_up(), relisting.step)
+            keeper = self._list_keeper
+            return keeper and Nested(keeper.keeping_up(), keeper.step)
         if isinstance(step, SnapshotIfDue):
             return self.taking_snapshot() if self._snapshots.due() else None
         return self._let_go(step)
@@ -195,12 +195,12 @@ class Leading:
 
     def _end_clients(self) -> None:
         if ended := self._authority.expire():
-            self._store.drop(ended)
+            self._store.clients_ended(ended)
             _log.info("clients_ended", clients=len(ended))
 
     def _let_go(self, step: Any) -> Any:
         if isinstance(step, ChangesUnderWay):
-            return self._relisting is not None and self._relisting.stop()
+            return self._list_keeper is not None and self._list_keeper.stop()
         if isinstance(step, RefuseCalls):
             with self._store.work:
                 self._store.serving = False

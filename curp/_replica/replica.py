@@ -225,7 +225,7 @@ class Replica:
             ),
             observer=watcher,
         )
-        self._desk = GroupServicer(self._parts, self._watch)
+        self._group_servicer = GroupServicer(self._parts, self._watch)
         self._closing = threading.Lock()
         self._closed = False
         belongs_here(self, "Replica")
@@ -273,7 +273,10 @@ class Replica:
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         add_group_service(
-            server, self._desk, peer_property=self._peer_property, group_token=self._group_token
+            server,
+            self._group_servicer,
+            peer_property=self._peer_property,
+            group_token=self._group_token,
         )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()
@@ -297,16 +300,16 @@ class Replica:
 
     def start(self) -> None:
         """Begin to follow, and to lead when nobody else does. Returns at once."""
-        if self._desk.runner is not None:
+        if self._group_servicer.runner is not None:
             raise RuntimeError("a replica is started once")
         hooks = self._servicers.hooks(self._parts.hooks)
         parts = replace(self._parts, hooks=hooks)
-        self._desk.runner = Runner(parts, role_changed=self._role_changed)
+        self._group_servicer.runner = Runner(parts, role_changed=self._role_changed)
         if self._observer is not None:
             self._observer.attached(self.statistics)
             self._observer.group_attached(self.report)
-            self._role_changed(self._desk.runner.role)
-        self._desk.runner.start()
+            self._role_changed(self._group_servicer.runner.role)
+        self._group_servicer.runner.start()
 
     def close(self) -> None:
         """Hand the leadership over if it is here, and let go of everything. Idempotent.
@@ -319,8 +322,8 @@ class Replica:
             if self._closed:
                 return
             self._closed = True
-            if self._desk.runner is not None:
-                self._end(self._desk.runner)
+            if self._group_servicer.runner is not None:
+                self._end(self._group_servicer.runner)
                 if self._observer is not None:
                     self._observer.group_detached(self.report)
                     self._observer.detached(self.statistics)
@@ -367,12 +370,12 @@ class Replica:
     @property
     def role(self) -> str:
         """What it does: "leader", "standby", "recovering" or "stopped"."""
-        return self._desk.role
+        return self._group_servicer.role
 
     @property
     def waiting_for(self) -> str:
         """What it waits for, or why it stopped; empty if neither."""
-        return self._desk.waiting_for
+        return self._group_servicer.waiting_for
 
     def answered(self) -> dict[str, int]:
         """Return how many operations were answered first, or why they were not, so far."""
@@ -393,7 +396,7 @@ class Replica:
 
     def report(self) -> GroupReport:
         """Look at the replica, and at what it saw last of the log. Any thread; never waits."""
-        leading = self._desk.leading
+        leading = self._group_servicer.leading
         leader = self._store.leader
         listed = self._picture.listed if leading is None else leading.listed
         applied = self._store.state.applied
@@ -416,7 +419,7 @@ class Replica:
 
     def snapshot(self) -> int | None:
         """Save a snapshot now; its LSN, None where this replica does not lead."""
-        leading = self._desk.leading
+        leading = self._group_servicer.leading
         if leading is None:
             return None
         taking = leading.taking_snapshot()
@@ -425,14 +428,14 @@ class Replica:
 
     def configuration(self) -> pb.GroupConfiguration:
         """Return who makes up the group, as this replica saw it last. Never waits."""
-        return self._desk.configuration()
+        return self._group_servicer.configuration()
 
     def status(self) -> pb.GroupStatusReply:
         """Tell what it does, from memory; on the leader, what its witnesses say, too.
 
         Those are waited for, a second at most; the log engine is not.
         """
-        return self._desk.status()
+        return self._group_servicer.status()
 
     # -- changing the group ---------------------------------------------------------------
 
@@ -441,14 +444,14 @@ class Replica:
 
         Blocks. Raises ``NotLeader``, and ``Deposed`` where it may have changed.
         """
-        return self._desk.change_witnesses(witnesses, configuration)
+        return self._group_servicer.change_witnesses(witnesses, configuration)
 
     def transfer(self, replica: str) -> None:
         """Hand the leadership over, to a replica by name or to any other.
 
         Raises ``NotLeader``, ``StoreUnavailable``.
         """
-        self._desk.transfer(replica)
+        self._group_servicer.transfer(replica)
 
     def finalize_upgrade(self, version: int, who: str) -> int:
         """Make this leader's application version the active one, which is returned.
@@ -457,7 +460,7 @@ class Replica:
         ``RiflError`` where the leader is of another version, and ``Deposed`` where nobody
         knows.
         """
-        return self._desk.finalize_upgrade(version, who)
+        return self._group_servicer.finalize_upgrade(version, who)
 
     def _role_changed(self, role: str) -> None:
         leads = role == Role.LEADER

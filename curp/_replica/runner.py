@@ -41,7 +41,7 @@ from curp._replica.leading import Leading
 from curp._replica.lease_keeper import LeaseKeeper
 from curp._replica.metadata import read_asked_for
 from curp._replica.parts import Parts, Tenure
-from curp._replica.recovering import Recovering
+from curp._replica.recovery_steps import RecoverySteps
 from curp._replica.survival import Survival
 from curp.log._errors import Deposed, LogError, TrimmedLog
 from curp.observer import TakeOver
@@ -82,7 +82,7 @@ class Runner:
             settings.name, parts.engine, parts.store, parts.services, parts.hooks, parts.guard
         )
         self._survival = Survival(parts.engine, parts.store.executing)
-        self._recovering = Recovering(parts, self.follower, self._survival)
+        self._recovery_steps = RecoverySteps(parts, self.follower, self._survival)
         rule = follow_and_lead(lambda: self._closing.done)
         self._loop = driver.loop("curp-replica", rule, self._step, driver.work(), self._ended)
         self._role = Role.STANDBY
@@ -271,7 +271,7 @@ class Runner:
         return Nested(self._recovery(step.number), self._recovery_step)
 
     def _recovery(self, number: int) -> Rule:
-        return (yield from self._recovering.rule(number))
+        return (yield from self._recovery_steps.rule(number))
 
     def _recovery_step(self, step: Any) -> Any:
         """Do a step of the recovery; raises what ended the leadership meanwhile."""
@@ -279,7 +279,7 @@ class Runner:
             raise self._error
         if self._closing.done:
             raise Deposed("the replica is closed")
-        return self._wait(step) if isinstance(step, Wait) else self._recovering.step(step)
+        return self._wait(step) if isinstance(step, Wait) else self._recovery_steps.step(step)
 
     def _serve(self, step: TakeCalls) -> None:
         over, keeper = self._over, self._keeper

@@ -11,7 +11,7 @@
 """
 
 from curp.witness._client import WitnessClient
-from curp.witness._handlers import WitnessDesk
+from curp.witness._handlers import WitnessHandlers
 from curp.witness._journal import CorruptJournal, JournalHeld, WitnessJournal
 from curp.witness._service import SERVICE_NAME, add_witness_service
 
@@ -20,7 +20,7 @@ __all__ = [
     "CorruptJournal",
     "JournalHeld",
     "WitnessClient",
-    "WitnessDesk",
+    "WitnessHandlers",
     "WitnessJournal",
     "add_witness_service",
 ]

@@ -25,7 +25,7 @@ from curp._security import (
     read_token,
     server_credentials,
 )
-from curp.witness._handlers import WitnessDesk
+from curp.witness._handlers import WitnessHandlers
 from curp.witness._journal import JournalError, WitnessJournal
 from curp.witness._service import add_witness_service
 from rifl._log import get_logger
@@ -116,7 +116,7 @@ async def _serve(
 
     add_witness_service(
         server,
-        WitnessDesk(table, journal),
+        WitnessHandlers(table, journal),
         group_token=token,
         peer_property=arguments.peer_property,
         on_failure=fail,

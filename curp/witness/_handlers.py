@@ -52,7 +52,7 @@ class Answered(NamedTuple):
     refusal: RiflError | LeaseError | None
 
 
-class WitnessDesk:
+class WitnessHandlers:
     """Takes and gives serialised messages. One thread; blocks on the journal only.
 
     A record is accepted for a caller whose token the leader's secrets verify, as the

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from curp.witness._handlers import WitnessDesk
+from curp.witness._handlers import WitnessHandlers
 from curp.witness._refusal import abort
 from lease_server._errors import LeaseError, NotYours, TooManyRefusals
 from rifl._grpc.source import source_of
@@ -41,10 +41,10 @@ class RecordStreams:
     """
 
     def __init__(
-        self, desk: WitnessDesk, peer_property: str | None, stopping: asyncio.Event
+        self, witness: WitnessHandlers, peer_property: str | None, stopping: asyncio.Event
     ) -> None:
         """``stopping``: set, it ends them all, which a server's stop would wait for."""
-        self._desk = desk
+        self._witness = witness
         self._peer_property = peer_property
         self._stopping = stopping
         self._open: Counter[bytes | str] = Counter()
@@ -67,13 +67,13 @@ class RecordStreams:
                 self._leave(whose)
 
     async def _answer(self, context: _Context, peer: Callable[[], bytes]) -> None:
-        desk = self._desk
+        witness = self._witness
         expected = 1
         refusals = 0
         # Not by the requests' iterator, which takes processor time for each message.
         raw: Any = await self._read(context, _FIRST_RECORD_S)
         while raw is not grpc.aio.EOF and raw is not None:
-            answered = desk.records(raw, peer, expected)
+            answered = witness.records(raw, peer, expected)
             if answered.refusal is not None:
                 refusals += 1
                 if expected == 1 or refusals > _MAX_REFUSALS:

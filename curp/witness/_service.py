@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from curp._group_token import shows_group_token
-from curp.witness._handlers import WitnessDesk
+from curp.witness._handlers import WitnessHandlers
 from curp.witness._record_streams import RecordStreams
 from curp.witness._refusal import abort
 from lease_server._errors import LeaseError
@@ -30,14 +30,14 @@ _Context = grpc.aio.ServicerContext[bytes, bytes]
 
 def add_witness_service(
     server: grpc.aio.Server,
-    desk: WitnessDesk,
+    witness: WitnessHandlers,
     *,
     group_token: str | None = None,
     peer_property: str | None = None,
     on_failure: Callable[[], None] | None = None,
     stopping: asyncio.Event | None = None,
 ) -> None:
-    """Serve ``curp.v1.Witness`` from ``desk``; to be called before the server starts.
+    """Serve ``curp.v1.Witness`` from ``witness``; to be called before the server starts.
 
     Everything runs on the event loop: a record costs no hand-over, and no other step
     comes between its decision and its storing.
@@ -49,14 +49,14 @@ def add_witness_service(
     ``stopping``: set, it ends the streams that are open, which a stop would wait for.
     """
     stopping = stopping or asyncio.Event()
-    shell = _Shell(desk, group_token, peer_property, on_failure, stopping)
-    streams = RecordStreams(desk, peer_property, stopping)
+    shell = _Shell(witness, group_token, peer_property, on_failure, stopping)
+    streams = RecordStreams(witness, peer_property, stopping)
     handlers = {
         "Record": grpc.unary_unary_rpc_method_handler(shell.record),
         "Records": grpc.stream_stream_rpc_method_handler(streams.serve),
-        "Collect": shell.unary(desk.collect),
+        "Collect": shell.unary(witness.collect),
         "Freeze": grpc.unary_stream_rpc_method_handler(shell.freeze),
-        "Start": shell.unary(desk.start),
+        "Start": shell.unary(witness.start),
         "Status": grpc.unary_unary_rpc_method_handler(shell.status),
         "Watch": grpc.unary_stream_rpc_method_handler(shell.watch),
     }
@@ -66,13 +66,13 @@ def add_witness_service(
 class _Shell:
     def __init__(
         self,
-        desk: WitnessDesk,
+        witness: WitnessHandlers,
         group_token: str | None,
         peer_property: str | None,
         on_failure: Callable[[], None] | None,
         stopping: asyncio.Event,
     ) -> None:
-        self._desk = desk
+        self._witness = witness
         self._group_token = None if group_token is None else group_token.encode()
         self._peer_property = peer_property
         self._on_failure = on_failure
@@ -81,13 +81,13 @@ class _Shell:
 
     async def record(self, raw: bytes, context: _Context) -> bytes:
         try:
-            return self._desk.record(raw, lambda: peer_of(context, self._peer_property))
+            return self._witness.record(raw, lambda: peer_of(context, self._peer_property))
         except (RiflError, LeaseError) as error:
             await abort(context, error)
 
     async def status(self, raw: bytes, context: _Context) -> bytes:
         del raw, context
-        return self._desk.status()
+        return self._witness.status()
 
     async def watch(self, raw: bytes, context: _Context) -> AsyncIterator[bytes]:
         del raw
@@ -105,7 +105,7 @@ class _Shell:
     async def freeze(self, raw: bytes, context: _Context) -> AsyncIterator[bytes]:
         try:
             self._authorise(context)
-            chunks = self._desk.freeze(raw)
+            chunks = self._witness.freeze(raw)
         except RiflError as error:
             await abort(context, error)
         except OSError as error:

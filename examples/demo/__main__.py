@@ -17,7 +17,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from chaos.schedule import PlannedFault, plan_faults
+from chaos.fault_plan import PlannedFault, plan_faults
 from examples.demo.audit import Audit
 from examples.demo.callers import grpc_retries, rifl_retries
 from examples.demo.payments import draw_payments

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from chaos.schedule import Fault, PlannedFault
+from chaos.fault_plan import Fault, PlannedFault
 from examples.demo.audit import Audit
 
 __all__ = ["json_line", "print_schedule", "print_table"]

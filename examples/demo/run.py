@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.fault_plan import Fault, PlannedFault
 from chaos.faulty_path import FaultyPath
-from chaos.schedule import Fault, PlannedFault
 from examples.bank.ledger import create_books
 from examples.demo.audit import Audit, audit
 from examples.demo.callers import Answer, Caller

@@ -27,7 +27,7 @@ class Expiring(Protocol):
 class Swept(Protocol):
     """The store, as the sweeper tells it."""
 
-    def drop(self, client_ids: Iterable[int]) -> None:
+    def clients_ended(self, client_ids: Iterable[int]) -> None:
         """Forget clients."""
 
     def expire_keys(self) -> None:
@@ -56,7 +56,7 @@ class Sweeper:
         while not self._stopping.wait(self._leases.term_s / _SWEEPS_PER_TERM):
             try:
                 if ended := self._leases.expire():
-                    self._store.drop(ended)
+                    self._store.clients_ended(ended)
                     _log.info("clients_ended", clients=len(ended), some=ended[:_LOGGED_IDS])
                 self._store.expire_keys()
             except Exception:  # noqa: BLE001 - logged with its traceback

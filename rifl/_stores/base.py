@@ -81,8 +81,8 @@ class Store(BatchRecords, Protocol):
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
 
-    def drop(self, client_ids: Iterable[int]) -> None:
-        """Forget clients whose lease or session is over, with their records."""
+    def clients_ended(self, client_ids: Iterable[int]) -> None:
+        """Take that these clients' leases or sessions are over: their records go."""
 
     def was_cancelled(self, attempt: Attempt) -> None:
         """Count a handler's coroutine that was cancelled, before its attempt is ended."""

@@ -184,8 +184,8 @@ class EmbeddedStore:
         with self._lock:
             attempt.waiters = [other for other in attempt.waiters if other != wake]
 
-    def drop(self, client_ids: Iterable[int]) -> None:
-        """Forget clients, with their records."""
+    def clients_ended(self, client_ids: Iterable[int]) -> None:
+        """Take that these clients' leases or sessions are over: forget them, with their records."""
         ended = list(client_ids)
         self.held.drop(ended)
         with self._lock:

@@ -388,7 +388,7 @@ def test_whole_batches_are_refused_as_single_calls_are(kind: str) -> None:
                     reply = raw.call(METHOD, body, raw=value, metadata=marker)
                     assert reply.refusal == refusal
             channel.session.close(timeout=10)
-            dedup._store.drop(dedup._authority.expire())
+            dedup._store.clients_ended(dedup._authority.expire())
             results = channel.batch(METHOD, [BatchItem(b"a", b"1"), BatchItem(b"b", b"2")])
             assert {(r.code.name, r.reason) for r in results} == {
                 ("FAILED_PRECONDITION", "SESSION_CLOSED")

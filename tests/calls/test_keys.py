@@ -122,7 +122,7 @@ def test_keys_survive_a_restart_with_the_time_they_have_left(tmp_path: Path) -> 
         service.kill()
         _live(service, clock, 50)
         store = service.dedup._store
-        store.drop(service.dedup._authority.expire())
+        store.clients_ended(service.dedup._authority.expire())
         assert trailers(caller.call("k"))["rifl-outcome"] == "replayed"
         _live(service, clock, 51)
         store._main.journal.submit(_marker()).wait()

@@ -74,7 +74,7 @@ def inherited(dedup: Any, kind: str, interceptor: Any, effects: Path) -> str:
         dedup.drain,
         lambda: dedup.drained(0),
         store.running,
-        lambda: store.drop([1]),
+        lambda: store.clients_ended([1]),
         lambda: store.leases.reserve_ids(1),
         leases.grant,
         leases.expire,

@@ -104,7 +104,7 @@ class Opened:
     def drop(self) -> list[int]:
         """Drop what expired."""
         gone = self.authority.expire(self.now)
-        self.store.drop(gone)
+        self.store.clients_ended(gone)
         return gone
 
     def close(self) -> None:

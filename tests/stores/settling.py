@@ -65,7 +65,7 @@ def _serving(url: str) -> Iterator[Any]:
 def end_client(store: Any, client_id: int) -> None:
     """Have a client's lease end, and its records go."""
     if not isinstance(store, SharedStore):
-        store.drop([client_id])
+        store.clients_ended([client_id])
         return
     store.leases.release(client_id)
     store.leases.sweep(60.0, 60.0, time.time())

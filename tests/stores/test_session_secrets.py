@@ -55,17 +55,17 @@ class Server:
 
     def __init__(self, storage: Any, sessions_from: SessionsFrom) -> None:
         terms = Terms(deduplicated=("*",))
-        self._desk = LeaseRequests(open_authority(storage), terms, sessions_from=sessions_from)
+        self._requests = LeaseRequests(open_authority(storage), terms, sessions_from=sessions_from)
 
     def open(self, name: str, secret: bytes = b"", peer: bytes = b"") -> int:
         """Open a session; its client id."""
         request = pb.OpenSessionRequest(name=name, secret=secret).SerializeToString()
-        return pb.OpenSessionReply.FromString(self._desk.open_session(request, peer)).client_id
+        return pb.OpenSessionReply.FromString(self._requests.open_session(request, peer)).client_id
 
     def close(self, name: str, secret: bytes = b"", peer: bytes = b"") -> None:
         """Close a session."""
         request = pb.CloseSessionRequest(name=name, secret=secret).SerializeToString()
-        self._desk.close_session(request, peer)
+        self._requests.close_session(request, peer)
 
 
 @pytest.fixture

@@ -302,7 +302,7 @@ def test_a_client_is_dropped_in_the_stores_own_file_first(files):
     expired = files.authority.expire()
     holder = sqlite3.connect(files.main, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    files.store.drop(expired)
+    files.store.clients_ended(expired)
     entry = Entry(Entry.DELETE, (0, 0), patient=False, failure=RuntimeError)
     other = next(d for d in files.store._databases.values() if d is not files.store._main)
     other.journal.submit(entry).wait()
@@ -511,7 +511,7 @@ def test_a_client_is_expired_once_that_is_durable(files, swept, batched):
     late = call(client, 2)
     over = files.authority.expire() if swept else []
     with _Holder(files.main):
-        files.store.drop(over)
+        files.store.clients_ended(over)
         later = files.store.claim_all([late], PLAIN) if batched else files.store.claim(late, PLAIN)
         told: list[object] = []
 
@@ -548,7 +548,7 @@ def test_a_client_with_a_running_call_is_not_expired_yet(files):
     client = recorded(files)
     attempt = files.begin(call(client, 2), IDEMPOTENT)
     files.now = TERM_S + 1
-    files.store.drop(files.authority.expire())
+    files.store.clients_ended(files.authority.expire())
     with pytest.raises(InProgress):
         files.store.claim(call(client, 3), PLAIN)
     wait(files.store.finish(attempt, FIRST))

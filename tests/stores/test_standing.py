@@ -136,7 +136,7 @@ def test_a_waiter_gets_the_answer_of_a_client_that_was_dropped():
     attempt = life.store.claim(call(client, 1), _PLAIN).attempt
     duplicate = serve(life.store, call(client, 1), _PLAIN)
     assert next(duplicate).attempt is attempt
-    life.store.drop([client])
+    life.store.clients_ended([client])
     life.store.finish(attempt, FIRST)
     with pytest.raises(StopIteration) as stop:
         duplicate.send(True)

@@ -1,6 +1,6 @@
 """A CURP group: the product's rules, store and witnesses, over a log in memory.
 
-The rules are ``curp._core``'s, ``GroupStore``'s and ``WitnessDesk``'s. Here stands what
+The rules are ``curp._core``'s, ``GroupStore``'s and ``WitnessHandlers``'s. Here stands what
 is a thread or a socket in ``curp._replica``: when a batch is appended, a lease renewed, a
 witness asked.
 

@@ -128,9 +128,9 @@ class Replica:
         self.store.application_version = self.application_version
         self.store.work = Bell()  # type: ignore[assignment]  # one thread waits for none
         parts = self._parts(setting, tuning)
-        self.desk = GroupServicer(parts, EngineWatch(process.clock))
-        self.runner = self.desk.runner = _Runner(parts, SimulatedLeading)
-        self._desk = SimulatedServicer(self)
+        self.group_servicer = GroupServicer(parts, EngineWatch(process.clock))
+        self.runner = self.group_servicer.runner = _Runner(parts, SimulatedLeading)
+        self._servicer = SimulatedServicer(self)
         # Whether it has begun over, and applied nothing since.
         # How far the log was trimmed when it began over, until it has read what comes then.
         self._begun_at: int | None = None
@@ -202,7 +202,7 @@ class Replica:
 
     def serve_group(self, server: Server, rpc: Rpc) -> None:
         """Answer a request of ``curp.v1.Group``."""
-        self._desk.serve(server, rpc)
+        self._servicer.serve(server, rpc)
 
     def close(self) -> None:
         """End the leadership, so that nobody need wait for its lease."""

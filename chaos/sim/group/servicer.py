@@ -32,11 +32,11 @@ class Asked(Protocol):
     driver: SimulatedDriver
     store: GroupStore
     authority: GroupAuthority
-    desk: GroupServicer
+    group_servicer: GroupServicer
 
 
 class SimulatedServicer:
-    """Answers one replica's requests: as the product's desk, where that does not block."""
+    """Answers one replica's requests: as the product's servicer, where that does not block."""
 
     def __init__(self, replica: Asked) -> None:
         self._replica = replica
@@ -45,7 +45,7 @@ class SimulatedServicer:
         """Answer a request."""
         replica = self._replica
         if rpc.method.endswith("/Configuration"):
-            self._reply(rpc, replica.desk.configuration())
+            self._reply(rpc, replica.group_servicer.configuration())
             return
         if rpc.method.endswith("/ChangeWitnesses"):
             self._change_witnesses(server, rpc)
@@ -70,7 +70,7 @@ class SimulatedServicer:
     def _sync(self, server: Server, rpc: Rpc, configuration: int, call: Call) -> None:
         replica = self._replica
         store = replica.store
-        if replica.desk.leading is None or not store.serving:
+        if replica.group_servicer.leading is None or not store.serving:
             server.refuse(rpc, store.not_leader())
             return
         try:
@@ -86,13 +86,13 @@ class SimulatedServicer:
 
     def _change_witnesses(self, server: Server, rpc: Rpc) -> None:
         """Answer when the list is in force, or why it is not."""
-        replica, leading = self._replica, self._replica.desk.leading
+        replica, leading = self._replica, self._replica.group_servicer.leading
         if leading is None or not replica.store.serving:
             server.refuse(rpc, replica.store.not_leader())
             return
 
         def changed(listed: Any) -> None:
-            self._reply(rpc, replica.desk.configuration())
+            self._reply(rpc, replica.group_servicer.configuration())
 
         def failed(error: Exception) -> None:
             if not isinstance(error, RiflError):
@@ -108,7 +108,7 @@ class SimulatedServicer:
     def _transfer(self, server: Server, rpc: Rpc) -> None:
         wanted = pb.TransferRequest.FromString(rpc.request).replica
         try:
-            self._replica.desk.transfer(wanted)
+            self._replica.group_servicer.transfer(wanted)
         except RiflError as error:
             server.refuse(rpc, error)
             return

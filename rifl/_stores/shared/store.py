@@ -258,8 +258,8 @@ class SharedStore:
         """No longer wait."""
         self._attempts.leave(attempt, wake)
 
-    def drop(self, client_ids: Iterable[int]) -> None:
-        """Nothing to do: the leases' storage drops clients where their rows are."""
+    def clients_ended(self, client_ids: Iterable[int]) -> None:
+        """Nothing is left to do: the leases' storage removed their rows as it found them over."""
 
     def refuse_new(self, draining: bool) -> None:
         """Begin or stop refusing new calls as draining."""

@@ -19,7 +19,7 @@ from curp._core.witness_table import WitnessTable
 from curp._wire import SYNCED_KEY
 from curp.client import Statistics, statistics
 from curp.v1 import curp_pb2 as pb
-from curp.witness import WitnessDesk, add_witness_service
+from curp.witness import WitnessHandlers, add_witness_service
 from rifl.core._calling.retry import RetryPolicy
 from tests.helpers.servers import LoopThread, generic, serve
 
@@ -34,7 +34,7 @@ class _Witness:
         self._loop = loop
         self._streams = streams
         self.table = WitnessTable()
-        self.desk = WitnessDesk(self.table)
+        self.handlers = WitnessHandlers(self.table)
         # Holds records back while it is not set.
         self.open = threading.Event()
         self.open.set()
@@ -42,7 +42,7 @@ class _Witness:
     def start(self) -> str:
         async def begin() -> tuple[Any, int]:
             server = grpc.aio.server(interceptors=(_Gate(self.open, streams=self._streams),))
-            add_witness_service(server, self.desk)
+            add_witness_service(server, self.handlers)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
             return server, port
@@ -158,7 +158,7 @@ class ScriptedGroup:
 
         async def start() -> None:
             for witness in self.witnesses:
-                witness.desk.start(request.SerializeToString())
+                witness.handlers.start(request.SerializeToString())
 
         self._loop.run(start())
 
@@ -177,7 +177,7 @@ class ScriptedGroup:
         request = pb.FreezeRequest(group="g", configuration=self.number)
 
         async def freeze() -> None:
-            list(self.witnesses[witness].desk.freeze(request.SerializeToString()))
+            list(self.witnesses[witness].handlers.freeze(request.SerializeToString()))
 
         self._loop.run(freeze())
 

@@ -16,7 +16,7 @@ import pytest
 
 import rifl
 from curp.v1 import curp_pb2 as pb
-from curp.witness import WitnessClient, WitnessDesk
+from curp.witness import WitnessClient, WitnessHandlers
 from tests.curp.client.scripted import CLIENTS, METHOD, ScriptedGroup, calling, field
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
@@ -175,13 +175,13 @@ async def test_callers_that_meet_share_a_message(
 ) -> None:
     """Many at once: one stream to each witness, fewer messages than records (DESIGN §7)."""
     messages: list[int] = []
-    before = WitnessDesk.records
+    before = WitnessHandlers.records
 
     def records(self: Any, raw: bytes, *rest: Any) -> Any:
         messages.append(len(pb.RecordsRequest.FromString(raw).records))
         return before(self, raw, *rest)
 
-    monkeypatch.setattr(WitnessDesk, "records", records)
+    monkeypatch.setattr(WitnessHandlers, "records", records)
     monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 10.0)
     monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 10.0)
     monkeypatch.setattr("curp._core.pending_records._MOST_S", 1.0)

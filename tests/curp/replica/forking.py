@@ -16,7 +16,7 @@ import grpc
 import curp
 from curp._core.witness_table import WitnessTable
 from curp.log._memory import MemoryLog
-from curp.witness._handlers import WitnessDesk
+from curp.witness._handlers import WitnessHandlers
 from rifl.core._shared.errors import ForkedProcess
 from tests.curp.logs import created
 
@@ -26,7 +26,7 @@ def main(directory: Path) -> int:
         created(f"sqlite:///{directory / 'group.log'}?group=g"), name="r1", address="127.0.0.1:1"
     )
     made: Any = replica
-    engine, witness = MemoryLog().engine(), WitnessDesk(WitnessTable())
+    engine, witness = MemoryLog().engine(), WitnessHandlers(WitnessTable())
     server = grpc.server(None)  # type: ignore[arg-type]  # never started
     child = os.fork()
     if child == 0:

@@ -258,8 +258,8 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
                 )
         # A collection under the old number found that its witness is another's by now: the
         # leader would list the old witnesses again, and does not.
-        relisting = running.replica._desk.leading._relisting
-        drive(relisting.again(number), relisting.step)
+        list_keeper = running.replica._group_servicer.leading._list_keeper
+        drive(list_keeper.again(number), list_keeper.step)
         assert list(running.replica.configuration().witnesses) == [second]
         assert running.replica.configuration().configuration == number + 1
         assert client.mark(client.deposit("b", "bob", 3, configuration=number)) == str(number + 1)

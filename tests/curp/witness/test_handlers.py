@@ -14,7 +14,7 @@ from curp._core.conflict_keys import FieldType, KeyField, canonical, conflict_ke
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._key_declarations import fields_to_wire
 from curp.v1 import curp_pb2 as pb
-from curp.witness import WitnessDesk, WitnessJournal
+from curp.witness import WitnessHandlers, WitnessJournal
 from lease_server._tokens import Secret, make_token
 from rifl.core._shared.errors import BadHeader, NotYours, RiflError
 from rifl.v1 import rifl_pb2
@@ -60,8 +60,8 @@ def record_bytes(
     return pb.RecordRequest(configuration=configuration, call=call).SerializeToString()
 
 
-def desk(*methods: pb.MethodConflicts, **limits: int) -> WitnessDesk:
-    made = WitnessDesk(WitnessTable(WitnessLimits(**limits) if limits else None))
+def witness_handlers(*methods: pb.MethodConflicts, **limits: int) -> WitnessHandlers:
+    made = WitnessHandlers(WitnessTable(WitnessLimits(**limits) if limits else None))
     assert verdict(made.start(start_bytes(methods=methods))) == V.ACCEPTED
     return made
 
@@ -70,18 +70,18 @@ def verdict(raw: bytes) -> int:
     return pb.RecordReply.FromString(raw).verdict
 
 
-def record(to: WitnessDesk, *arguments: Any, peer_is: bytes = b"", **fields: Any) -> int:
+def record(to: WitnessHandlers, *arguments: Any, peer_is: bytes = b"", **fields: Any) -> int:
     return verdict(to.record(record_bytes(*arguments, **fields), lambda: peer_is))
 
 
-def frozen(of: WitnessDesk, configuration: int = 1) -> list[pb.WitnessedCall]:
+def frozen(of: WitnessHandlers, configuration: int = 1) -> list[pb.WitnessedCall]:
     raw = pb.FreezeRequest(group="g", configuration=configuration).SerializeToString()
     return [call for part in of.freeze(raw) for call in pb.FreezeReply.FromString(part).calls]
 
 
 def test_what_was_accepted_is_given_back_whole() -> None:
     """A new leader gets header, method, request and keys as they were sent (CURP §3.3)."""
-    witness = desk()
+    witness = witness_handlers()
     assert record(witness, 1, b"one", 7) == V.ACCEPTED
     assert record(witness, 2, b"two", 8, 9) == V.ACCEPTED
     sent = pb.RecordRequest.FromString(record_bytes(1, b"one", 7)).call
@@ -92,7 +92,7 @@ def test_what_was_accepted_is_given_back_whole() -> None:
 
 def test_a_long_table_comes_in_parts() -> None:
     """A freeze's messages stay far below what gRPC takes (DESIGN §9)."""
-    witness = desk()
+    witness = witness_handlers()
     for seq in range(1, 81):
         assert record(witness, seq, bytes(60_000), seq) == V.ACCEPTED
     raw = pb.FreezeRequest(group="g", configuration=1).SerializeToString()
@@ -103,7 +103,7 @@ def test_a_long_table_comes_in_parts() -> None:
 
 def test_callers_are_authorised_as_by_the_leader() -> None:
     """Invariant 2: the token, and the peer it is bound to; nothing is kept of others."""
-    witness = desk()
+    witness = witness_handlers()
     for wrong in (b"", b"x", make_token(SECRET, 6), make_token(Secret(1, b"t" * 32), 5)):
         with pytest.raises(NotYours):
             record(witness, 1, b"", 7, token=wrong)
@@ -119,12 +119,12 @@ def test_callers_are_authorised_as_by_the_leader() -> None:
 def test_no_caller_is_authorised_before_a_start() -> None:
     """A witness without secrets knows nobody (invariant 2)."""
     with pytest.raises(NotYours):
-        record(WitnessDesk(WitnessTable()), 1, b"", 7)
+        record(WitnessHandlers(WitnessTable()), 1, b"", 7)
 
 
 def test_rotated_secrets_come_with_a_refresh() -> None:
     """New tokens are good, old ones gone, and no held call is lost (DESIGN §5)."""
-    witness = desk()
+    witness = witness_handlers()
     assert record(witness, 1, b"", 7) == V.ACCEPTED
     fresh = Secret(2, b"n" * 32)
     renewed = pb.SecretsPut(secrets=[pb.SecretsPut.Secret(key_id=2, secret=fresh.value)])
@@ -141,7 +141,7 @@ def test_a_caller_cannot_lie_about_its_keys() -> None:
     """Where the leader said how, the witness finds the keys itself (invariant 2)."""
     by_callable = pb.MethodConflicts(method="/s/Any", by_callable=True)
     keyless = pb.MethodConflicts(method="/s/All")
-    witness = desk(PUT, by_callable, keyless)
+    witness = witness_handlers(PUT, by_callable, keyless)
     five = conflict_key("", canonical(5))
     assert record(witness, 1, b"\x08\x05", 111) == V.ACCEPTED
     assert record(witness, 2, b"\x08\x05", 222) == V.CONFLICT
@@ -155,7 +155,7 @@ def test_a_caller_cannot_lie_about_its_keys() -> None:
 
 def test_long_requests_and_many_keys_have_bounds() -> None:
     """TOO_LARGE, before anything is parsed, and no keys instead of too many (DESIGN §9)."""
-    witness = desk(max_request_bytes=100, max_bytes=1000)
+    witness = witness_handlers(max_request_bytes=100, max_bytes=1000)
     assert record(witness, 1, bytes(100), 7) == V.ACCEPTED
     assert record(witness, 2, bytes(101), 8) == V.TOO_LARGE
     assert verdict(witness.record(b"\xff" * 100_000, lambda: b"")) == V.TOO_LARGE
@@ -165,7 +165,7 @@ def test_long_requests_and_many_keys_have_bounds() -> None:
 
 def test_collected_calls_go_and_stuck_ones_are_told() -> None:
     """Invariant 12, through the wire: by seq and by key."""
-    witness = desk()
+    witness = witness_handlers()
     record(witness, 1, b"one", 7)
     record(witness, 2, b"two", 8)
     synced = [pb.Collected(client_id=5, seq=1), pb.Collected(client_id=5, key=b"none")]
@@ -189,7 +189,7 @@ def test_collected_calls_go_and_stuck_ones_are_told() -> None:
 )
 def test_a_start_that_makes_no_sense_changes_nothing(start: bytes) -> None:
     """BAD_HEADER, and the witness serves on as it did (DESIGN §3)."""
-    witness = desk()
+    witness = witness_handlers()
     record(witness, 1, b"one", 7)
     with pytest.raises(BadHeader):
         witness.start(start)
@@ -200,7 +200,7 @@ def test_a_start_that_makes_no_sense_changes_nothing(start: bytes) -> None:
 @example(record_bytes(3, b"x", 9), 0, 2, b"\x00")
 def test_any_bytes_are_answered_or_refused(raw: bytes, which: int, at: int, patch: bytes) -> None:
     """Nothing a peer sends raises anything but a refusal, or loses a held call (DESIGN §9)."""
-    witness = desk(PUT)
+    witness = witness_handlers(PUT)
     record(witness, 1, b"\x08\x05")
     whole = record_bytes(2, b"\x08\x06")
     patched = whole[:at] + patch + whole[at + len(patch) :]
@@ -227,7 +227,7 @@ def test_numbers_are_durable_before_they_count(tmp_path: Path) -> None:
             super().write(group, configuration)
 
     journal = FullDisk(tmp_path)
-    witness = WitnessDesk(WitnessTable(), journal)
+    witness = WitnessHandlers(WitnessTable(), journal)
     assert verdict(witness.start(start_bytes(3))) == V.ACCEPTED
     assert journal.highest == 3
     record(witness, 1, b"one", 7, configuration=3)

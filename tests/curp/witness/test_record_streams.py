@@ -12,16 +12,16 @@ import pytest
 
 from curp._core.witness_table import WitnessTable
 from curp.v1 import curp_pb2 as pb
-from curp.witness import WitnessDesk, add_witness_service
+from curp.witness import WitnessHandlers, add_witness_service
 from lease_server._tokens import make_token
 from rifl.core._shared.errors import BadHeader
 from tests.curp.witness.test_handlers import (
     SECRET,
-    desk,
     frozen,
     record_bytes,
     start_bytes,
     verdict,
+    witness_handlers,
 )
 
 V = pb.RecordReply
@@ -38,7 +38,7 @@ def _verdicts(raw: bytes) -> list[int]:
 
 def test_each_record_of_a_message_is_judged_as_if_it_came_alone() -> None:
     """One that its caller may not record, or is none, has no verdict; the others have theirs."""
-    witness = desk()
+    witness = witness_handlers()
     wrong = make_token(SECRET, 6)
     raw = _message(
         1,
@@ -62,7 +62,7 @@ def test_each_record_of_a_message_is_judged_as_if_it_came_alone() -> None:
 )
 def test_a_message_out_of_line_is_refused_whole(raw: bytes) -> None:
     """Numbers that leave some out, no record, too many: nothing of it is looked at (§9)."""
-    witness = desk()
+    witness = witness_handlers()
     with pytest.raises(BadHeader):
         witness.records(raw, bytes, 1)
     assert frozen(witness) == []
@@ -70,7 +70,7 @@ def test_a_message_out_of_line_is_refused_whole(raw: bytes) -> None:
 
 def test_tokens_of_secrets_that_went_are_not_remembered() -> None:
     """A witness forgets whom it knew when it is told other secrets (DESIGN §5)."""
-    witness = desk()
+    witness = witness_handlers()
     assert verdict(witness.record(record_bytes(1, b"", 7), bytes)) == V.ACCEPTED
     other = pb.SecretsPut(secrets=[pb.SecretsPut.Secret(key_id=2, secret=b"n" * 32)])
     witness.start(start_bytes(refresh=True, secrets=other))
@@ -90,7 +90,7 @@ class _Served:
 async def served() -> AsyncIterator[_Served]:
     """A witness on a real server, started under number 1."""
     table, stopping = WitnessTable(), asyncio.Event()
-    behind = WitnessDesk(table)
+    behind = WitnessHandlers(table)
     behind.start(start_bytes())
     server = grpc.aio.server()
     add_witness_service(server, behind, stopping=stopping)

@@ -1,4 +1,4 @@
-"""The recovery of a replica that takes over, carried out (DESIGN §7, invariants 5 and 6)."""
+"""The steps of ``curp._core.recovery``, carried out by a replica that takes over (DESIGN §7)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SECRET_BYTES = 32
 _PATIENCE_TERMS = 2
 
 
-class Recovering:
+class RecoverySteps:
     """Does what ``recover`` asks for, under a number that was taken."""
 
     def __init__(self, parts: Parts, follower: Follower, survival: Survival) -> None:

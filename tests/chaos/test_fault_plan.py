@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.schedule import Fault, plan_faults
+from chaos.fault_plan import Fault, plan_faults
 
 
 def test_same_seed_same_schedule() -> None:

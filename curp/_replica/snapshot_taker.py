@@ -1,4 +1,4 @@
-"""The snapshots of one leadership (DESIGN §7, invariant 8)."""
+"""The taker of a leadership's snapshots: when one is due, and its steps (DESIGN §7: 8)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _TURN_S = 5.0
 _ANOTHER_S = 0.05
 
 
-class Snapshots:
-    """Takes them, one at a time, by a rule and its ``step``. Any thread."""
+class SnapshotTaker:
+    """Takes snapshots, one at a time, by the rule ``taking`` and its ``step``. Any thread."""
 
     def __init__(self, parts: Parts, tenure: Tenure, over: Pending) -> None:
         """``over``: done when the leadership is."""

@@ -1,4 +1,4 @@
-"""The witness list of a leadership, and its changes (DESIGN §7, invariants 2 and 11)."""
+"""The keeper of a leadership's witness list: its changes, and their steps (DESIGN §7: 2 and 11)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _STATUS_S = 0.5
 _ANOTHER_S = 0.05
 
 
-class WitnessLists:
-    """One leadership's witness list, and rules that change it, by ``step``. Any thread.
+class WitnessListKeeper:
+    """Keeps one leadership's witness list: rules that change it, and their ``step``. Any thread.
 
     ``serve`` is called with each list that comes into force. ``end`` is told when the
     leadership is over by a change that may or may not have happened.

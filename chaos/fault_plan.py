@@ -1,6 +1,6 @@
-"""The schedule of faults: drawn from a seed, counted in finished calls.
+"""The plan of a demo's faults: drawn from a seed, counted in finished calls.
 
-Counting calls and not seconds makes a schedule mean the same on a slow machine.
+Counting calls and not seconds makes a plan mean the same on a slow machine.
 """
 
 from __future__ import annotations
