@@ -52,6 +52,8 @@ _ON_THE_WAY = (Fault.LOSS, Fault.LOSS, Fault.DUPLICATE, Fault.PARTITION, Fault.P
 # but for the margin.
 _SLOW = 0.81
 _READS_AND_WRITES = 36
+# At most, from any time on.
+_TO_A_RENEWAL_S = 0.25
 # So many a schedule has.
 _LEAST_FAULTS = 5
 _Draw = Callable[[Random, "Schedule", float], "Schedule"]
@@ -65,6 +67,9 @@ def add_coincidences(schedule: Schedule, active_s: float) -> Schedule:
     later = Random(f"{schedule.kind} {schedule.seed} later coincidence")  # noqa: S311
     if (of_later := _DRAWN_LATER.get(schedule.kind)) and later.random() < _LATER:
         return later.choice(of_later)(later, schedule, active_s)
+    last = Random(f"{schedule.kind} {schedule.seed} last coincidence")  # noqa: S311
+    if (of_last := _DRAWN_LAST.get(schedule.kind)) and last.random() < _LATER:
+        return last.choice(of_last)(last, schedule, active_s)
     if dice.random() >= share:
         return schedule
     return dice.choice(draws)(dice, schedule, active_s)
@@ -290,40 +295,50 @@ def _late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule
     """Have clients read from a leader that another follows, while others write to that one.
 
     It hands over; or it was stopped, asked for a renewal or just granted one by a clock that
-    is slow, and finds when it goes on what was sent to it meanwhile.
+    is slow, and finds when it goes on what was sent to it meanwhile, or after that.
     """
     begins = 1.0 + random.random() * active_s * 0.8
     aim = random.choice((Point.RENEWED, Point.RENEWED, Point.RENEWING, None))
     slow = aim is Point.RENEWED
+    setting = replace(schedule.setting, attempt_timeout_s=None, hedge_after_s=None)
     if aim is None:
         until = begins + 0.4
         faults = [PlannedFault(begins, Fault.TRANSFER, 0.0, LEADER, 0.1)]
+        reads = writes = (until - 0.3, until + 0.1)
     else:
-        seconds = 1.215 + 0.01 * random.random() if slow else 1.3 + 0.5 * random.random()
-        # A renewal comes four times in a term.
-        until = begins + 0.15 + seconds
+        seconds = 1.215 + 0.01 * random.random() if slow else 1.2 + 0.4 * random.random()
         faults = [PlannedFault(begins, Fault.STOP, seconds, LEADER, 0.5, aim)]
+        # A renewal comes four times in a term: so much later the leader is stopped, and goes on.
+        until = begins + seconds + _TO_A_RENEWAL_S
+        reads = (until - 0.5, until - 0.2) if slow else (until, until + 0.1)
+        # Who writes tries another replica when it is time for the next leader.
+        writes = (begins + 0.5, until - 0.2)
+        setting = replace(
+            setting, term_s=8.0, attempt_timeout_s=0.6, plain_clients=0, misled_client=None
+        )
     fault, lasts_s = Fault.PARTITION_TO, until + 0.5 - begins
     faults.append(PlannedFault(begins, fault, lasts_s, LEADER, 0.9, some=True))
     place = random.randrange(len(schedule.calls) - _READS_AND_WRITES)
     calls = {}
-    for at in range(place, place + _READS_AND_WRITES):
-        call = schedule.calls[at]
-        if call.batch or call.plain:
+    for at, call in enumerate(schedule.calls):
+        if not place <= at < place + _READS_AND_WRITES or call.batch or call.plain:
+            if aim is not None and call.client == 0 and begins - 0.5 <= call.at < until + 0.1:
+                # Whom the stopped leader does not answer asks another one.
+                calls[at] = replace(call, at=until + 0.5 + call.at - begins)
             continue
-        reads = random.random() < 0.6
+        read = random.random() < 0.6
+        first, last = reads if read else writes
         calls[at] = replace(
             call,
-            client=0 if reads else 1,
-            at=until - 0.3 + 0.4 * random.random(),
-            method="/sim.Accounts/Read" if reads else "/sim.Accounts/Add",
-            op="read" if reads else "add",
+            client=0 if read else 1,
+            at=first + (last - first) * random.random(),
+            method="/sim.Accounts/Read" if read else "/sim.Accounts/Add",
+            op="read" if read else "add",
             account="a0",
-            behaviour="read" if reads else "effect",
+            behaviour="read" if read else "effect",
             work_s=0.001,
             deadline_s=None,
         )
-    setting = replace(schedule.setting, attempt_timeout_s=None, hedge_after_s=None)
     if slow:
         # Drifting as well, it would be slower than the margin allows.
         setting = replace(setting, server_rate=_SLOW, drift=0.0)
@@ -408,6 +423,46 @@ def _removed_behind_a_stall(random: Random, schedule: Schedule, active_s: float)
     return replace(changed, setting=setting)
 
 
+def _outlives_a_note(random: Random, schedule: Schedule, active_s: float) -> Schedule:
+    """Have a leader step down, and live on, while a call runs that it noted.
+
+    Its first attempt is lost, and the second is noted. No witness holds it, so the next leader
+    finds the note and nothing else of it; its caller has given up by then.
+    """
+    found = _some_add(random, schedule, lambda call: call.client in _SOME_CLIENTS and call.at > 1.0)
+    if found is None:
+        return schedule
+    at, call = found
+    begins = call.at
+    noted = replace(
+        call, account="noted", work_s=0.6, deadline_s=1.5, resolves=False, unrecorded=True
+    )
+    # Nobody else's call is noted meanwhile: of several none would be known to have killed.
+    after = begins + 3.0
+    calls = {
+        place: replace(other, at=after + random.random())
+        for place, other in enumerate(schedule.calls)
+        if begins - 0.5 <= other.at < after
+    }
+    calls[at] = noted
+    faults = [
+        PlannedFault(begins - 0.001, Fault.LOSS, 0.1, LEADER, 1.0, some=True),
+        PlannedFault(
+            begins + 0.1, Fault.STORE_STALL, 2.0 + random.random(), LEADER, 0.5, Point.HANDLER
+        ),
+    ]
+    setting = replace(
+        schedule.setting,
+        drift=0.0,
+        attempt_timeout_s=0.4,
+        hedge_after_s=None,
+        plain_clients=0,
+        misled_client=None,
+    )
+    changed = _changed(schedule, calls, faults, (begins - 1.0, after))
+    return replace(changed, setting=setting)
+
+
 # By the kind of deployment: the share of schedules that have one of these.
 _DRAWN: dict[str, tuple[float, tuple[_Draw, ...]]] = {
     "memory": (0.2, (_overtaken_call,)),
@@ -431,3 +486,4 @@ _DRAWN: dict[str, tuple[float, tuple[_Draw, ...]]] = {
 # And of those of later, which take the place of one.
 _LATER = 0.1
 _DRAWN_LATER: dict[str, tuple[_Draw, ...]] = {"curp": (_removed_behind_a_stall,)}
+_DRAWN_LAST: dict[str, tuple[_Draw, ...]] = {"curp": (_outlives_a_note,)}

@@ -51,6 +51,7 @@ from curp._replica import (
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
 from curp._replica.proposals import Proposals
+from curp._replica.survival import Survival
 from curp._wire import entry_to_bytes
 from curp.client._messages import with_number
 from curp.log import _checks as checks
@@ -682,6 +683,10 @@ def _deaths_not_counted() -> AbstractContextManager[Any]:
     return unittest.mock.patch.object(Ledger, "died", lambda self, *arguments, **more: self)
 
 
+def _stepped_down_has_died() -> AbstractContextManager[Any]:
+    return unittest.mock.patch.object(Survival, "stepped_down")
+
+
 @contextmanager
 def _suspects_set_aside() -> Iterator[None]:
     """What ran when a leader died has no answer, whether all witnesses held it or not."""
@@ -1126,6 +1131,7 @@ MUTATIONS = (
     Mutation("witness not replayed", "§7.5: recovery", "curp", _nothing_replayed),
     Mutation("replay not filtered", "§7.6: trackers", "curp", _replay_not_filtered),
     Mutation("deaths not counted", "§7.12: beyond a bound", "curp", _deaths_not_counted),
+    Mutation("who stepped down has died", "§7.12: lives on", "curp", _stepped_down_has_died),
     Mutation("suspects set aside", "§7.12: cannot have been", "curp", _suspects_set_aside),
     Mutation("versions not logged", "§7: the log's answer", "curp", _versions_not_logged),
     Mutation(
@@ -1269,14 +1275,15 @@ _SEEDS = {
     "witness not replayed": 1,
     "replay not filtered": 1,
     "deaths not counted": 5,
-    "suspects set aside": 5,
+    "who stepped down has died": 43,
+    "suspects set aside": 2,
     "versions not logged": 5,
     "a newer leader saves a snapshot": 25,
     "older version goes on": 5,
     "another leader's sync": 17,
-    "read lease for ever": 6,
-    "read lease without its margin": 1533,
-    "read lease counted from the reply": 1533,
+    "read lease for ever": 9,
+    "read lease without its margin": 61,
+    "read lease counted from the reply": 85,
     "lease ended before its reads stop": 16,
     "read of what is not logged": 20,
     "configuration unchecked": 2,

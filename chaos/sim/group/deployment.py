@@ -24,12 +24,15 @@ from curp._replica.poisoning import read_ledger, update_ledger
 from curp._wire import entry_from_bytes, snapshot_from_chunks, witness_list_from_bytes
 from curp.log._engine import Entry
 from curp.log._memory import MemoryLog
+from rifl.core._shared.identity import RpcId
 
 __all__ = ["GroupDeployment"]
 
 # How often an operator looks, and at how many deaths the product waits for one.
 _POISON_S = 0.5
 _POISON_DEATHS = 3
+# A replica that could speak for so long has said that it lives.
+_SPOKEN_S = 1.5
 
 
 class GroupDeployment:
@@ -52,6 +55,11 @@ class GroupDeployment:
         # Those of the first list.
         self.witness_names = tuple(self._witnesses)[: setting.witnesses]
         self._replicas: dict[int, Replica] = {}
+        # Which life of a replica led under which number; since when calls are charged with the
+        # death of one that lives, by that number.
+        self.leaders: dict[int, Replica] = {}
+        self._charged: dict[tuple[RpcId, int], float] = {}
+        world.loop.after(_POISON_S, self._look_for_false_deaths)
         # The newest version that an operator finalized, or was about to.
         self._finalized = 0
         if setting.upgrades:
@@ -108,6 +116,40 @@ class GroupDeployment:
                 leadership.configuration,
                 partial(Ledger.decided, case=case, who="operator", why="it kills"),
             )
+
+    def _look_for_false_deaths(self) -> None:
+        """Find deaths that calls are charged with, of processes that live and could say so."""
+        world = self.world
+        if world.over:
+            return
+        world.loop.after(_POISON_S, self._look_for_false_deaths)
+        charged = {}
+        for case in read_ledger(self.log.engine()).cases:
+            for death in case.died:
+                led_by = self.leaders.get(death.configuration)
+                # What was set aside is not taken back.
+                if led_by is None or case.closed or not self._may_speak(led_by):
+                    continue
+                key = case.rpc_id, death.configuration
+                since = charged[key] = self._charged.get(key, world.loop.now)
+                if world.loop.now - since > _SPOKEN_S:
+                    world.problems.append(
+                        f"poison: {case.rpc_id} is charged with the death of "
+                        f"{led_by.process.name}, which led {death.configuration} and lives"
+                    )
+                    # Told once.
+                    del self.leaders[death.configuration]
+        self._charged = charged
+
+    def _may_speak(self, replica: Replica) -> bool:
+        """Whether a replica runs, reaches the engine, and runs no handler of an earlier time."""
+        now = self.world.loop.now
+        unreached = max(self.stalled_until[replica.index], self.lossy_until[replica.index])
+        return (
+            replica.process.alive
+            and max(replica.process.stopped_until, unreached) <= now
+            and not replica.store.executing()
+        )
 
     def number_ended(self) -> None:
         """Stop all witnesses, which forget everything: as an operator may, from here on."""

@@ -23,7 +23,7 @@ __all__ = ["Bell", "Course", "Renewing", "SimulatedDriver"]
 # Between what a step gave, and the next one.
 _STEP_S = 0.0002
 _REPLY_S = 0.0003
-_AT_ONCE = (AppendBatch, NoteDown, Settle, LetBegin)
+_AT_ONCE = (AppendBatch, NoteDown, Settle, LetBegin, Renew)
 
 
 class Renewing(NamedTuple):

@@ -70,6 +70,7 @@ class Group(Protocol):
     lossy_until: list[float]
     stalled_until: list[float]
     loss: float
+    leaders: dict[int, Replica]
 
     def lives(self) -> int:
         """Count the lives of replicas: each is another one to the engine."""
@@ -263,6 +264,9 @@ class Replica:
         world, name = self.world, self.process.name
         if isinstance(step, TakeLeadership):
             world.trace(name, f"takes over under number {answer}")
+            self._group.leaders[answer] = self
+        elif isinstance(step, NextNumber):
+            self._group.leaders[answer] = self
         elif isinstance(step, TakeCalls):
             found = step.found
             world.trace(
