@@ -12,10 +12,12 @@ __all__ = [
     "LogExists",
     "LogForked",
     "LogFull",
+    "LogStopped",
     "LogUnavailable",
     "NewerFormat",
     "NoSuchLog",
     "NoSuchStream",
+    "NotDurable",
     "OutOfOrder",
     "PredecessorMismatch",
     "ProducerRetired",
@@ -140,6 +142,17 @@ class LogFull(LogUnavailable):
     """The engine has no room: nothing of this request is in the log. What is there is read."""
 
     appended = False
+
+
+class LogStopped(LogUnavailable):
+    """This handle is never used again: closed, forked, or nobody knows what is on its disk.
+
+    The log is opened anew once it is seen to.
+    """
+
+
+class NotDurable(LogError):
+    """The store's settings allow it to forget what it acknowledged: the log is not opened."""
 
 
 class NoSuchLog(LogError):

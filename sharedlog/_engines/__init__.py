@@ -5,4 +5,6 @@
 - ``driving``: carries rules out at one.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.
+- ``redis``: for processes of several machines.
+- ``owner``, ``names``: what groups' logs and ours tell differently; a log's name in its URL.
 """

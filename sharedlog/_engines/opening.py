@@ -6,12 +6,18 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 from sharedlog._core.errors import InvalidRequest, LogExists, NoSuchLog
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 
 _MEMORY, _SQLITE = "memory:", "sqlite:///"
+_REDIS = (
+    *("redis", "redis+sentinel", "redis+cluster"),
+    *("rediss", "rediss+sentinel", "rediss+cluster"),
+    "unix",
+)
 # Logs in this process's memory, by what follows ``memory:``.
 _named: dict[str, MemoryLog] = {}
 _naming = threading.Lock()
@@ -21,7 +27,8 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
     """Make an empty log where there is none, with these keys from its first moment, and open it.
 
     ``memory:NAME`` (``memory:`` for one that nobody else opens) and ``sqlite:///FILE`` (four
-    slashes: from the root). Raises ``LogExists``, and ``InvalidRequest`` for another URL.
+    slashes: from the root); ``redis://HOST?log=NAME`` (see ``redis.opening``). Raises
+    ``LogExists``, and ``InvalidRequest`` for another URL.
     """
     if url.startswith(_MEMORY):
         made = MemoryLog(keys)
@@ -38,6 +45,9 @@ def create_engine(url: str, keys: Mapping[str, bytes]) -> Engine:
         path = _path(url)
         sqlite.create(path, keys)
         return sqlite.SqliteEngine(path)
+    if _scheme(url) in _REDIS:
+        created: Engine = _redis().create_log(url, keys)
+        return created
     raise _unknown(url)
 
 
@@ -53,7 +63,22 @@ def open_engine(url: str) -> Engine:
         from sharedlog._engines import sqlite
 
         return sqlite.SqliteEngine(_path(url))
+    if _scheme(url) in _REDIS:
+        opened: Engine = _redis().open_log(url)
+        return opened
     raise _unknown(url)
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0]
+
+
+def _redis() -> ModuleType:
+    try:
+        from sharedlog._engines.redis import opening
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"redis:// needs the extra rifl-grpc[redis]: {error}") from error
+    return opening
 
 
 def _path(url: str) -> Path:
@@ -65,7 +90,7 @@ def _path(url: str) -> Path:
 
 def _unknown(url: str) -> InvalidRequest:
     scheme = url.partition(":")[0][:40]
-    return InvalidRequest(f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE")
+    return InvalidRequest(f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE, redis://HOST")
 
 
 def _forget() -> None:

@@ -7,43 +7,14 @@ from functools import partial
 
 import pytest
 
-from chaos.etcd_cluster import EtcdCluster
 from tests.curp import kept_logs
 from tests.curp.logs import created
+from tests.helpers.log_servers import own_etcd, own_redis, shared_etcd, shared_redis
 from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
+
+__all__ = ["own_etcd", "own_redis", "shared_etcd", "shared_redis"]
 
 _NAMES = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def shared_redis(tmp_path_factory):
-    """One durable server; tests keep apart by group."""
-    server = RedisServer(tmp_path_factory.mktemp("log-redis"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def own_redis(tmp_path):
-    """A durable server that the test may stop, fill, or break."""
-    server = RedisServer(tmp_path)
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def shared_etcd(tmp_path_factory):
-    """A cluster of three nodes; tests keep apart by group."""
-    with EtcdCluster(tmp_path_factory.mktemp("log-etcd")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def own_etcd(tmp_path):
-    """A cluster that the test may break, kill or cut off; once its own engines are closed."""
-    with EtcdCluster(tmp_path / "etcd") as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="session")

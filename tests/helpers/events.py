@@ -82,12 +82,17 @@ def _handed(tree: ast.AST, takers: dict[str, int]) -> Iterator[str]:
             yield from _strings(node.value)
 
 
-def _logger(tree: ast.AST) -> str:
-    """The name of the logger that a module asks; the lease server's parts are given theirs."""
+def _loggers(module: str, tree: ast.AST) -> tuple[str, ...]:
+    """The loggers that a module asks; the lease server's parts are given theirs.
+
+    Engines of logs are told whose log it is: a group's, or ours.
+    """
+    if module.startswith("sharedlog._engines."):
+        return ("curp.log", "sharedlog")
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_log":
-            return ast.unparse(node.value).removeprefix("get_logger(").strip("'\")")
-    return "lease_server"
+            return (ast.unparse(node.value).removeprefix("get_logger(").strip("'\")"),)
+    return ("lease_server",)
 
 
 def _fields(call: ast.Call) -> frozenset[str]:
@@ -111,7 +116,11 @@ def events_in_the_source() -> tuple[list[Logged], set[str]]:
             assert names or ast.unparse(call.args[0]).split(".")[-1] == "event", (
                 f"{module}:{call.lineno}: log a literal, or what is called `event`"
             )
-            logged += [Logged(_logger(tree), name, level, _fields(call)) for name in names]
+            logged += [
+                Logged(logger, name, level, _fields(call))
+                for logger in _loggers(module, tree)
+                for name in names
+            ]
     return logged, handed
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-ENGINES = ("memory", "sqlite")
+ENGINES = ("memory", "sqlite", "redis")
 # Those that another process can open.
-SHARED = ("sqlite",)
+SHARED = ("sqlite", "redis")
 
 
-def url_of(engine: str, directory: Path) -> str:
-    """A URL of this engine, of a log that nobody has created."""
+def url_of(engine: str, directory: Path, fixture: Callable[[str], Any]) -> str:
+    """A URL of this engine, of a log that nobody has created.
+
+    ``fixture``: gives a server by its name, such as ``shared_redis``, and is not asked for one
+    that is not needed.
+    """
     if engine == "memory":
         return f"memory:{secrets.token_hex(8)}"
-    return f"sqlite:///{directory / 'log.db'}"
+    if engine == "sqlite":
+        return f"sqlite:///{directory / 'log.db'}"
+    url: str = fixture(f"shared_{engine}").url(log=secrets.token_hex(8))
+    return url

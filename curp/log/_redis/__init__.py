@@ -1,7 +1,9 @@
 """The log in Redis: replicas on several machines (DESIGN §7).
 
 - ``engine``: the log, by ``scripts`` (``scripts/``, in Lua) over a ``connection``.
-- ``settings``: what the server's mean for a log; ``snapshots``.
+- ``snapshots``.
+
+How scripts are sent, and what the server's settings mean, is in ``sharedlog._engines.redis``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 
 import pytest
@@ -25,7 +24,7 @@ from curp.log._lease_clocks import LeaseDate, ServerLease
 from rifl.testing import FakeClock
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.logs import created
-from tests.stores.redis.servers import RedisServer, until
+from tests.stores.redis.servers import Backup, RedisServer, until
 
 
 @pytest.fixture
@@ -98,27 +97,10 @@ def test_a_restart_that_forgot_everything(tmp_path, opened):
         server.stop()
 
 
-class _Backup:
-    """What a server had once: a restored backup, or a replica that lagged behind."""
-
-    def __init__(self, server, folder):
-        self.server = server
-        self.folder = folder
-        server.stop()
-        shutil.copytree(server.directory, folder)
-        server.start()
-
-    def restore(self):
-        """Start the server with that again."""
-        self.server.stop()
-        shutil.copytree(self.folder, self.server.directory, dirs_exist_ok=True)
-        self.server.start()
-
-
 @pytest.fixture
 def backup(own_redis, tmp_path_factory):
     """Make a backup now."""
-    return lambda: _Backup(own_redis, tmp_path_factory.mktemp("backup") / "data")
+    return lambda: Backup(own_redis, tmp_path_factory.mktemp("backup") / "data")
 
 
 def test_a_tail_that_went_back(own_redis, opened, backup):
@@ -233,7 +215,7 @@ def test_weak_settings_are_refused_or_told(own_redis, opened, setting, value):
 def test_settings_that_become_weak_are_noticed(own_redis, opened, monkeypatch, connections):
     """Now and then, and on new connections: nothing is written until they are mended (§6, §7)."""
     stay = connections == "those that stay"
-    monkeypatch.setattr("curp.log._redis.connection._LOOK_EVERY_S", 0.0 if stay else 1e9)
+    monkeypatch.setattr("sharedlog._engines.redis.server._LOOK_EVERY_S", 0.0 if stay else 1e9)
     writer = Writer(opened(created(own_redis.url(group="bank"))))
     writer.append(b"a")
     with own_redis.client() as client:

@@ -9,18 +9,15 @@ from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, St
 from sharedlog._core.errors import InvalidRequest, LogUnavailable, TrimmedLog
 from sharedlog._core.producers import append
 from sharedlog._engines.driving import carry_out
-from sharedlog._engines.memory import MemoryEngine
-from sharedlog._engines.sqlite import SqliteEngine, create
+from sharedlog._engines.opening import create_engine
 from tests.sharedlog.logs import message, producer, texts
+from tests.sharedlog.places import ENGINES, url_of
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=ENGINES)
 def engine(request, tmp_path):
-    if request.param == "memory":
-        made = MemoryEngine()
-    else:
-        create(tmp_path / "log.db")
-        made = SqliteEngine(tmp_path / "log.db")
+    url = url_of(request.param, tmp_path, request.getfixturevalue)
+    made = create_engine(url, {})
     yield made
     made.close()
 

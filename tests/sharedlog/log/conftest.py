@@ -9,7 +9,7 @@ from tests.sharedlog.places import ENGINES, url_of
 @pytest.fixture(params=ENGINES)
 def url(request, tmp_path):
     """Of a log that is not there yet."""
-    return url_of(request.param, tmp_path)
+    return url_of(request.param, tmp_path, request.getfixturevalue)
 
 
 @pytest.fixture

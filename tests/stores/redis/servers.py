@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
 import time
@@ -13,9 +14,26 @@ import redis
 from chaos.ports import free_port
 from chaos.redis_server import RedisServer, redis_answers, redis_executable
 
-__all__ = ["ClusterServers", "RedisServer", "SentinelServer", "until"]
+__all__ = ["Backup", "ClusterServers", "RedisServer", "SentinelServer", "until"]
 
 _START_S = 20.0
+
+
+class Backup:
+    """What a server had once: a restored backup, or a replica that lagged behind."""
+
+    def __init__(self, server: RedisServer, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        server.stop()
+        shutil.copytree(server.directory, folder)
+        server.start()
+
+    def restore(self) -> None:
+        """Start the server with that again."""
+        self.server.stop()
+        shutil.copytree(self.folder, self.server.directory, dirs_exist_ok=True)
+        self.server.start()
 
 
 class SentinelServer:

@@ -1,4 +1,4 @@
-"""Settings of a Redis server, checked when a log is opened: what they mean for it (DESIGN §7)."""
+"""Settings of a Redis server, checked when a log is opened: what they mean for it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from typing import Any
 
 import redis
 
-from curp.log._errors import EngineUnavailable, NotDurable
-from rifl._log import get_logger
 from rifl._stores.redis.address import Durability, RedisAddress
+from sharedlog._engines.owner import Owner
 
-_log = get_logger("curp.log")
 _OLDEST = (6, 2)
 _WANTED = {
     "appendonly": (
         "yes",
-        "a restart loses every entry since the last snapshot of the server: acknowledged calls "
-        "are gone",
+        "a restart loses every entry since the last snapshot of the server: what was "
+        "acknowledged is gone",
     ),
     "appendfsync": (
         "always",
-        "a crash of the machine loses up to a second of entries: acknowledged calls are gone",
+        "a crash of the machine loses up to a second of entries: what was acknowledged is gone",
     ),
     "maxmemory-policy": (
         "noeviction",
@@ -29,12 +27,12 @@ _WANTED = {
 }
 
 
-def check_settings(client: Any, address: RedisAddress, replicas: int) -> str:
+def check_settings(client: Any, address: RedisAddress, replicas: int, owner: Owner) -> str:
     """Return what the settings promise of an append, in a sentence.
 
-    Raises ``NotDurable`` for weak settings, unless the address says
+    Raises ``not_durable`` for weak settings, unless the address says
     ``durability=warn``: then each is logged with what it costs. A server that does
-    not tell its settings is treated as weak. Raises ``EngineUnavailable`` for one
+    not tell its settings is treated as weak. Raises ``unavailable`` for one
     that is older than 6.2.
     """
     information = client.info("server")
@@ -43,18 +41,18 @@ def check_settings(client: Any, address: RedisAddress, replicas: int) -> str:
     for server in servers:
         version = str(server["redis_version"])
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-            raise EngineUnavailable(f"{address} is Redis {version}; a log needs 6.2 or newer")
+            raise owner.unavailable(f"{address} is Redis {version}; a log needs 6.2 or newer")
     weak = []
-    for settings in _settings(client, address):
+    for settings in _settings(client, address, owner):
         for name, (wanted, cost) in _WANTED.items():
             found = settings.get(name, "not told")
             if found != wanted:
                 weak.append((f"{name} is {found}, not {wanted}", cost))
     if weak and address.durability is Durability.REQUIRE:
         told = "; ".join(f"{setting}: {cost}" for setting, cost in weak)
-        raise NotDurable(f"{address}: {told} (?durability=warn opens it all the same)")
+        raise owner.not_durable(f"{address}: {told} (?durability=warn opens it all the same)")
     for setting, cost in weak:
-        _log.warning("log_not_durable", log=str(address), setting=setting, cost=cost)
+        owner.events.warning("log_not_durable", log=str(address), setting=setting, cost=cost)
     return _sentence(weak, replicas)
 
 
@@ -72,7 +70,7 @@ def _sentence(weak: list[tuple[str, str]], replicas: int) -> str:
     return f"Redis: {kept}; {more}"
 
 
-def _settings(client: Any, address: RedisAddress) -> list[dict[str, str]]:
+def _settings(client: Any, address: RedisAddress, owner: Owner) -> list[dict[str, str]]:
     nodes = client.get_primaries() if address.clustered else [None]
     found = []
     for node in nodes:
@@ -84,7 +82,7 @@ def _settings(client: Any, address: RedisAddress) -> list[dict[str, str]]:
                 for key, value in client.config_get(name, **options).items():
                     settings[_text(key)] = _text(value)
         except redis.exceptions.ResponseError as error:
-            _log.warning("log_settings_unknown", log=str(address), error=str(error))
+            owner.events.warning("log_settings_unknown", log=str(address), error=str(error))
         found.append(settings)
     return found
 

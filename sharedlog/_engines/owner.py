@@ -1,0 +1,41 @@
+"""Whose log an engine keeps: groups and logs share connections, and have errors of their own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import structlog
+
+from rifl._log import get_logger
+from sharedlog._core import errors
+
+
+class Owner(NamedTuple):
+    """How what goes wrong at a server is told to those who use it.
+
+    ``events``: where they are logged; ``guide``: the page that operators are sent to. The errors:
+    the request was sent and its fate is not known (``unavailable``; ``full``: it was refused for
+    lack of room; ``stopped``: this handle was closed), what is there is not what was written, the
+    request can never be done, and the server may forget what it acknowledges.
+    """
+
+    events: structlog.stdlib.BoundLogger
+    guide: str
+    unavailable: type[Exception]
+    full: type[Exception]
+    stopped: type[Exception]
+    corrupt: type[Exception]
+    invalid: type[Exception]
+    not_durable: type[Exception]
+
+
+LOG = Owner(
+    get_logger("sharedlog"),
+    "docs/log-engines.md",
+    errors.LogUnavailable,
+    errors.LogFull,
+    errors.LogStopped,
+    errors.CorruptLog,
+    errors.InvalidRequest,
+    errors.NotDurable,
+)

@@ -1,0 +1,106 @@
+"""Script calls to one log in Redis, which notice that it is another, or went back."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rifl._stores.redis.address import RedisAddress
+from sharedlog._core.errors import CorruptLog, LogExists, NewerFormat, NoSuchLog
+from sharedlog._engines.owner import LOG
+from sharedlog._engines.redis.log_scripts import ALL, OPEN
+from sharedlog._engines.redis.lua import Script
+from sharedlog._engines.redis.server import Server
+
+FORMAT = 1
+_ID_BYTES = 16
+
+
+class Connection:
+    """One process's way to a log in Redis. Any thread.
+
+    Every script is told the log's id and the newest step that was seen here, and does nothing if
+    the log is another, or has not got so far: a server that restarted with less than it had
+    acknowledged, or a replica in the place of a primary that it lagged behind.
+    """
+
+    def __init__(
+        self,
+        address: RedisAddress,
+        name: str,
+        *,
+        replicas: int = 0,
+        new: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._address = address
+        self._prefix = f"sharedlog:{{{name}}}:"
+        self._names = [self.key(part) for part in ("head", "entries", "values", "names")]
+        self._lock = threading.Lock()
+        self._seen: tuple[int, bytes] = (0, b"")
+        self._id = b""
+        self.server = Server(address, LOG, replicas=replicas)
+        try:
+            self.server.check_rights(self.key("probe"), ALL)
+            self._open(name, new)
+        except BaseException:
+            self.server.close()
+            raise
+
+    @property
+    def entries(self) -> str:
+        """The name of the stream of entries."""
+        return self._names[1]
+
+    def key(self, *parts: str) -> str:
+        """Return the name of one of the log's keys."""
+        return self._prefix + ":".join(parts)
+
+    def tag_key(self, tag: str) -> str:
+        """Return the name of a tag's sorted set."""
+        return self.key("tag", tag)
+
+    def run(
+        self, script: Script, arguments: Sequence[Any], keys: Sequence[str] = ()
+    ) -> tuple[bytes, int, list[Any]]:
+        """Run a script; return its reply's word, the log's tail, and what else it says."""
+        seen, mark = self._seen
+        reply = self.server.ask(script, [*self._names, *keys], [self._id, seen, mark, *arguments])
+        word, *rest = reply
+        if word == b"other":
+            raise CorruptLog(f"{self._address} has lost the log, or has another one in its place")
+        if word == b"damaged":
+            raise CorruptLog(f"{self._address} has lost parts of the log's head")
+        if word == b"back":
+            raise CorruptLog(
+                f"{self._address}: the log went back: it has made {rest[0]} steps, and {seen} "
+                "were seen"
+            )
+        if word == b"changed":
+            raise CorruptLog(f"{self._address}: the log's step {seen} is not the one that was seen")
+        step, mark, tail, *more = rest
+        with self._lock:
+            if step > self._seen[0]:
+                self._seen = step, mark
+        return word, int(tail), more
+
+    def _open(self, name: str, new: Mapping[str, bytes] | None) -> None:
+        arguments: list[Any] = [int(self.server.replicas > 0)]
+        if new is not None:
+            arguments += [secrets.token_hex(_ID_BYTES), FORMAT, secrets.token_bytes(_ID_BYTES)]
+            arguments += [part for pair in new.items() for part in pair]
+        reply = self.server.ask(OPEN, self._names, arguments)
+        if reply[0] == b"none":
+            raise NoSuchLog(f"{self._address} has no log {name!r}; create makes one")
+        if reply[0] == b"exists":
+            raise LogExists(f"{self._address} has a log {name!r} already")
+        if reply[0] == b"damaged":
+            raise CorruptLog(f"{self._address} has parts of a log {name!r}, and not its head")
+        self._id = reply[1]
+        if not reply[2].isdigit() or int(reply[2]) < 1:
+            raise CorruptLog(f"the log {name!r} has no format number")
+        if int(reply[2]) > FORMAT:
+            raise NewerFormat(
+                f"the log {name!r} has format {int(reply[2])}, this release knows {FORMAT}"
+            )

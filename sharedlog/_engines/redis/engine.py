@@ -1,0 +1,190 @@
+"""``Engine`` over Redis."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rifl._stores.redis.address import RedisAddress
+from sharedlog._core.commit import Commit, NewEntry, Put, Refused, Stamp
+from sharedlog._core.entry import Row
+from sharedlog._core.errors import CorruptLog, InvalidRequest, LogStopped, TrimmedLog
+from sharedlog._core.steps import Lsns, Rows
+from sharedlog._engines.checks import check_commit
+from sharedlog._engines.engine import READ_BYTES, Limits
+from sharedlog._engines.redis.connection import Connection
+from sharedlog._engines.redis.log_scripts import COMMIT, DOOMED, GET, READ, REMOVE, SCAN, STATUS
+from sharedlog._engines.redis.waiting import Waiting
+
+# How many entries one script removes.
+_PIECE = 500
+# Of different ones in one append: each is a key that a script names.
+_MOST_TAGS = 100_000
+_MARK_BYTES = 16
+_FIELDS = 5
+_FIRST_PLACE = 5
+# Between tags, none of which has it.
+_BETWEEN = "\n"
+_STAMPS = {Stamp.NONE: "put", Stamp.FIRST: "first", Stamp.LAST: "last"}
+
+
+class RedisEngine:
+    """An ``Engine`` in Redis 6.2 or newer; any thread, any number of processes and machines.
+
+    A commit is one script: Redis runs one at a time. ``durability`` says what the server's
+    settings promise; with the address's ``durability=require`` (the default), a server that may
+    forget what it acknowledged is refused (``NotDurable``). ``replicas``: so many of the server's
+    replicas must have a commit before it counts; fewer in time is ``LogUnavailable``.
+
+    A log that went back, or that is another one, is noticed by what this engine has seen of it
+    (``CorruptLog``). A server without room refuses entries (``LogFull``), and takes keys.
+    """
+
+    limits = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
+
+    def __init__(
+        self,
+        address: RedisAddress,
+        name: str,
+        *,
+        replicas: int = 0,
+        new: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Open the log of that name; ``new``: create it, with these keys.
+
+        Raises ``NoSuchLog``, ``LogExists``, ``NewerFormat``, ``CorruptLog``, ``NotDurable``.
+        """
+        self._redis = Connection(address, name, replicas=replicas, new=new)
+        self._waiting = Waiting(self._redis)
+
+    @property
+    def durability(self) -> str:
+        """See ``Engine``."""
+        return self._redis.server.durability
+
+    def commit(self, commit: Commit) -> Lsns:
+        """See ``Engine``."""
+        check_commit(commit, self.limits)
+        conditions: list[Any] = [len(commit.conditions)]
+        for condition in commit.conditions:
+            conditions += [condition.key, int(condition.value is not None), condition.value or b""]
+        puts: list[Any] = [len(commit.puts)]
+        for put in commit.puts:
+            puts += [put.key, _done(put), put.value or b""]
+        places: dict[str, int] = {}
+        entries: list[Any] = [len(commit.entries)]
+        for entry in commit.entries:
+            entries += _packed(entry, places)
+        if len(places) > _MOST_TAGS:
+            raise InvalidRequest(f"{len(places)} tags in one append; this log takes {_MOST_TAGS}")
+        waits = int(self._redis.server.replicas > 0)
+        word, tail, found = self._redis.run(
+            COMMIT,
+            [secrets.token_bytes(_MARK_BYTES), commit.at_us, waits, *conditions, *puts, *entries],
+            [*map(self._redis.tag_key, places)],
+        )
+        self._waiting.saw(tail)
+        if word == b"refused":
+            keys = [condition.key for condition in commit.conditions]
+            raise Refused(dict(zip(keys, found, strict=True)))
+        return Lsns(*found)
+
+    def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
+        """See ``Engine``."""
+        _, _, found = self._redis.run(GET, keys)
+        return dict(zip(keys, found, strict=True))
+
+    def scan(self, prefix: str) -> dict[str, bytes]:
+        """See ``Engine``."""
+        _, _, found = self._redis.run(SCAN, [prefix])
+        pairs = iter(found)
+        return {key.decode(): value for key, value in zip(pairs, pairs, strict=True)}
+
+    def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
+        """See ``Engine``."""
+        keys = [] if tag is None else [self._redis.tag_key(tag)]
+        _, tail, found = self._redis.run(READ, [after, limit, READ_BYTES], keys)
+        removed, cut, *values = found
+        if after < removed:
+            raise TrimmedLog(f"what follows LSN {after} was trimmed", removed + 1)
+        rows = [_row(values[start : start + _FIELDS]) for start in range(0, len(values), _FIELDS)]
+        complete = cut == b"1" or after + len(rows) >= tail
+        lsns = [row.lsn for row in rows]
+        if tag is None and (lsns != [*range(after + 1, after + 1 + len(rows))] or not complete):
+            raise CorruptLog(f"entries behind LSN {after} are missing")
+        if tag is not None and not all(tag in row.tags for row in rows):
+            raise CorruptLog(f"an entry is listed under the tag {tag!r} of another")
+        return Rows(rows, rows[-1].lsn if rows and cut == b"1" else max(after, tail))
+
+    def tail(self) -> int:
+        """See ``Engine``."""
+        _, tail, _ = self._redis.run(STATUS, [])
+        return tail
+
+    def first(self) -> int:
+        """See ``Engine``."""
+        _, _, found = self._redis.run(STATUS, [])
+        return int(found[0]) + 1
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        """See ``Engine``."""
+        end = time.monotonic() + timeout_s
+        while True:
+            if self._redis.server.closing.is_set():
+                raise LogStopped("the log was closed")
+            tail = self.tail()
+            self._waiting.saw(tail)
+            left_s = end - time.monotonic()
+            if tail > after or left_s <= 0:
+                return tail
+            self._waiting.wait(tail, left_s)
+
+    def remove(self, through: int) -> None:
+        """See ``Engine``."""
+        while True:
+            _, tail, found = self._redis.run(DOOMED, [through, _PIECE])
+            # Entries that are missing are removed, too.
+            last = min(through, tail) if len(found) < 2 * _PIECE else _lsn_of(found[-2])
+            tags = sorted({tag for packed in found[1::2] for tag in _tags(packed)})
+            keys = [self._redis.tag_key(tag) for tag in tags]
+            self._redis.run(REMOVE, [last], keys)
+            if len(found) < 2 * _PIECE:
+                return
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        self._redis.server.close()
+        self._waiting.close()
+
+
+def _done(put: Put) -> str:
+    return "delete" if put.value is None else _STAMPS[put.stamp]
+
+
+def _packed(entry: NewEntry, places: dict[str, int]) -> list[Any]:
+    """Return an entry's arguments; ``places``: of tags among the script's keys, to be extended."""
+    tags = _BETWEEN.join(entry.tags).encode()
+    listed = [places.setdefault(tag, len(places) + _FIRST_PLACE) for tag in set(entry.tags)]
+    return [tags, _checksum(tags, entry.body), entry.body, " ".join(map(str, listed))]
+
+
+def _row(values: Sequence[bytes]) -> Row:
+    lsn, tags, checksum, at_us, body = values
+    if not checksum.isdigit() or int(checksum) != _checksum(tags, body):
+        raise CorruptLog(f"LSN {_lsn_of(lsn)} is missing, or damaged: its checksum is wrong")
+    return Row(_lsn_of(lsn), body, _tags(tags), int(at_us))
+
+
+def _checksum(tags: bytes, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(b"%d %s" % (len(tags), tags)))
+
+
+def _tags(packed: bytes) -> tuple[str, ...]:
+    return tuple(packed.decode().split(_BETWEEN)) if packed else ()
+
+
+def _lsn_of(stream_id: bytes) -> int:
+    return int(stream_id.partition(b"-")[0])

@@ -1,0 +1,41 @@
+"""Logs in Redis by their URL (see ``RedisAddress``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from rifl._stores.errors import UnsupportedStore
+from rifl._stores.redis.address import RedisAddress
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._engines.names import log_name
+from sharedlog._engines.redis.engine import RedisEngine
+
+# Of rifl's stores.
+_NOT_OURS = {"namespace", "beat_s", "dead_after_s"}
+
+
+def create_log(url: str, keys: Mapping[str, bytes]) -> RedisEngine:
+    """Create the log that the URL names, with these keys, in one step; raises ``LogExists``."""
+    return _open(url, keys)
+
+
+def open_log(url: str) -> RedisEngine:
+    """Open the log that the URL names; raises ``NoSuchLog``.
+
+    Options of ours: ``log``, its name; ``durability=require`` or ``warn``; ``replicas``, which
+    must have a commit before it counts; ``timeout_s``, for connecting and for each reply.
+    """
+    return _open(url, None)
+
+
+def _open(url: str, new: Mapping[str, bytes] | None) -> RedisEngine:
+    base, name, options = log_name(url)
+    replicas = options.pop("replicas", "0")
+    if not replicas.isdecimal() or options.keys() & _NOT_OURS:
+        raise InvalidRequest("of a log's URL: replicas is a number, and namespace is not known")
+    try:
+        address = RedisAddress.parse(base + (f"?{urlencode(options)}" if options else ""))
+    except UnsupportedStore as error:
+        raise InvalidRequest(str(error)) from None
+    return RedisEngine(address, name, replicas=int(replicas), new=new)

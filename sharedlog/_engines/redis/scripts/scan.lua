@@ -1,0 +1,8 @@
+-- ARGV: 4 a prefix. Behind the reply's beginning: each key that has it, and its value.
+local found = reply('ok')
+-- No key has the byte 255: it is in no text of UTF-8.
+for _, key in ipairs(redis.call('ZRANGEBYLEX', names, '[' .. ARGV[4], '(' .. ARGV[4] .. '\255')) do
+  found[#found + 1] = key
+  found[#found + 1] = redis.call('HGET', values, key) or ''
+end
+return found

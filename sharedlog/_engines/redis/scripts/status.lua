@@ -1,0 +1,2 @@
+-- Behind the reply's beginning: what was removed.
+return reply('ok', removed)

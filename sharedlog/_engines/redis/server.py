@@ -1,0 +1,193 @@
+"""Script calls to a Redis that keeps logs, and what their failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import redis
+
+from rifl._stores.redis.address import Durability, RedisAddress
+from rifl._stores.redis.clients import Clients
+from rifl._stores.redis.rights import missing_in_scripts
+from rifl._stores.redis.settings import looked_at, refuse_weak
+from sharedlog._engines.owner import Owner
+from sharedlog._engines.redis.lua import Script
+from sharedlog._engines.redis.settings import check_settings
+
+_LOOK_EVERY_S = 2.0
+# What is in the way now, said at once or from within a script.
+_PASSING = re.compile(
+    r"\b(OOM|MISCONF|READONLY|LOADING|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|BUSY)\b"
+)
+# Its maxmemory is reached.
+_FULL = re.compile(r"\bOOM\b")
+
+
+class Server:
+    """One process's way to a server that keeps a log, Sentinel's primary or a cluster. Any thread.
+
+    ``replicas``: so many of the server's must have a write before it counts; fewer in time is
+    ``unavailable``, and the write stands where it was made. With the address's
+    ``durability=require`` a server that may forget what it acknowledged is ``not_durable``, and
+    one that becomes so is not written to until it was mended.
+    """
+
+    def __init__(self, address: RedisAddress, owner: Owner, *, replicas: int = 0) -> None:
+        if address.clustered and replicas:
+            raise owner.invalid("replicas= is for a server or Sentinel: a cluster has no WAIT")
+        self.closing = threading.Event()
+        self._address = address
+        self._owner = owner
+        self._replicas = replicas
+        self._weak = ""
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        with self._errors():
+            # Nothing is sent twice on its own: a write whose reply was lost may have happened.
+            self._clients = Clients(address, retries=0)
+        try:
+            with self._errors():
+                self.durability = check_settings(self._clients.blocking, address, replicas, owner)
+        except BaseException:
+            self._clients.close()
+            raise
+        if address.durability is Durability.REQUIRE:
+            # Asked of every new connection: it may lead to another server.
+            self._clients.judge = refuse_weak
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas must have a write before it counts."""
+        return self._replicas
+
+    def check_rights(self, probe: str, scripts: Sequence[Script]) -> None:
+        """Raise ``unavailable`` unless the user may do all that these scripts do.
+
+        ``probe``: how keys to try begin. A script is not undone when one of its commands is
+        refused.
+        """
+        with self._errors():
+            client = self._clients.blocking
+            missing = missing_in_scripts(client, [probe], scripts)
+            try:
+                client.xread({f"{probe}:stream": "0-0"}, count=1)
+            except redis.exceptions.NoPermissionError:
+                missing.append("XREAD")
+        if missing:
+            raise self._owner.unavailable(
+                f"{self._address}: the user may not {', '.join(missing)} (the least it needs is "
+                f"in {self._owner.guide})"
+            )
+
+    def ask(self, script: Script, names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
+        """Run a script, and return its reply. One that does not write is asked twice."""
+        with self._errors():
+            if script.writes:
+                self._look_again()
+            try:
+                return self._send(script, names, arguments)
+            except (redis.ConnectionError, redis.TimeoutError):
+                if script.writes:
+                    raise
+                return self._send(script, names, arguments)
+
+    def block(self, stream: str, after: int, timeout_s: float) -> bool:
+        """Wait until the stream has an entry after that one; whether it has.
+
+        Or until the time is over, or some of it.
+        """
+        timeout_ms = int(min(timeout_s, self._address.timeout_s / 2) * 1000)
+        with self._errors():
+            try:
+                found = self._clients.blocking.xread(
+                    {stream: f"{after}-0"}, count=1, block=max(1, timeout_ms)
+                )
+            except redis.ResponseError as error:
+                # Such as UNBLOCKED, when the key went: the next look finds out.
+                if not str(error).startswith("UNBLOCKED"):
+                    raise
+                return True
+        return bool(found)
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        if not self.closing.is_set():
+            self.closing.set()
+            self._clients.close()
+
+    def _look_again(self) -> None:
+        """Look at the settings now and then, on connections that stay."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY_S
+            self._weak = looked_at(self._clients.blocking, self._address)
+        if self._weak:
+            # At once when it was mended: nothing is written until then.
+            self._look_at = now
+            raise self._owner.unavailable(
+                f"{self._address} may forget what it acknowledges: {self._weak}"
+            )
+
+    def _send(self, script: Script, names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
+        client = self._clients.blocking
+        parts = (len(names), *names, *arguments)
+        if not (script.writes and self._replicas):
+            with self._clients.room():
+                try:
+                    reply: list[Any] = client.evalsha(script.sha, *parts)
+                except redis.exceptions.NoScriptError:
+                    reply = client.eval(script.text, *parts)
+            return reply
+        # One connection for both: WAIT is about the writes of its own.
+        timeout_ms = int(self._address.timeout_s * 500)
+        for command in (("EVALSHA", script.sha), ("EVAL", script.text)):
+            pipe = client.pipeline(transaction=False)
+            pipe.execute_command(*command, *parts)
+            pipe.execute_command("WAIT", self._replicas, timeout_ms)
+            with self._clients.room():
+                found, replicas = pipe.execute(raise_on_error=False)
+            if isinstance(found, redis.exceptions.NoScriptError):
+                continue
+            for result in (found, replicas):
+                if isinstance(result, Exception):
+                    raise result
+            if replicas < self._replicas and found[0] in script.counts:
+                self._lack(script, replicas)
+            return list(found)
+        raise self._owner.unavailable("the server does not keep scripts")
+
+    def _lack(self, script: Script, found: int) -> None:
+        told = f"{found} of {self._replicas} replicas acknowledged in time"
+        if not script.opens:
+            raise self._owner.unavailable(f"{self._address}: {told}")
+        cost = "until they do, no write counts"
+        if self._address.durability is Durability.REQUIRE:
+            raise self._owner.not_durable(
+                f"{self._address}: {told}: {cost} (?durability=warn opens it all the same)"
+            )
+        self._owner.events.warning(
+            "log_replicas_missing", log=str(self._address), found=told, cost=cost
+        )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        if self.closing.is_set():
+            raise self._owner.stopped("the log engine is closed")
+        try:
+            yield
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            if self.closing.is_set():
+                raise self._owner.stopped("the log engine was closed") from error
+            raise self._owner.unavailable(f"{self._address} cannot be reached: {error}") from error
+        except redis.RedisError as error:
+            text = str(error)
+            if not _PASSING.search(text) and ("WRONGTYPE" in text or "script" in text):
+                raise self._owner.corrupt(
+                    f"{self._address}: the log's keys are damaged: {text}"
+                ) from error
+            kind = self._owner.full if _FULL.search(text) else self._owner.unavailable
+            raise kind(f"{self._address}: {text}") from error
