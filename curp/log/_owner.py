@@ -1,4 +1,4 @@
-"""What goes wrong at a server, told as a group's log tells it."""
+"""The owner of a group's log, as which a server's failures are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose log an engine keeps: groups and logs share connections, and have errors of their own."""
+"""The owner of a log: groups and logs share connections, and have errors of their own."""
 
 from __future__ import annotations
 

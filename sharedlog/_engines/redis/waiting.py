@@ -1,4 +1,4 @@
-"""Who waits for an append to a log in Redis: one connection listens for all of them."""
+"""Waits for appends to a log in Redis: one connection listens for all of them."""
 
 from __future__ import annotations
 
