@@ -1,6 +1,6 @@
 """A log in Redis: for processes of several machines (DESIGN-LOG §12).
 
-- ``engine``: the log, by ``scripts`` (``scripts/``, in Lua) over a ``connection``; ``waiting``.
+- ``engine``: the log, by ``log_scripts`` (in Lua) over a ``connection``; ``waiting``.
 - ``opening``: its URL.
 - ``server``, ``lua``, ``settings``: scripts sent to a server that keeps a log, a group's too.
 """
