@@ -22,6 +22,7 @@ from rifl._stores.shared.requests import Ending, TakeBack
 from rifl._stores.shared.settlement import Settlement
 from rifl._stores.shared.store import SharedStore
 from rifl._stores.sqlite.batches import is_stale
+from rifl._stores.sqlite.recovery import Recovery
 from rifl._stores.sqlite.store import SqliteStore
 from rifl.core._calling import answer as answer_rules
 from rifl.core._serving.client_table import ClientTable
@@ -65,7 +66,7 @@ def _retries_that_do_not_back_off() -> AbstractContextManager[Any]:
 
 
 def _first_calls_without_a_trace() -> AbstractContextManager[Any]:
-    return patch.object(SqliteStore, "_recover_sessions", lambda self: None)
+    return patch.object(Recovery, "recover_sessions", lambda self, rows: None)
 
 
 def _sessions_known_by_their_rows_alone() -> AbstractContextManager[Any]:

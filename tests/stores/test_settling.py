@@ -10,7 +10,7 @@ import pytest
 
 from rifl._stores import Settled, settle_unknown, unknown_calls
 from rifl._stores.inspection import VERDICTS_KEPT_S
-from tests.stores.settling import KEY, LOST, SettlesUnknown, _arrive, _call, _serving
+from tests.stores.settling import KEY, LOST, PLAIN, SettlesUnknown, _arrive, _call, _serving
 
 
 @pytest.fixture
@@ -37,7 +37,6 @@ class TestSqlite(SettlesUnknown):
     def test_a_server_serves_what_was_settled_beside_it(self, made: str) -> None:
         """Verdicts are settled as executed while the server runs (DESIGN §4)."""
         with _serving(made) as store:
-            policy = store._policies.find("/s/M")
-            assert store.claim(_call(KEY), policy).record is None
+            assert store.claim(_call(KEY), PLAIN).record is None
             assert settle_unknown(made, [KEY], LOST) == {KEY: Settled.EXECUTED}
             assert store.fetch(_call(KEY)).reason == "ANSWER_LOST"

@@ -111,7 +111,7 @@ def files(tmp_path):
 
 def flush(files):
     """Have every journal commit what was noted before, and wait for it."""
-    for database in files.store._databases.values():
+    for database in files.store._databases:
         entry = Entry(Entry.DELETE, (0, 0), patient=False, failure=RuntimeError)
         database.journal.submit(entry).wait()
 
@@ -304,7 +304,7 @@ def test_a_client_is_dropped_in_the_stores_own_file_first(files):
     holder.execute("BEGIN IMMEDIATE")
     files.store.clients_ended(expired)
     entry = Entry(Entry.DELETE, (0, 0), patient=False, failure=RuntimeError)
-    other = next(d for d in files.store._databases.values() if d is not files.store._main)
+    other = next(d for d in files.store._databases if d is not files.store._main)
     other.journal.submit(entry).wait()
     assert files.rows(files.main, "rifl_client") == [client]
     assert files.rows(files.other) == [1], "a crash now would make the call new again"

@@ -1,7 +1,9 @@
 """``sqlite:///file``: the embedded default; durable, with group commit.
 
-- ``store``: decisions in memory, records on disk; ``attempt``, ``batches``: its calls.
-- ``database``: one file of ours; ``schema``, ``statements``: its tables and what is written.
+- ``store``: decisions in memory, records on disk; ``attempt``, ``batches``: its calls;
+  ``recovery``: what earlier incarnations left; ``removals``: whose rows go.
+- ``databases``: the store's file and those that methods name; ``database``: one of these;
+  ``schema``, ``statements``: its tables and what is written.
 - ``journal``: group commit of ``journal_entries``; ``journal_writer``: one commit of them;
   ``long_wal``: its length; ``write_queue``: who writes to the file next.
 - ``transactions``: handlers' own; ``record_row``: what is written in them.

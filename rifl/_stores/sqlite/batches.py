@@ -10,6 +10,7 @@ from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.attempt import of_sqlite
 from rifl._stores.sqlite.database import Database
+from rifl._stores.sqlite.databases import Databases
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import AllLater, Later, Replies
@@ -27,6 +28,7 @@ class BatchCommits(EmbeddedStore):
     """
 
     _codec: RecordCodec
+    _databases: Databases
     _main: Database
 
     def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
@@ -69,7 +71,7 @@ class BatchCommits(EmbeddedStore):
             stands, data = of_a_run(record, call, unix_s)
             kept.append(stands)
             rows.append((call.client_id, call.identity, call.fingerprint, call.method, data))
-        database = self._database(first)
+        database = self._databases.of(first)
 
         def recorded() -> None:
             with self._lock:
@@ -88,9 +90,6 @@ class BatchCommits(EmbeddedStore):
         return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
 
     def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
-        raise NotImplementedError
-
-    def _database(self, attempt: Attempt) -> Database:
         raise NotImplementedError
 
     def _completed_at(self, call: Call) -> float | None:

@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lease_server._sessions import SessionState
 from rifl._log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
-from rifl._stores.sqlite.address import enforces_keys, path_of
 from rifl._stores.sqlite.attempt import SqliteAttempt, of_sqlite
 from rifl._stores.sqlite.batches import (
     BatchCommits,
@@ -20,28 +18,29 @@ from rifl._stores.sqlite.batches import (
     not_started,
     record_pending,
 )
-from rifl._stores.sqlite.database import Database, pack_ranges, unpack_ranges
+from rifl._stores.sqlite.database import Database, pack_ranges
+from rifl._stores.sqlite.databases import Databases
 from rifl._stores.sqlite.file_guard import Replaced
 from rifl._stores.sqlite.journal_entries import Entry
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.record_row import RecordRow
+from rifl._stores.sqlite.recovery import Recovery
+from rifl._stores.sqlite.removals import Removals
 from rifl._stores.sqlite.schema import opening_error
 from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
-from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
+from rifl.core._serving.client_entry import Attempt, ClientEntry
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
-from rifl.core._serving.serving import refusal_record
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
     InProgress,
     LeaseExpired,
-    OutcomeUnknown,
     RecordPending,
     RiflError,
     StaleRpc,
@@ -51,7 +50,6 @@ from rifl.core._shared.outcome import Outcome
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")
-_LOGGED_IDENTITIES = 20
 _KEYS_PER_SWEEP = 1_000
 # How much of the time that was lived through a crash may forget: records stay for that longer.
 _UNNOTED_S = 60
@@ -87,22 +85,16 @@ class SqliteStore(BatchCommits):
         medium: Medium = FILES,
     ) -> None:
         super().__init__()
-        self._medium = medium
-        self._lock_timeout_s = lock_timeout_s
         self._codec = codec or RecordCodec()
         self._wall_clock = wall_clock
-        self._policies: MethodPolicies
-        self._main = Database(path_of(url), None, lock_timeout_s, self._codec, medium)
-        self._main.foreign_keys = enforces_keys(url)
-        self._databases = {self._main.name: self._main}
+        self._databases = Databases(url, lock_timeout_s, self._codec, medium)
+        self._main = self._databases.main
         self._failing: dict[str, Exception] = {}
         self._bound = False
         self._any_idempotent = False
-        # Clients that are forgotten, and whose rows the file may have yet.
-        self._removing: set[int] = set()
+        self._removals = Removals(self._databases, self._lock)
         self.leases = SqliteLeaseStorage(self._main.path, medium.connect, self._main.guard)
-        self._named: dict[str | None, Database] = {None: self._main}
-        self.transactions = self.shared_blocks = SqliteTransactions(self._database, self._row)
+        self.transactions = self.shared_blocks = SqliteTransactions(self._databases.of, self._row)
 
     def bind(
         self,
@@ -115,26 +107,28 @@ class SqliteStore(BatchCommits):
     ) -> None:
         """Read back the trackers and give every open intent its verdict."""
         super().bind(leases, policies, clock=clock, bounds=bounds, key_bounds=key_bounds)
-        self._policies = policies
         self._any_idempotent = any(policy.kind is Kind.IDEMPOTENT for policy in policies)
-        for policy in policies:
-            if policy.database not in self._named:
-                self._open_named(str(policy.database))
+        self._databases.open(policies)
         try:
-            self._lived_from_s, self._lived_s = self._main.lived(self._wall_clock())
+            lived_from_s, self._lived_s = self._main.lived(self._wall_clock())
             self._live_on(self._lived_s)
-            self._main.name_others([name for name in self._databases if name != self._main.name])
-            for database in self._databases.values():
-                self._recover(database)
-            self._recover_sessions()
+            self._main.name_others([other.name for other in self._databases.others()])
+            recovery = Recovery(
+                self._table,
+                policies,
+                self._codec,
+                lived_from_s=lived_from_s,
+                lived_s=self._lived_s,
+                now=self._clock(),
+            )
+            recovery.recover(self._databases)
+            recovery.recover_sessions(self.leases.load_sessions())
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             raise opening_error(self._main.path, error) from error
         self._bound = True
-        for database in self._databases.values():
-            database.start(
-                lambda error, name=database.name: self._health(name, error),  # type: ignore[misc]
-                None if self.observer is None else self.observer.committed,
-            )
+        self._databases.start(
+            self._health, None if self.observer is None else self.observer.committed
+        )
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
@@ -181,7 +175,7 @@ class SqliteStore(BatchCommits):
             return None
         # Peers are known without, by their names. Sessions have rows of their own, but this one
         # says that the session was used: one that was not is forgotten with its name.
-        if self._database(attempt) is not self._main or not is_namespace(entry.client_id):
+        if self._databases.of(attempt) is not self._main or not is_namespace(entry.client_id):
             # Deletes nothing: it waits for the client row that goes with it.
             registration = Entry(
                 Entry.DELETE,
@@ -208,7 +202,7 @@ class SqliteStore(BatchCommits):
             return mine.shared
         if mine.recorded is None:
             return None
-        database = self._database(mine)
+        database = self._databases.of(mine)
         standing = None if mine.unsynced else database.read_committed(attempt.call)
         if standing is not None:
             return standing
@@ -241,7 +235,7 @@ class SqliteStore(BatchCommits):
 
     def adopt(self, attempt: Attempt, record: CompletionRecord) -> None:
         """Settle with the record of the handler's own transaction."""
-        database = self._database(attempt)
+        database = self._databases.of(attempt)
         with self._lock:
             attempt.entry.registered.add(database.name)
             self._note_acknowledgements(attempt.entry)
@@ -256,7 +250,7 @@ class SqliteStore(BatchCommits):
         kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         if kept.outcome is Outcome.UNKNOWN:
-            self._database(attempt).journal.remember(call.client_id, call.identity, call.method)
+            self._databases.of(attempt).journal.remember(call.client_id, call.identity, call.method)
         entry = Entry(
             Entry.RECORD,
             row,
@@ -267,7 +261,7 @@ class SqliteStore(BatchCommits):
         if kept is not record:
             entry.pending.result = kept
         with self._lock:
-            database = self._database(attempt)
+            database = self._databases.of(attempt)
             if not is_stale(attempt):
                 return self._queue(attempt, entry, database)
             # Acknowledged while it ran: no record is wanted. But that has to be durable before
@@ -301,18 +295,14 @@ class SqliteStore(BatchCommits):
 
     def _at_work(self) -> int:
         running = self._table.running()
-        if self._bound and any(one.journal.stopped for one in self._databases.values()):
+        if self._bound and self._databases.stopped():
             # Nothing is written any more: what is owed is the next start's.
             return sum(not attempt.owed for attempt in running)
         return len(running)
 
     def fetch(self, call: Call) -> CompletionRecord | None:
         """Read a record back."""
-        for database in self._databases.values():
-            record = database.read(call)
-            if record is not None:
-                return record
-        return None
+        return self._databases.read(call)
 
     def close(self) -> None:
         """Make durable what is queued and let the files go."""
@@ -324,17 +314,14 @@ class SqliteStore(BatchCommits):
                 lived_s = int(self._table.lived(self._clock()))
             if lived_s > self._lived_s:
                 self._note_lived(lived_s)
-        for database in self._databases.values():
-            database.close()
+        self._databases.close()
         self.leases.close()
-        for database in self._databases.values():
-            database.leave()
+        self._databases.leave()
 
     def expire_keys(self) -> None:
         """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
         self._rest()
-        for database in self._databases.values():
-            database.look()
+        self._databases.look()
         with self._lock:
             now = self._clock()
             due = self._table.due_keys(now, _KEYS_PER_SWEEP)
@@ -342,19 +329,9 @@ class SqliteStore(BatchCommits):
             aging = self._table.retained > 0
         if aging and lived_s - self._lived_s >= _UNNOTED_S:
             self._note_lived(lived_s)
-        databases = list(self._databases.values())
         for identity in due:
-            left = [len(databases)]
-            for database in databases:
-                # Until the row is gone the call is known: a new intent would meet it.
-                entry = Entry(
-                    Entry.DELETE,
-                    identity,
-                    patient=True,
-                    failure=not_started,
-                    durable=lambda identity=identity, left=left: self._deleted(identity, left),  # type: ignore[misc]
-                )
-                database.journal.submit(entry)
+            # Until the row is gone the call is known: a new intent would meet it.
+            self._removals.delete_key(identity, self._deleted)
 
     def _note_lived(self, lived_s: int) -> None:
         self._lived_s = lived_s
@@ -363,18 +340,7 @@ class SqliteStore(BatchCommits):
     # -- under the lock ----------------------------------------------------------
 
     def _remove(self, client_ids: list[int]) -> None:
-        others = [other for other in self._databases.values() if other is not self._main]
-        self._removing.update(client_ids)
-
-        def removed() -> None:
-            with self._lock:
-                self._removing.difference_update(client_ids)
-            # Elsewhere only now: a crash in between must not leave a client that is
-            # known without its records. What it leaves goes at the next start.
-            for database in others:
-                database.journal.drop(client_ids)
-
-        self._main.journal.drop(client_ids, removed)
+        self._removals.remove(client_ids)
 
     def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
         """Raise the refusal of a client that is over, or have it raised once that is durable.
@@ -389,17 +355,9 @@ class SqliteStore(BatchCommits):
                     raise InProgress(f"client id {client_id} is expired, and calls of it still run")
                 # Over by the clock, and not swept yet: an expired lease never comes back.
                 self._remove(self._table.drop([client_id]))
-            elif client_id not in self._removing:
+            elif not self._removals.under_way(client_id):
                 raise refusal
-        # Deletes nothing: it waits for the removal that goes with it.
-        removal = Entry(
-            Entry.DELETE,
-            (0, 0),
-            patient=False,
-            failure=not_started,
-            durable=lambda: removal.pending.fail(refusal),
-        )
-        return self._main.journal.submit(removal, awaited=True)
+        return self._removals.then_refuse(refusal)
 
     def _queue(self, attempt: Attempt, entry: Entry, database: Database) -> Pending:
         client = attempt.entry
@@ -420,7 +378,7 @@ class SqliteStore(BatchCommits):
             return
         row = self._client_row(entry)
         for name in entry.registered:
-            self._databases[name].journal.acknowledge(*row, released)
+            self._databases.by_name[name].journal.acknowledge(*row, released)
 
     @staticmethod
     def _client_row(entry: ClientEntry) -> tuple[int, int, bytes]:
@@ -442,19 +400,13 @@ class SqliteStore(BatchCommits):
             self._update_refusal()
         self._tell_refusal()
 
-    def _deleted(self, identity: tuple[int, bytes], left: list[int]) -> None:
+    def _deleted(self, identity: tuple[int, bytes]) -> None:
         client_id = identity[0]
         with self._lock:
-            left[0] -= 1
-            if left[0]:
-                return
             self._table.forget_key(*identity)
             gone = is_namespace(client_id) and self._table.find(client_id) is None
         if gone:
-            # Its row, too: whoever comes next makes it anew.
-            for database in self._databases.values():
-                entry = Entry(Entry.NAMESPACE, (client_id,), patient=True, failure=not_started)
-                database.journal.submit(entry)
+            self._removals.delete_namespace(client_id)
 
     def _intended(self, attempt: SqliteAttempt) -> None:
         attempt.intended = True
@@ -479,7 +431,7 @@ class SqliteStore(BatchCommits):
                     record = pending.result = standing
         now = 0.0 if attempt.call.key is None else self._clock()
         with self._lock:
-            attempt.entry.registered.add(self._database(attempt).name)
+            attempt.entry.registered.add(self._databases.of(attempt).name)
             waiters = self._settle_one(attempt, record, now)
             if doubt is not None:
                 # Who waited for it reads what stands.
@@ -499,7 +451,7 @@ class SqliteStore(BatchCommits):
         """Return the row of an attempt that may still be recorded, else raise."""
         if attempt.policy.kind is not Kind.ATOMIC:
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
-        database, call, entry = self._database(attempt), attempt.call, attempt.entry
+        database, call, entry = self._databases.of(attempt), attempt.call, attempt.entry
         with self._lock:
             current = not attempt.ended
             current = current and not is_stale(attempt)
@@ -528,67 +480,6 @@ class SqliteStore(BatchCommits):
     def _completed_at(self, call: Call) -> float | None:
         # Not earlier than it was, and not by a clock that may jump.
         return None if call.key is None else int(self._table.lived(self._clock())) + 1
-
-    def _database(self, attempt: Attempt) -> Database:
-        return self._named[attempt.policy.database]
-
-    def _open_named(self, url: str) -> None:
-        path = path_of(url).resolve()
-        database = self._databases.get(str(path))
-        if database is None:
-            database = Database(
-                path, self._main.store_id, self._lock_timeout_s, self._codec, self._medium
-            )
-            self._databases[database.name] = database
-        database.foreign_keys = database.foreign_keys or enforces_keys(url)
-        self._named[url] = database
-
-    def _recover_sessions(self) -> None:
-        # Known before its first record: what an earlier incarnation ran of it, without an
-        # intent, may have left no trace (see ``may_have_run``).
-        for row in self.leases.load_sessions():
-            if row.state is SessionState.OPEN:
-                self._table.entry(row.client_id)
-
-    def _recover(self, database: Database) -> None:
-        verdict = refusal_record(
-            OutcomeUnknown("the server stopped while the call ran; what it did is not known")
-        )
-        if database.incarnation > 1:
-            _log.info("taken_over", database=database.name, incarnation=database.incarnation)
-        some = database.intents(_LOGGED_IDENTITIES)
-        if lost := database.close_intents(verdict, self._lived_s):
-            _log.warning("outcomes_unknown", calls=lost, database=database.name, some=some)
-        if len(self._databases) == 1:
-            database.forget_namespaces()
-        if database is not self._main:
-            database.forget_others({row[0] for row in self._main.clients()})
-        for client_id, first_incomplete, completed in database.clients():
-            entry = self._table.entry(client_id)
-            entry.registered.add(database.name)
-            entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
-        now = self._clock()
-        for client_id, identity, fingerprint, size, method, head in database.calls():
-            # Its seed is in the record.
-            kept: Kept = (fingerprint, None, 0)
-            if isinstance(identity, int):
-                self._table.entry(client_id).tracker.restore(identity, kept)
-                continue
-            if not isinstance(identity, bytes):
-                raise ValueError(f"{identity!r} is no identity")
-            policy = self._policies.find(method)
-            # What was dated before the store counted may be dated by any clock.
-            dated_s = self._codec.completed_at(head or b"")
-            completed_s = self._lived_s if dated_s is None else max(dated_s, self._lived_from_s)
-            self._table.restore_key(
-                client_id,
-                identity,
-                kept,
-                size,
-                retention_s=None if policy is None else policy.retention_s,
-                now=now,
-                age_s=max(0.0, self._lived_s - completed_s),
-            )
 
 
 def _doubtful(error: Exception) -> RecordPending:

@@ -1,0 +1,100 @@
+"""The databases of one store: its own file, and those that atomic methods name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from rifl._stores.codec import RecordCodec
+from rifl._stores.sqlite.address import enforces_keys, path_of
+from rifl._stores.sqlite.database import Database
+from rifl._stores.sqlite.medium import Medium
+from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._shared.call import Call
+from rifl.core._shared.record import CompletionRecord
+
+
+class Databases:
+    """Files with rows of ours, each once, however it is named; ``main`` is the store's own.
+
+    A client is registered in ``main`` before anything of it is in another one.
+    """
+
+    def __init__(self, url: str, lock_timeout_s: float, codec: RecordCodec, medium: Medium) -> None:
+        self._lock_timeout_s = lock_timeout_s
+        self._codec = codec
+        self._medium = medium
+        self.main = Database(path_of(url), None, lock_timeout_s, codec, medium)
+        self.main.foreign_keys = enforces_keys(url)
+        self.by_name = {self.main.name: self.main}
+        self._by_url: dict[str | None, Database] = {None: self.main}
+
+    def __iter__(self) -> Iterator[Database]:
+        return iter(self.by_name.values())
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def open(self, policies: Iterable[MethodPolicy]) -> None:
+        """Open those that the methods name."""
+        for policy in policies:
+            if policy.database not in self._by_url:
+                self._open(str(policy.database))
+
+    def of(self, attempt: Attempt) -> Database:
+        """Return the one that has the records of the attempt's method."""
+        return self._by_url[attempt.policy.database]
+
+    def others(self) -> list[Database]:
+        """Return all but the store's own."""
+        return [other for other in self if other is not self.main]
+
+    def start(
+        self,
+        on_health: Callable[[str, Exception | None], None],
+        on_commit: Callable[[int, float, Exception | None], None] | None,
+    ) -> None:
+        """Start their journals; ``on_health`` is told with a database's name."""
+        for database in self:
+            database.start(
+                lambda error, name=database.name: on_health(name, error),  # type: ignore[misc]
+                on_commit,
+            )
+
+    def stopped(self) -> bool:
+        """Whether nothing is written to one of them any more."""
+        return any(database.journal.stopped for database in self)
+
+    def read(self, call: Call) -> CompletionRecord | None:
+        """Return the durable record of a call, wherever it is; None if there is none."""
+        for database in self:
+            record = database.read(call)
+            if record is not None:
+                return record
+        return None
+
+    def look(self) -> None:
+        """See to the files where nobody commits."""
+        for database in self:
+            database.look()
+
+    def close(self) -> None:
+        """Make durable what is queued and let the connections go; ``leave`` follows."""
+        for database in self:
+            database.close()
+
+    def leave(self) -> None:
+        """Let the files go, once nothing of this process writes to them."""
+        for database in self:
+            database.leave()
+
+    def _open(self, url: str) -> None:
+        path = path_of(url).resolve()
+        database = self.by_name.get(str(path))
+        if database is None:
+            database = Database(
+                path, self.main.store_id, self._lock_timeout_s, self._codec, self._medium
+            )
+            self.by_name[database.name] = database
+        database.foreign_keys = database.foreign_keys or enforces_keys(url)
+        self._by_url[url] = database

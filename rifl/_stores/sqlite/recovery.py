@@ -1,0 +1,104 @@
+"""The recovery of a store over SQLite: what its earlier incarnations left (DESIGN §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lease_server._sessions import SessionRow, SessionState
+from rifl._log import get_logger
+from rifl._stores.codec import RecordCodec
+from rifl._stores.sqlite.database import Database, unpack_ranges
+from rifl._stores.sqlite.databases import Databases
+from rifl.core._serving.client_entry import Kept
+from rifl.core._serving.client_table import ClientTable
+from rifl.core._serving.policy import MethodPolicies
+from rifl.core._serving.serving import refusal_record
+from rifl.core._shared.errors import OutcomeUnknown
+
+_log = get_logger("rifl.store")
+_LOGGED_IDENTITIES = 20
+
+
+class Recovery:
+    """Gives every open intent its verdict, and reads the trackers back into a ``ClientTable``.
+
+    ``lived_from_s``, ``lived_s``: from where the store counts the time that it lives
+    through, and how far it is; ``now``: the same moment by the store's clock. Nothing else
+    writes to the files yet.
+    """
+
+    def __init__(
+        self,
+        table: ClientTable,
+        policies: MethodPolicies,
+        codec: RecordCodec,
+        *,
+        lived_from_s: int,
+        lived_s: int,
+        now: float,
+    ) -> None:
+        self._table = table
+        self._policies = policies
+        self._codec = codec
+        self._lived_from_s = lived_from_s
+        self._lived_s = lived_s
+        self._now = now
+
+    def recover(self, databases: Databases) -> None:
+        """Take over what each file holds, the store's own first.
+
+        Raises ``ValueError``, ``TypeError`` or ``sqlite3.DatabaseError`` for rows that are
+        not ours.
+        """
+        for database in databases:
+            self._judge_intents(databases, database)
+            self._read_back(database)
+
+    def recover_sessions(self, rows: Iterable[SessionRow]) -> None:
+        """Know the sessions that are open."""
+        # Known before its first record: what an earlier incarnation ran of it, without an
+        # intent, may have left no trace (see ``may_have_run``).
+        for row in rows:
+            if row.state is SessionState.OPEN:
+                self._table.entry(row.client_id)
+
+    def _judge_intents(self, databases: Databases, database: Database) -> None:
+        verdict = refusal_record(
+            OutcomeUnknown("the server stopped while the call ran; what it did is not known")
+        )
+        if database.incarnation > 1:
+            _log.info("taken_over", database=database.name, incarnation=database.incarnation)
+        some = database.intents(_LOGGED_IDENTITIES)
+        if lost := database.close_intents(verdict, self._lived_s):
+            _log.warning("outcomes_unknown", calls=lost, database=database.name, some=some)
+        if len(databases) == 1:
+            database.forget_namespaces()
+        if database is not databases.main:
+            database.forget_others({row[0] for row in databases.main.clients()})
+
+    def _read_back(self, database: Database) -> None:
+        for client_id, first_incomplete, completed in database.clients():
+            entry = self._table.entry(client_id)
+            entry.registered.add(database.name)
+            entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
+        for client_id, identity, fingerprint, size, method, head in database.calls():
+            # Its seed is in the record.
+            kept: Kept = (fingerprint, None, 0)
+            if isinstance(identity, int):
+                self._table.entry(client_id).tracker.restore(identity, kept)
+                continue
+            if not isinstance(identity, bytes):
+                raise ValueError(f"{identity!r} is no identity")
+            policy = self._policies.find(method)
+            # What was dated before the store counted may be dated by any clock.
+            dated_s = self._codec.completed_at(head or b"")
+            completed_s = self._lived_s if dated_s is None else max(dated_s, self._lived_from_s)
+            self._table.restore_key(
+                client_id,
+                identity,
+                kept,
+                size,
+                retention_s=None if policy is None else policy.retention_s,
+                now=self._now,
+                age_s=max(0.0, self._lived_s - completed_s),
+            )
