@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rifl._log import get_logger
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard, Replaced
-from rifl._stores.sqlite.journal_entries import Acknowledged, Entry
+from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, Entry
 from rifl._stores.sqlite.journal_writer import JournalWriter, is_alone, is_busy, is_fatal
 from rifl._stores.sqlite.long_wal import LongWal
 from rifl._stores.sqlite.write_queue import LONGEST_S, LONGEST_WAIT_S, QUIET_S, Gathering
@@ -29,8 +29,6 @@ BUSY_S = 30.0
 # So many acknowledgements get a commit of their own.
 _FLUSH_ACKNOWLEDGEMENTS = 256
 
-# Rides along with most commits; nobody writes to it.
-_NOTHING = Acknowledged()
 _WRITING = "another connection holds the file's lock for writing"
 _HELD = "a handler has kept its turn in the shared transaction for too long"
 
@@ -295,7 +293,7 @@ class Journal:
         with self._wake:
             self._gathering.taken(len(self._queue))
             batch, self._queue = self._retry + self._queue, []
-            noted = _NOTHING
+            noted = NOTHING
             if self._closing or self._acknowledged.is_due() or not is_alone(batch):
                 noted, self._acknowledged = self._acknowledged, Acknowledged()
             return _Round(batch, noted, self._closing)
@@ -380,7 +378,7 @@ class Journal:
         Returns the entries that are left to be told, and their error.
         """
         for at, entry in enumerate(batch):
-            error = self._writer.commit([entry], _NOTHING, probe=False)
+            error = self._writer.commit([entry], NOTHING, probe=False)
             if isinstance(error, sqlite3.IntegrityError):
                 _log.critical("entry_refused", row=entry.rows[0][:2], error=str(error))
                 if not entry.pending.done:

@@ -183,3 +183,7 @@ class Acknowledged:
         self.registering = earlier.registering or self.registering
         self.unknown = earlier.unknown + self.unknown
         self.lived_s = earlier.lived_s if self.lived_s is None else self.lived_s
+
+
+# Rides along with most commits. Nobody writes to it.
+NOTHING = Acknowledged()

@@ -16,6 +16,7 @@ from rifl._stores.sqlite.journal_entries import (
     DROP_CALLS,
     DROP_CLIENT,
     LIVED,
+    NOTHING,
     OWNER,
     PROBE,
     Acknowledged,
@@ -72,7 +73,7 @@ class JournalWriter:
                 dated = [row + now for row in entry.rows]  # type: ignore[assignment]
             rows.setdefault(entry.statement, []).extend(dated)
         try:
-            if not noted and not probe and is_alone(batch):
+            if (noted is NOTHING or not noted) and not probe and is_alone(batch):
                 ((statement, some),) = rows.items()
                 if ALONE[statement].write_once(connection, some, self._guard.opening) < len(some):
                     # Some records stood already, or nothing was written at all.
