@@ -45,8 +45,8 @@ from curp._replica import (
     group_store,
     leading,
     lease_keeper,
-    snapshots,
-    witness_lists,
+    snapshot_taker,
+    witness_list_keeper,
 )
 from curp._replica.follower import Follower
 from curp._replica.group_store import GroupStore
@@ -843,7 +843,7 @@ def _unnumbered_list() -> AbstractContextManager[Any]:
         yield witness_change.Serve(serving)
         return serving
 
-    return unittest.mock.patch.object(witness_lists, "change_witnesses", change)
+    return unittest.mock.patch.object(witness_list_keeper, "change_witnesses", change)
 
 
 def _other_numbers_accepted() -> AbstractContextManager[Any]:
@@ -887,7 +887,7 @@ def _trimmed_before_saved() -> AbstractContextManager[Any]:
         return lsn
 
     stack = ExitStack()
-    stack.enter_context(unittest.mock.patch.object(snapshots, "compact", compact))
+    stack.enter_context(unittest.mock.patch.object(snapshot_taker, "compact", compact))
     # The engine would refuse it, too.
     stack.enter_context(unittest.mock.patch.object(checks, "check_trim"))
     return stack
@@ -1187,20 +1187,20 @@ MUTATIONS = (
         "snapshot while calls run",
         "§7.8: up to P only",
         "curp",
-        _rule_without(snapshots, "compact", Halt=True, GoOn=None),
+        _rule_without(snapshot_taker, "compact", Halt=True, GoOn=None),
     ),
     Mutation(
         "snapshot of what is not logged",
         "§7.8: up to P only",
         "curp",
-        _rule_without(snapshots, "compact", Sync=None),
+        _rule_without(snapshot_taker, "compact", Sync=None),
     ),
     Mutation("trimmed before it is saved", "§7.8: covered", "curp", _trimmed_before_saved),
     Mutation(
         "list changed before its answers are logged",
         "§7.11: synced",
         "curp",
-        _rule_without(witness_lists, "change_witnesses", Sync=None),
+        _rule_without(witness_list_keeper, "change_witnesses", Sync=None),
     ),
     Mutation(
         "number ended before its answers are logged",
