@@ -1,13 +1,28 @@
-"""The protocol of a group as a Promela model, searched whole by spin (DESIGN §7).
+"""The protocols of a group and of a log as Promela models, searched whole by spin.
 
-``python -m chaos.model`` runs the searches.
-
-``searches`` says how much may go wrong and which rule is broken; ``spin`` runs them.
+- ``searches``: of ``curp.pml``, a group (DESIGN §7): what may go wrong, which rule is broken.
+- ``log_searches``: of ``log.pml``, spans, markers and retiring of a log (DESIGN-LOG §13).
+- ``spin``: runs them, by ``python -m chaos.model``.
 """
 
 from __future__ import annotations
 
+from chaos.model.log_searches import LOG_BROKEN, LOG_LONG, LOG_MODEL, LOG_SAFETY, LogSearch
 from chaos.model.searches import BROKEN, LIVENESS, LONG, SAFETY, Search
 from chaos.model.spin import Found, Model, SpinMissing
 
-__all__ = ["BROKEN", "LIVENESS", "LONG", "SAFETY", "Found", "Model", "Search", "SpinMissing"]
+__all__ = [
+    "BROKEN",
+    "LIVENESS",
+    "LOG_BROKEN",
+    "LOG_LONG",
+    "LOG_MODEL",
+    "LOG_SAFETY",
+    "LONG",
+    "SAFETY",
+    "Found",
+    "LogSearch",
+    "Model",
+    "Search",
+    "SpinMissing",
+]

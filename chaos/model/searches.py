@@ -1,4 +1,4 @@
-"""Searches of the model: how much may go wrong in each, and which rule is broken."""
+"""Searches of the model of a group: how much may go wrong in each, and which rule is broken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["BROKEN", "LIVENESS", "LONG", "MODEL", "SAFETY", "Search"]
+__all__ = ["BROKEN", "LIVENESS", "LONG", "MODEL", "SAFETY", "Search", "numbers_of"]
 
 MODEL = Path(__file__).with_name("curp.pml")
 
@@ -79,12 +79,13 @@ _SHOWS: dict[str, Search] = {
 }
 
 
-def _numbers() -> dict[str, int]:
-    named = re.findall(r"^#define ([A-Z_]+) (\d+) +/\* .*\*/$", MODEL.read_text(), re.MULTILINE)
+def numbers_of(model: Path) -> dict[str, int]:
+    """Return the rules that a model can break, and their numbers there."""
+    named = re.findall(r"^#define ([A-Z_]+) (\d+) +/\* .*\*/$", model.read_text(), re.MULTILINE)
     return {name: int(number) for name, number in named}
 
 
 # Each rule that the model can break, by the name it has there.
 BROKEN: Mapping[str, Search] = MappingProxyType(
-    {name: _SHOWS[name]._replace(broken=number) for name, number in _numbers().items()}
+    {name: _SHOWS[name]._replace(broken=number) for name, number in numbers_of(MODEL).items()}
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from chaos.model.log_searches import LogSearch
 from chaos.model.searches import MODEL, Search
 
 __all__ = ["Found", "Model", "SpinMissing"]
@@ -36,13 +37,13 @@ class Found(NamedTuple):
 
 
 class Model:
-    """The model's programs, compiled once into a directory that goes with the object.
+    """A model's programs, compiled once into a directory that goes with the object.
 
     ``search`` may be called from several threads: each search runs in a process of its
     own. Raises ``SpinMissing``, and ``RuntimeError`` with the tools' words if they fail.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: Path = MODEL) -> None:
         spin, compiler = shutil.which("spin"), shutil.which("cc") or shutil.which("gcc")
         if spin is None or compiler is None:
             raise SpinMissing("spin and a C compiler are needed: apt-get install spin gcc")
@@ -51,8 +52,8 @@ class Model:
         self._directory = tempfile.TemporaryDirectory(prefix="rifl-model-")
         self._path = Path(self._directory.name)
         # Beside its programs: they look for it there when they print a trail.
-        shutil.copy(MODEL, self._path)
-        self._run([spin, "-a", MODEL.name], self._path)
+        shutil.copy(model, self._path)
+        self._run([spin, "-a", model.name], self._path)
         self._programs: dict[bool, Path] = {}
 
     def close(self) -> None:
@@ -81,7 +82,9 @@ class Model:
             self._programs[liveness] = program
         return self._programs[liveness]
 
-    def search(self, search: Search, *, liveness: bool = False, timeout_s: float = 600.0) -> Found:
+    def search(
+        self, search: Search | LogSearch, *, liveness: bool = False, timeout_s: float = 600.0
+    ) -> Found:
         """Search all states; stops at the first error.
 
         With ``liveness``, for a run under weak fairness in which somebody is never

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.model import BROKEN, SAFETY, Model, Search, SpinMissing
+from chaos.model import (
+    BROKEN,
+    LOG_BROKEN,
+    LOG_MODEL,
+    LOG_SAFETY,
+    SAFETY,
+    Model,
+    Search,
+    SpinMissing,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,10 +26,11 @@ def model() -> Iterator[Model]:
 
 
 def test_every_rule_of_the_model_has_a_number_of_its_own() -> None:
-    """A broken rule is one that the model knows, and no two are the same (DESIGN §7)."""
-    numbers = [search.broken for search in BROKEN.values()]
-    assert sorted(numbers) == list(range(1, len(numbers) + 1))
-    assert all(search.broken == 0 for search in SAFETY)
+    """A broken rule is one that its model knows; no two are the same (DESIGN §7)."""
+    for broken, safety in ((BROKEN, SAFETY), (LOG_BROKEN, LOG_SAFETY)):
+        numbers = [search.broken for search in broken.values()]
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+        assert all(search.broken == 0 for search in safety)
 
 
 @pytest.mark.slow
@@ -37,6 +47,17 @@ def test_a_broken_rule_is_found_with_the_way_there(model: Model) -> None:
     found = model.search(BROKEN["WITNESS_UNASKED"])
     assert "assertion" in found.error
     assert "Client" in found.trail
+
+
+@pytest.mark.slow
+def test_the_rules_of_a_log_hold_and_each_broken_one_is_found() -> None:
+    """Transactions are whole, decided once, and nothing stays open (DESIGN-LOG §13, C1, C2)."""
+    with Model(LOG_MODEL) as model:
+        kept = [model.search(search) for search in LOG_SAFETY[:2]]
+        assert [found.error for found in kept] == ["", ""]
+        assert all(found.states > 1000 for found in kept)
+        for name, search in LOG_BROKEN.items():
+            assert "assertion" in model.search(search).error, name
 
 
 def test_without_spin_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
