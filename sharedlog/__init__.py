@@ -4,6 +4,7 @@
 
     with sharedlog.create("sqlite:///events.log") as log:
         log.stream("orders")
+        log.publish("orders", b"an order", key="customer 7")
 
 - ``_core``: the rules, without I/O (DESIGN-LOG §12, §13).
 - ``_engines``: where a log lives.
@@ -13,6 +14,7 @@ Imports nothing of rifl.
 """
 
 from sharedlog._core.catalog import Stream
+from sharedlog._core.envelope import About
 from sharedlog._core.errors import (
     AlreadyCommitted,
     AnswerGone,
@@ -23,10 +25,13 @@ from sharedlog._core.errors import (
     LogExists,
     LogForked,
     LogFull,
+    LogStopped,
     LogUnavailable,
     NewerFormat,
     NoSuchLog,
     NoSuchStream,
+    NotDurable,
+    OutcomeUnknown,
     OutOfOrder,
     PredecessorMismatch,
     ProducerRetired,
@@ -35,12 +40,14 @@ from sharedlog._core.errors import (
     TrimmedLog,
     UnknownProducer,
 )
+from sharedlog._core.message import Message
 from sharedlog._core.position import Position
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log as create
 from sharedlog._log.opening import open_log as open  # noqa: A004 - `sharedlog.open`
 
 __all__ = [
+    "About",
     "AlreadyCommitted",
     "AnswerGone",
     "CorruptLog",
@@ -51,11 +58,15 @@ __all__ = [
     "LogExists",
     "LogForked",
     "LogFull",
+    "LogStopped",
     "LogUnavailable",
+    "Message",
     "NewerFormat",
     "NoSuchLog",
     "NoSuchStream",
+    "NotDurable",
     "OutOfOrder",
+    "OutcomeUnknown",
     "Position",
     "PredecessorMismatch",
     "ProducerRetired",

@@ -3,6 +3,8 @@
 - ``commit``: the one step in which an engine judges and writes; every rule is built on it.
 - ``incarnation``: what a log says of itself; ``catalog``: its streams.
 - ``streams``, ``position``: names, substreams, and places in them.
+- ``envelope``, ``message``: what is published, and what a reader gets; ``publishing``: the messages
+  of one append.
 - ``entry``: what an entry says of the append that it belongs to.
 - ``producers``: appends once (L3); ``fences``: zombies kept out (L4); ``spans``: what is pending,
   markers and retiring (C1, C2).

@@ -19,6 +19,7 @@ __all__ = [
     "NoSuchStream",
     "NotDurable",
     "OutOfOrder",
+    "OutcomeUnknown",
     "PredecessorMismatch",
     "ProducerRetired",
     "SeqReused",
@@ -49,10 +50,8 @@ class UnknownProducer(LogError):
 class ProducerRetired(LogError):
     """Somebody retired the producer. What it had pending was rolled back.
 
-    Whether this request was appended before that is told by its answer, where one is kept.
+    What it appended before that is answered still: nothing of this request is in the log.
     """
-
-    appended = None
 
 
 class OutOfOrder(LogError):
@@ -153,6 +152,24 @@ class LogStopped(LogUnavailable):
 
 class NotDurable(LogError):
     """The store's settings allow it to forget what it acknowledged: the log is not opened."""
+
+
+class OutcomeUnknown(LogUnavailable):
+    """The log did not say in time whether it has the append, which it may still get.
+
+    Its producer sends it again before anything else, so that it is in the log once or not at
+    all. ``ticket`` names it: ``Log.settle`` asks again. Whoever publishes the message once more
+    instead may publish it twice.
+    """
+
+    def __init__(self, message: str, ticket: str) -> None:
+        """``ticket``: what ``Log.settle`` takes, in the process that got this."""
+        super().__init__(message, ticket)
+        self.ticket = ticket
+
+    def __str__(self) -> str:
+        """The message alone."""
+        return str(self.args[0])
 
 
 class NoSuchLog(LogError):

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
-from sharedlog._core.entry import Decision, Kind, body_of
+from sharedlog._core.entry import Decision, Kind, body_of, checksum_of
 from sharedlog._core.errors import (
     AnswerGone,
     InvalidRequest,
@@ -36,6 +36,8 @@ MAX_WINDOW = 512
 _TOKEN_BYTES = 16
 _FINGERPRINT_BYTES = 16
 _GRANTED = "producers"
+# Before a producer's id: the keys with it are the producers that have something pending.
+OPEN = "open/"
 
 
 class Producer(NamedTuple):
@@ -46,7 +48,7 @@ class Producer(NamedTuple):
     window: int
 
 
-class Message(NamedTuple):
+class NewMessage(NamedTuple):
     """What is appended: an envelope's bytes, and the tags it is found by."""
 
     envelope: bytes
@@ -56,11 +58,13 @@ class Message(NamedTuple):
 class Appended(NamedTuple):
     """``lsn``: of the append's last entry; ``first``: of its first one.
 
-    ``first`` is None where the answer was kept from an earlier arrival.
+    ``first`` is None where the answer was kept from an earlier arrival. ``checksum``: of that
+    last entry, as positions have it.
     """
 
     lsn: int
     first: int | None
+    checksum: int
 
 
 def identity_key(producer: int) -> str:
@@ -89,8 +93,8 @@ def retired_key(producer: int) -> str:
 
 
 def open_key(producer: int) -> str:
-    """Return the key that counts the tags with something pending."""
-    return f"producer/{producer}/open"
+    """Return the key that counts the tags with something pending; it is there if one has."""
+    return f"{OPEN}{producer}"
 
 
 def number(value: int) -> bytes:
@@ -98,7 +102,9 @@ def number(value: int) -> bytes:
     return value.to_bytes(8, "big")
 
 
-def fingerprint_of(kind: Kind, messages: Sequence[Message], decisions: Sequence[Decision]) -> bytes:
+def fingerprint_of(
+    kind: Kind, messages: Sequence[NewMessage], decisions: Sequence[Decision]
+) -> bytes:
     """Return what tells one content of an append from another: 16 bytes of a BLAKE2b."""
     found = hashlib.blake2b(digest_size=_FINGERPRINT_BYTES)
     found.update(body_of(kind, 0, 0, decisions=decisions))
@@ -123,7 +129,6 @@ def grant(token: bytes, window: int = 1) -> Rule[Producer]:
             Put(_GRANTED, number(granted)),
             Put(identity_key(granted), identity_of(window, token)),
             Put(seq_key(granted), number(0)),
-            Put(open_key(granted), number(0)),
         )
         try:
             yield Commit((Condition(_GRANTED, value),), puts)
@@ -133,7 +138,7 @@ def grant(token: bytes, window: int = 1) -> Rule[Producer]:
 
 
 def append(
-    producer: Producer, seq: int, messages: Sequence[Message], *, fence: Fence | None = None
+    producer: Producer, seq: int, messages: Sequence[NewMessage], *, fence: Fence | None = None
 ) -> Rule[Appended]:
     """Append messages as the producer's ``seq``, committed by this append: once.
 
@@ -194,6 +199,7 @@ def once(
         commit.entries,
     )
     keys = (*(each.key for each in mine), answer)
+    checksum = checksum_of(commit.entries[-1].body)
     while True:
         try:
             lsns: Lsns = yield whole
@@ -201,14 +207,14 @@ def once(
             found = yield Get(keys)
             lsn = judge(producer, seq, fingerprint, found)
             if lsn is not None:
-                return Appended(lsn, None)
+                return Appended(lsn, None, checksum)
             if fence is not None:
                 check_fence(fence, found[fence_key(fence.name)])
             if any(refused.found[each.key] != each.value for each in mine):
                 # It was refused by what has changed since: it may be written now.
                 continue
             raise
-        return Appended(lsns.last, lsns.first)
+        return Appended(lsns.last, lsns.first, checksum)
 
 
 def judge(

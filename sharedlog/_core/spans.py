@@ -16,7 +16,7 @@ from sharedlog._core.errors import InvalidRequest, SpanGone, UnknownProducer
 from sharedlog._core.fences import Fence
 from sharedlog._core.producers import (
     Appended,
-    Message,
+    NewMessage,
     Producer,
     fingerprint_of,
     identity_key,
@@ -55,7 +55,7 @@ def begin_of(value: bytes) -> int:
 def pend(
     producer: Producer,
     seq: int,
-    messages: Sequence[Message],
+    messages: Sequence[NewMessage],
     opened: Sequence[str],
     *,
     fence: Fence | None = None,
@@ -72,7 +72,7 @@ def pend(
     count = len(messages)
     commit = Commit(
         (
-            Condition(open_key(producer.id), number(len(opened))),
+            Condition(open_key(producer.id), number(len(opened)) if opened else None),
             *(Condition(key, None) for key in keys),
         ),
         (
@@ -194,12 +194,12 @@ def _marker(kind: Kind, producer: int, seq: int, decisions: Sequence[Decision]) 
 
 
 def _as_they_are(producer: int, begins: Mapping[str, int]) -> Iterator[Condition]:
-    yield Condition(open_key(producer), number(len(begins)))
+    yield Condition(open_key(producer), number(len(begins)) if begins else None)
     for tag in sorted(begins):
         yield Condition(span_key(producer, tag), number(begins[tag]))
 
 
 def _closed(producer: int, begins: Mapping[str, int]) -> Iterator[Put]:
-    yield Put(open_key(producer), number(0))
+    yield Put(open_key(producer), None)
     for tag in sorted(begins):
         yield Put(span_key(producer, tag), None)

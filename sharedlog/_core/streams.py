@@ -40,7 +40,10 @@ def tag_of(stream: str, substream: int) -> str:
 
 
 def commits_tag(stream: str) -> str:
-    """Return the tag of whatever commits messages of the stream: its last one is one look-up."""
+    """Return the tag of what commits messages of the stream: its last one is one look-up.
+
+    A marker has it, and of an append that commits itself the last entry, by which it is named.
+    """
     return f"{stream}/*"
 
 

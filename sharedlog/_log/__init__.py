@@ -1,4 +1,7 @@
 """The log as programs use it: threads, clocks and randomness around the rules of ``_core``.
 
-- ``log``: ``Log``, whose methods delegate to the modules below; ``opening`` creates and opens it.
+- ``log``: ``Log``, whose methods delegate to the modules below; ``opening`` creates and opens it,
+  ``place`` is what the others need of it.
+- ``publisher``: single messages of any thread; ``appender`` appends them; ``resending``: what is
+  not answered is sent again.
 """

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import secrets
+import threading
+from datetime import timedelta
 
 from sharedlog._core.incarnation import new_log, read_incarnation
 from sharedlog._engines.driving import carry_out
+from sharedlog._engines.engine import Engine
 from sharedlog._engines.opening import create_engine, open_engine
 from sharedlog._log.log import Log
+from sharedlog._log.place import Place
+
+_TIMEOUT = timedelta(seconds=30)
 
 
-def create_log(url: str) -> Log:
+def create_log(url: str, *, timeout: timedelta = _TIMEOUT) -> Log:
     """Make a log where there is none, and open it: ``sqlite:///FILE``, ``memory:NAME``.
 
+    ``timeout``: see ``open``.
     Raises ``LogExists`` where something is already, ``InvalidRequest`` for another URL,
     ``LogUnavailable``.
     """
     incarnation = secrets.token_hex(8)
-    return Log(url, create_engine(url, new_log(incarnation)), incarnation)
+    return _log(url, create_engine(url, new_log(incarnation)), incarnation, timeout)
 
 
-def open_log(url: str, *, incarnation: str | None = None) -> Log:
+def open_log(url: str, *, incarnation: str | None = None, timeout: timedelta = _TIMEOUT) -> Log:
     """Open a log that ``create`` made.
 
+    ``timeout``: how long an append that is not answered is sent again before its outcome is told
+    to be unknown.
     ``incarnation``: the one that the log must have, as ``Log.incarnation`` said before.
     Raises ``NoSuchLog`` (also for an empty file: opening makes nothing), ``NewerFormat``,
     ``LogForked`` where the log is of another incarnation, ``CorruptLog``, ``LogUnavailable``.
@@ -33,4 +42,8 @@ def open_log(url: str, *, incarnation: str | None = None) -> Log:
     except BaseException:
         engine.close()
         raise
-    return Log(url, engine, found)
+    return _log(url, engine, found, timeout)
+
+
+def _log(url: str, engine: Engine, incarnation: str, timeout: timedelta) -> Log:
+    return Log(url, Place(engine, incarnation, timeout.total_seconds(), threading.Event()))

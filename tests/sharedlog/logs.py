@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharedlog._core.position import Position
-from sharedlog._core.producers import Message, Producer, grant
+from sharedlog._core.producers import NewMessage, Producer, grant
 from sharedlog._core.reading import Reader
 from sharedlog._core.streams import commits_tag, tag_of
 from sharedlog._engines.driving import carry_out
@@ -18,13 +18,13 @@ def producer(engine: MemoryEngine, window: int = 1) -> Producer:
     return carry_out(engine, grant(TOKEN, window))
 
 
-def message(text: str, substream: int = 0, *, pending: bool = False) -> Message:
+def message(text: str, substream: int = 0, *, pending: bool = False) -> NewMessage:
     """A message of the stream ``s``."""
     tags = (tag_of("s", substream),) if pending else (tag_of("s", substream), commits_tag("s"))
-    return Message(text.encode(), tags)
+    return NewMessage(text.encode(), tags)
 
 
-def pending(text: str, substream: int = 0) -> Message:
+def pending(text: str, substream: int = 0) -> NewMessage:
     """A message that a marker decides."""
     return message(text, substream, pending=True)
 

@@ -1,0 +1,164 @@
+"""The envelope of a message: its value and what is said of it (DESIGN-LOG §12)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtobufMessage
+
+from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
+from sharedlog.v1 import sharedlog_pb2 as pb
+
+VERSION = 1
+# Bounds, so that every engine takes every message.
+MAX_VALUE_BYTES = 1 << 20
+MAX_KEY_BYTES = 1024
+MAX_HEADERS = 64
+MAX_HEADER_BYTES = 16 << 10
+_MAX_TEXT = 512
+BYTES, TEXT, PROTOBUF = (
+    "application/octet-stream",
+    "text/plain; charset=utf-8",
+    "application/protobuf",
+)
+_HEADER_NAME = re.compile(r"[!-~]{1,128}")
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+Value = bytes | bytearray | memoryview | str | ProtobufMessage
+
+
+class About(NamedTuple):
+    """What a publisher says of a message beside its value; nothing needs to be said.
+
+    ``content_type``, ``schema_name``: of a value in bytes that is something known; a protobuf
+    message and a text say theirs themselves. ``trace_parent`` and ``trace_state``: W3C.
+    ``causation_id``: what caused the message, a position or a call. ``event_time_us``: when what
+    it tells of happened, microseconds since 1970; else when it is published.
+    """
+
+    headers: Mapping[str, bytes | str] | None = None
+    content_type: str = ""
+    schema_name: str = ""
+    trace_parent: str = ""
+    trace_state: str = ""
+    causation_id: str = ""
+    event_time_us: int | None = None
+
+
+def key_bytes(key: bytes | str | None) -> bytes | None:
+    """Return a key's bytes; raises ``InvalidRequest`` for one that is too long, or is none."""
+    if key is None:
+        return None
+    found = key.encode() if isinstance(key, str) else key
+    if not isinstance(found, bytes) or len(found) > MAX_KEY_BYTES:
+        raise InvalidRequest(f"a key is bytes or str, {MAX_KEY_BYTES} bytes at most")
+    return found
+
+
+def pack(value: Value, key: bytes | None, about: About | None, now_us: int) -> bytes:
+    """Return the bytes of an envelope; raises ``InvalidRequest`` for what is beyond its bounds."""
+    if isinstance(value, bytes):
+        body, content_type, schema_name = value, BYTES, ""
+    elif isinstance(value, str):
+        body, content_type, schema_name = _encoded(value), TEXT, ""
+    elif isinstance(value, bytearray | memoryview):
+        body, content_type, schema_name = bytes(value), BYTES, ""
+    elif isinstance(value, ProtobufMessage):
+        body, content_type = _serialized(value), PROTOBUF
+        schema_name = value.DESCRIPTOR.full_name
+    else:
+        raise InvalidRequest(
+            f"{type(value).__name__} is no value: bytes, str, or a protobuf message"
+        )
+    if len(body) > MAX_VALUE_BYTES:
+        raise InvalidRequest(f"a value of {len(body)} bytes; {MAX_VALUE_BYTES} are the most")
+    if about is None:
+        found = pb.Envelope(
+            version=VERSION,
+            content_type=content_type,
+            schema_name=schema_name,
+            event_time_us=now_us,
+            body=body,
+        )
+    else:
+        _check(about)
+        found = pb.Envelope(
+            version=VERSION,
+            content_type=about.content_type or content_type,
+            schema_name=about.schema_name or schema_name,
+            headers=_headers(about.headers or {}),
+            trace_parent=about.trace_parent,
+            trace_state=about.trace_state,
+            causation_id=about.causation_id,
+            event_time_us=now_us if about.event_time_us is None else about.event_time_us,
+            body=body,
+        )
+    if key is not None:
+        found.key = key
+    return found.SerializeToString()
+
+
+def unpack(data: bytes) -> pb.Envelope:
+    """Read an envelope; raises ``NewerFormat`` for a newer one, ``CorruptLog`` for none."""
+    try:
+        found = pb.Envelope.FromString(data)
+    except DecodeError as error:
+        raise CorruptLog("a message's envelope is none") from error
+    if found.version != VERSION:
+        if found.version:
+            raise NewerFormat(
+                f"an envelope of version {found.version}: a newer release wrote it, this one "
+                f"knows {VERSION}"
+            )
+        raise CorruptLog("a message's envelope is none")
+    return found
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("the text has characters that UTF-8 has not") from error
+
+
+def _serialized(message: ProtobufMessage) -> bytes:
+    if message.ByteSize() > MAX_VALUE_BYTES:
+        raise InvalidRequest(
+            f"a {message.DESCRIPTOR.full_name} of {message.ByteSize()} bytes; "
+            f"{MAX_VALUE_BYTES} are the most"
+        )
+    return message.SerializeToString()
+
+
+def _headers(headers: Mapping[str, bytes | str]) -> list[pb.Header]:
+    if len(headers) > MAX_HEADERS:
+        raise InvalidRequest(f"{len(headers)} headers; {MAX_HEADERS} are the most")
+    found = []
+    size = 0
+    for name, value in headers.items():
+        data = _encoded(value) if isinstance(value, str) else value
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise InvalidRequest(
+                f"{str(name)[:128]!r} cannot name a header: 1 to 128 characters of ASCII, no space"
+            )
+        if not isinstance(data, bytes):
+            raise InvalidRequest(f"header {name!r} is neither bytes nor str")
+        size += len(name) + len(data)
+        found.append(pb.Header(name=name, value=data))
+    if size > MAX_HEADER_BYTES:
+        raise InvalidRequest(f"{size} bytes of headers; {MAX_HEADER_BYTES} are the most")
+    return found
+
+
+def _check(about: About) -> None:
+    for name in ("content_type", "schema_name", "trace_state", "causation_id"):
+        text = getattr(about, name)
+        if not isinstance(text, str) or len(_encoded(text)) > _MAX_TEXT:
+            raise InvalidRequest(f"{name} is a text of {_MAX_TEXT} bytes at most")
+    if about.trace_parent and not _TRACE_PARENT.fullmatch(about.trace_parent):
+        raise InvalidRequest(f"{about.trace_parent[:100]!r} is no W3C traceparent")
+    if about.event_time_us is not None and not -(1 << 63) <= about.event_time_us < 1 << 63:
+        raise InvalidRequest("event_time_us has 64 bits")

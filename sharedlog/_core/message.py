@@ -1,0 +1,131 @@
+"""A message as a reader gets it (DESIGN-LOG §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtobufMessage
+
+from sharedlog._core.envelope import unpack
+from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.position import Position
+
+_M = TypeVar("_M", bound=ProtobufMessage)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+class Message:
+    """A message of a stream: what was published, and where it stands. It does not change."""
+
+    __slots__ = ("_appended_us", "_data", "_envelope", "position", "stream", "substream")
+
+    def __init__(
+        self, envelope: bytes, position: Position, stream: str, substream: int, appended_us: int
+    ) -> None:
+        """Read an envelope; raises ``NewerFormat`` and ``CorruptLog``."""
+        self._data = envelope
+        self._envelope = unpack(envelope)
+        self._appended_us = appended_us
+        # Of this message in its substream; a whole checkpoint.
+        self.position = position
+        self.stream = stream
+        self.substream = substream
+
+    @property
+    def value(self) -> bytes:
+        """What was published, in bytes."""
+        return self._envelope.body
+
+    @property
+    def text(self) -> str:
+        """The value as UTF-8; raises ``UnicodeDecodeError``."""
+        return self._envelope.body.decode()
+
+    @property
+    def key(self) -> bytes | None:
+        """The key that chose the substream, None where there was none."""
+        return self._envelope.key if self._envelope.HasField("key") else None
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The headers, by name."""
+        return {each.name: each.value for each in self._envelope.headers}
+
+    @property
+    def content_type(self) -> str:
+        """What the value is, as a media type."""
+        return self._envelope.content_type
+
+    @property
+    def schema_name(self) -> str:
+        """The full name of the protobuf message that the value is, or what was said."""
+        return self._envelope.schema_name
+
+    @property
+    def trace_parent(self) -> str:
+        """The W3C trace context of who published it; empty where there was none."""
+        return self._envelope.trace_parent
+
+    @property
+    def trace_state(self) -> str:
+        """The rest of that context."""
+        return self._envelope.trace_state
+
+    @property
+    def causation_id(self) -> str:
+        """What caused it, as its publisher said."""
+        return self._envelope.causation_id
+
+    @property
+    def event_time(self) -> datetime:
+        """When what it tells of happened, by its publisher's clock."""
+        return _time(self._envelope.event_time_us)
+
+    @property
+    def append_time(self) -> datetime:
+        """When it was appended, by the log's time, which never falls."""
+        return _time(self._appended_us)
+
+    def parse(self, kind: type[_M]) -> _M:
+        """Return the value as this protobuf message; raises ``InvalidRequest`` if it is not one."""
+        name = kind.DESCRIPTOR.full_name
+        if self.schema_name and self.schema_name != name:
+            raise InvalidRequest(f"{self.position} is a {self.schema_name}, not a {name}")
+        try:
+            return kind.FromString(self.value)
+        except DecodeError as error:
+            raise InvalidRequest(f"{self.position} is no {name}") from error
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same message at the same place."""
+        return isinstance(other, Message) and self._whole() == other._whole()
+
+    def __hash__(self) -> int:
+        """Of its place."""
+        return hash((self.position, self.stream, self.substream))
+
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[Any, ...]]:
+        """Pickle as what it was made of."""
+        return Message, self._whole()
+
+    def __repr__(self) -> str:
+        """Its place, and how large its value is."""
+        return (
+            f"<Message {self.stream}/{self.substream} at {self.position}: "
+            f"{len(self._envelope.body)} bytes of {self.content_type}>"
+        )
+
+    def _whole(self) -> tuple[bytes, Position, str, int, int]:
+        return self._data, self.position, self.stream, self.substream, self._appended_us
+
+
+def _time(microseconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        # No publisher of ours says so: it is as far away as can be said.
+        return _LAST if microseconds > 0 else _FIRST

@@ -1,0 +1,55 @@
+"""The messages of one append, and their positions (DESIGN-LOG §12, §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sharedlog._core.position import Position
+from sharedlog._core.producers import NewMessage
+from sharedlog._core.streams import commits_tag, stream_of
+
+# Of what one append of ours has at most, if its engine takes that.
+APPEND_BYTES = 1 << 20
+APPEND_ENTRIES = 1000
+# Of an entry, beside envelope and tags.
+ENTRY_BYTES = 64
+
+
+class Placed(NamedTuple):
+    """A message's envelope, and the tag of its substream."""
+
+    envelope: bytes
+    tag: str
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of an append it takes."""
+        return len(self.envelope) + 2 * len(self.tag) + ENTRY_BYTES
+
+
+def committing(messages: Sequence[Placed]) -> list[NewMessage]:
+    """Return the messages of an append that commits itself: the last one has its streams' tags."""
+    found = [NewMessage(each.envelope, (each.tag,)) for each in messages]
+    commits = sorted({commits_tag(stream_of(each.tag)) for each in messages})
+    found[-1] = NewMessage(messages[-1].envelope, (messages[-1].tag, *commits))
+    return found
+
+
+def pending(messages: Sequence[Placed]) -> list[NewMessage]:
+    """Return the messages of an append that a marker decides."""
+    return [NewMessage(each.envelope, (each.tag,)) for each in messages]
+
+
+def positions(tags: Sequence[str], lsn: int, checksum: int, incarnation: str) -> list[Position]:
+    """Return where the messages of one commit are, given their substreams' tags in its order.
+
+    ``lsn``, ``checksum``: of the entry that names the commit.
+    """
+    ordinals: dict[str, int] = {}
+    found = []
+    for tag in tags:
+        ordinal = ordinals.get(tag, 0)
+        ordinals[tag] = ordinal + 1
+        found.append(Position(lsn, ordinal, checksum, incarnation))
+    return found

@@ -1,0 +1,26 @@
+"""The place of a log: what its parts need of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple, TypeVar
+
+from sharedlog._core.steps import Rule
+from sharedlog._engines.driving import carry_out
+from sharedlog._engines.engine import Engine
+
+_T = TypeVar("_T")
+
+
+class Place(NamedTuple):
+    """Where the log is, and how long is tried to learn what became of an append."""
+
+    engine: Engine
+    incarnation: str
+    timeout_s: float
+    # Set once the log is closed.
+    closing: threading.Event
+
+    def run(self, rule: Rule[_T]) -> _T:
+        """Carry a rule out, in this thread."""
+        return carry_out(self.engine, rule)
