@@ -10,5 +10,7 @@
   markers and retiring (C1, C2).
 - ``reading``: what is committed, in its order (C3, C4).
 - ``steps``: what the rules ask of a log.
+- ``holds``: what followers have not done is kept; ``trim`` takes the rest away, and ``whole`` is
+  what stays (L6); ``times``: where a moment is.
 - ``errors``: what is refused, and whether it was appended.
 """

@@ -25,6 +25,9 @@ class Kind(enum.Enum):
     ROLLBACK = pb.ROLLBACK
 
 
+_KINDS: dict[int, Kind] = {each.value: each for each in Kind}
+
+
 class Decision(NamedTuple):
     """Of one producer: everything pending through this seq; where that begins, by tag."""
 
@@ -42,7 +45,8 @@ class Row(NamedTuple):
     at_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, which would cost more than reading it: nobody writes to one.
+@dataclass(slots=True)
 class Entry:
     """A row, read. ``index`` of ``count`` in its append; ``message`` is an envelope's bytes.
 
@@ -103,27 +107,33 @@ def body_of(
 
 def read_row(row: Row) -> Entry:
     """Read a row; raises ``CorruptLog`` for what is no entry, or of a newer format."""
+    lsn, body, _, at_us = row
     try:
-        found = pb.Entry.FromString(row.body)
+        found = pb.Entry.FromString(body)
     except DecodeError as error:
-        raise CorruptLog(f"LSN {row.lsn} is no entry") from error
-    if found.version > VERSION:
-        raise CorruptLog(f"LSN {row.lsn} is of format {found.version}: a newer release wrote it")
-    if not found.version or not found.kind or found.index >= found.count:
-        raise CorruptLog(f"LSN {row.lsn} is no entry")
-    decisions = tuple(
-        Decision(each.producer, each.through, {span.tag: span.begin for span in each.spans})
-        for each in found.decisions
-    )
+        raise CorruptLog(f"LSN {lsn} is no entry") from error
+    version = found.version
+    kind = _KINDS.get(found.kind)
+    index, count = found.index, found.count
+    if version > VERSION:
+        raise CorruptLog(f"LSN {lsn} is of format {version}: a newer release wrote it")
+    if not version or kind is None or index >= count:
+        raise CorruptLog(f"LSN {lsn} is no entry")
+    decisions: tuple[Decision, ...] = ()
+    if kind is not Kind.COMMITTED and kind is not Kind.PENDING:
+        decisions = tuple(
+            Decision(each.producer, each.through, {span.tag: span.begin for span in each.spans})
+            for each in found.decisions
+        )
     return Entry(
-        row.lsn,
-        Kind(found.kind),
-        found.index,
-        found.count,
+        lsn,
+        kind,
+        index,
+        count,
         found.producer,
         found.seq,
         found.message,
         decisions,
-        checksum_of(row.body),
-        row.at_us,
+        zlib.crc32(body),
+        at_us,
     )

@@ -7,6 +7,7 @@ __all__ = [
     "AnswerGone",
     "CorruptLog",
     "Fenced",
+    "HoldMoved",
     "InvalidRequest",
     "LogError",
     "LogExists",
@@ -111,13 +112,22 @@ class SpanGone(LogError):
     """The marker does not name exactly what its producers have pending; nothing was decided."""
 
 
-class TrimmedLog(LogError):
-    """What is asked for was trimmed: ``first`` is the first LSN that is whole."""
+class HoldMoved(LogError):
+    """The hold is further on than this move: another follower of its name runs."""
 
-    def __init__(self, message: str, first: int) -> None:
+
+class TrimmedLog(LogError):
+    """What is asked for was trimmed, or the hold that kept it was dropped.
+
+    ``first``: commits from this LSN on are whole. ``lost``: the first and the last LSN of what
+    is gone for this reader, None where nothing is gone yet, or it is not known what was read.
+    """
+
+    def __init__(self, message: str, first: int, lost: tuple[int, int] | None = None) -> None:
         """``first``: the first LSN that can be read whole."""
-        super().__init__(message, first)
+        super().__init__(message, first, lost)
         self.first = first
+        self.lost = lost
 
     def __str__(self) -> str:
         """The message alone."""

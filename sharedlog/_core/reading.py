@@ -7,13 +7,14 @@ ring of what was pending saves that second read where the span is short.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.entry import Decision, Entry, Kind, read_row
 from sharedlog._core.errors import CorruptLog, LogForked
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Read, Rows, Rule
+from sharedlog._core.whole import read_trimmed
 
 _MOST_ROWS = 1000
 
@@ -62,72 +63,107 @@ class PendingRing:
         return [each for each in self._kept if _belongs(each, decision, begin)]
 
 
+def verify(after: Position) -> Rule[Entry]:
+    """Return the entry that a position names; raises ``LogForked`` if this log has another there.
+
+    ``TrimmedLog`` if it was trimmed.
+    """
+    rows: Rows = yield Read(after.lsn - 1, 1)
+    entry = read_row(rows.rows[0]) if rows.rows else None
+    if entry is None or (entry.lsn, entry.checksum) != (after.lsn, after.checksum):
+        raise LogForked(
+            f"{after} is not in this log: it was restored from an older copy, or the "
+            "position is of another one"
+        )
+    return entry
+
+
+def place_at(lsn: int, incarnation: str) -> Rule[Position | None]:
+    """Return the position behind everything through ``lsn``.
+
+    Of a substream that has no message in that commit. None: ``lsn`` does not end an append.
+    """
+    rows: Rows = yield Read(lsn - 1, 1)
+    entry = _at(rows, lsn)
+    if entry.last_lsn != lsn:
+        return None
+    return Position(lsn, 0, entry.checksum, incarnation)
+
+
 class Reader:
     """Reads one substream; one at a time. It can begin anywhere, and forget itself.
 
-    ``after``: the position of the last message that is not wanted again; None: the beginning.
+    ``start``: the position of the last message that is not wanted again, or the LSN from which
+    on commits are wanted, the first of an append; None: the beginning of what is whole.
     """
 
     def __init__(
-        self, tag: str, incarnation: str, after: Position | None = None, *, ring: int = 10_000
+        self, tag: str, incarnation: str, start: Position | int | None = None, *, ring: int = 10_000
     ) -> None:
         """Nothing is read yet."""
         self._tag = tag
         self._incarnation = incarnation
-        self._after = after
+        self._start = start
+        self._after = start if isinstance(start, Position) else None
         self._ring = PendingRing(ring)
-        # Through which LSN everything was read, once the position was found.
-        self._through = 0
-        self._sought = after
-        self._ring.begin(0)
-        if after is not None:
-            after.check_incarnation(incarnation)
+        # Through which LSN everything was read, once it is known where to begin.
+        self._through: int | None = None
+        if isinstance(start, Position):
+            start.check_incarnation(incarnation)
 
-    def read(self, limit: int) -> Rule[Batch]:
+    @property
+    def through(self) -> int:
+        """Through which LSN it has read everything; 0 before the first read."""
+        return self._through or 0
+
+    def read(self, limit: int, rows: int = _MOST_ROWS) -> Rule[Batch]:
         """Read committed messages: about ``limit``, since a read never stops inside a commit.
 
-        An empty batch: there are none through ``Batch.through``. Raises ``LogForked`` if the
-        position is not in this log, ``CorruptLog`` and ``TrimmedLog``.
+        By ``rows`` rows at a time. An empty batch: there are none through ``Batch.through``.
+        Raises ``LogForked`` if the position is not in this log, ``CorruptLog``, and
+        ``TrimmedLog`` before it returns anything of a commit that is not whole.
         """
-        if self._sought is not None:
-            yield from self._find(self._sought)
-            self._sought = None
+        if self._through is None:
+            self._through = yield from self._begin()
+            self._ring.begin(self._through)
         messages: list[Committed] = []
-        most = _MOST_ROWS
+        most = rows
         while len(messages) < limit:
-            rows: Rows = yield Read(self._through, most, self._tag)
-            through = rows.through
-            entries = [read_row(row) for row in rows.rows]
-            for commit in _commits(entries):
-                last = commit[-1]
-                if last.last_lsn > through:
+            found: Rows = yield Read(self._through, most, self._tag)
+            through = found.through
+            for commit in _commits(map(read_row, found.rows)):
+                last_lsn = commit[-1].last_lsn
+                if last_lsn > through:
                     # Its append's other entries are not seen yet.
                     through = commit[0].lsn - 1
                     break
                 messages += yield from self._taken(commit)
                 if len(messages) >= limit:
-                    through = last.last_lsn
+                    through = last_lsn
                     break
             # One append may have more entries than were read: then they are read together.
-            most = _MOST_ROWS if through > self._through else 2 * most
+            most = rows if through > self._through else 2 * most
             self._through = through
-            if not rows.rows:
+            if not found.rows:
                 break
         if messages:
+            # Asked after it was read: rows are removed once they are declared trimmed.
+            trimmed = yield from read_trimmed()
+            trimmed.check(messages[0].position.lsn)
             self._after = messages[-1].position
         return Batch(messages, self._through)
 
-    def _find(self, after: Position) -> Rule[None]:
-        """Go to the begin of the commit that the position is in: its rest may be wanted."""
-        rows: Rows = yield Read(after.lsn - 1, 1)
-        entry = read_row(rows.rows[0]) if rows.rows else None
-        if entry is None or (entry.lsn, entry.checksum) != (after.lsn, after.checksum):
-            raise LogForked(
-                f"{after} is not in this log: it was restored from an older copy, or the "
-                "position is of another one"
-            )
-        self._through = entry.lsn - entry.index - 1
-        self._ring.begin(self._through)
+    def _begin(self) -> Rule[int]:
+        start = self._start
+        if isinstance(start, Position):
+            # The begin of its commit: the rest of that may be wanted.
+            entry = yield from verify(start)
+            return entry.lsn - entry.index - 1
+        trimmed = yield from read_trimmed()
+        if start is None:
+            return trimmed.whole - 1
+        trimmed.check(start)
+        return start - 1
 
     def _taken(self, commit: Sequence[Entry]) -> Rule[list[Committed]]:
         first = commit[0]
@@ -199,7 +235,7 @@ def _at(rows: Rows, lsn: int) -> Entry:
     return read_row(rows.rows[0])
 
 
-def _commits(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+def _commits(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Group what belongs to one append; a substream has some of its entries."""
     group: list[Entry] = []
     for entry in entries:

@@ -1,0 +1,248 @@
+"""Holds: what a follower has not done yet is not trimmed (DESIGN-LOG §12, L6).
+
+``hold/NAME/TAG`` has the place of one follower in one substream. ``holds`` counts those that were
+made: a trim that did not see the newest one is refused. One that an operator dropped stays as
+dropped, so that its owner learns of it, until it is forgotten.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, NoReturn
+
+from sharedlog._core.commit import Commit, Condition, Put, Refused
+from sharedlog._core.errors import CorruptLog, HoldMoved, InvalidRequest, TrimmedLog
+from sharedlog._core.position import Position
+from sharedlog._core.reading import verify
+from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
+from sharedlog._core.streams import check_name
+from sharedlog._core.whole import TRIMMED, Trimmed, trimmed_of
+
+HOLDS = "holds"
+BEGINNING, END = "beginning", "end"
+_PREFIX = "hold/"
+# Version, dropped or not, LSN, time of renewal, retention; the position's text follows.
+_VALUE = struct.Struct(">B?QQQ")
+_VERSION = 1
+
+Start = Position | int | str
+
+
+class Hold(NamedTuple):
+    """Of one follower (``name``) and substream (``tag``).
+
+    ``lsn``: commits from there on are kept whole for it. ``position``: through which it is done
+    with everything; None: with nothing yet. ``renewed_us``: when it was moved or renewed last;
+    without that for longer than ``retention_us`` it is overdue. ``dropped``: by an operator; it
+    keeps nothing any more.
+    """
+
+    name: str
+    tag: str
+    lsn: int
+    position: Position | None
+    renewed_us: int
+    retention_us: int
+    dropped: bool = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What holds of one substream are compared by."""
+        if self.position is None:
+            return (self.lsn - 1, -1)
+        return (self.position.lsn, self.position.ordinal)
+
+    def overdue(self, now_us: int) -> bool:
+        """Say whether its follower has not been heard of for longer than it said."""
+        return not self.dropped and now_us - self.renewed_us > self.retention_us
+
+    def start(self) -> Position | int:
+        """Return where its follower goes on."""
+        return self.lsn if self.position is None else self.position
+
+
+def hold_key(name: str, tag: str) -> str:
+    """Return the key of a hold."""
+    return f"{_PREFIX}{name}/{tag}"
+
+
+def all_holds(name: str | None = None) -> Rule[list[Hold]]:
+    """Return the holds of the log, or of one name; the dropped ones, too."""
+    found = yield Scan(_PREFIX if name is None else hold_key(name, ""))
+    return [_read(key, value) for key, value in sorted(found.items())]
+
+
+def take(
+    name: str,
+    starts: Mapping[str, Start],
+    incarnation: str,
+    now_us: int,
+    retention_us: int,
+) -> Rule[dict[str, Hold]]:
+    """Return a name's hold of each tag, making those that are not there yet.
+
+    ``starts``: where a new one begins: behind a position, at an LSN, ``BEGINNING`` or ``END``.
+    From the return on nothing behind them is trimmed. Raises ``TrimmedLog`` for a new hold
+    below what is whole, and for one that was dropped; ``LogForked``.
+    """
+    check_name(name)
+    for start in starts.values():
+        if isinstance(start, Position):
+            start.check_incarnation(incarnation)
+    keys = tuple(hold_key(name, tag) for tag in starts)
+    while True:
+        found = yield Get((*keys, TRIMMED, HOLDS))
+        trimmed = trimmed_of(found[TRIMMED])
+        holds: dict[str, Hold] = {}
+        made: list[Put] = []
+        ends: Lsns = yield Ends()
+        for (tag, start), key in zip(starts.items(), keys, strict=True):
+            value = found[key]
+            if value is not None:
+                hold = _read(key, value)
+                if hold.dropped:
+                    _lost(hold, trimmed)
+            else:
+                if isinstance(start, Position):
+                    trimmed.check(start.lsn)
+                    yield from verify(start)
+                    hold = Hold(name, tag, start.lsn, start, now_us, retention_us)
+                else:
+                    lsn = {BEGINNING: trimmed.whole, END: ends.last + 1}.get(str(start), start)
+                    if not isinstance(lsn, int):
+                        raise InvalidRequest(f"{start!r} is no place to begin at")
+                    trimmed.check(lsn)
+                    hold = Hold(name, tag, lsn, None, now_us, retention_us)
+                made.append(_put(hold))
+            holds[tag] = hold
+        if not made:
+            return holds
+        conditions = (
+            *(Condition(put.key, None) for put in made),
+            # Not below what is whole by now, and no trim that has not seen these.
+            Condition(TRIMMED, found[TRIMMED]),
+            Condition(HOLDS, found[HOLDS]),
+        )
+        count = 1 + int.from_bytes(found[HOLDS] or b"", "big")
+        try:
+            yield Commit(conditions, (*made, Put(HOLDS, count.to_bytes(8, "big"))))
+        except Refused:
+            continue
+        return holds
+
+
+def move(
+    held: Mapping[str, Hold], places: Mapping[str, Position | None], now_us: int
+) -> Rule[dict[str, Hold]]:
+    """Move holds forward, in one step, or renew them, and return them all as they are then.
+
+    ``held``: as the follower saw them last; ``places``: through where it is done with each, None
+    for one that stays where it is and is renewed. Run again after a lost reply it changes
+    nothing more. Raises ``HoldMoved`` for a place below the hold's, ``TrimmedLog`` for a hold
+    that was dropped.
+    """
+    held = dict(held)
+    while True:
+        moved = {tag: _moved(held[tag], place, now_us) for tag, place in places.items()}
+        try:
+            yield Commit(
+                tuple(_as_it_is(held[tag]) for tag in moved),
+                tuple(
+                    Put(hold_key(each.name, each.tag), _written(each)) for each in moved.values()
+                ),
+            )
+        except Refused as refused:
+            for tag in moved:
+                key = hold_key(held[tag].name, tag)
+                value = refused.found[key]
+                hold = None if value is None else _read(key, value)
+                if hold is None or hold.dropped:
+                    trimmed = trimmed_of((yield Get((TRIMMED,)))[TRIMMED])
+                    _lost(hold or held[tag], trimmed)
+                held[tag] = hold
+            continue
+        return held | moved
+
+
+def drop(name: str, tags: Iterable[str] | None = None) -> Rule[list[Hold]]:
+    """Have a name's holds, or those of some tags, keep nothing any more; return them.
+
+    Its follower gets ``TrimmedLog`` from then on, until the name is forgotten.
+    """
+    return (yield from _end(name, tags, forget=False))
+
+
+def forget(name: str, tags: Iterable[str] | None = None) -> Rule[list[Hold]]:
+    """Remove a name's holds, the dropped ones too, and return them: the name begins anew."""
+    return (yield from _end(name, tags, forget=True))
+
+
+def _end(name: str, tags: Iterable[str] | None, *, forget: bool) -> Rule[list[Hold]]:
+    while True:
+        found = yield from all_holds(name)
+        ended = [each for each in found if tags is None or each.tag in set(tags)]
+        if not forget:
+            ended = [each for each in ended if not each.dropped]
+        if not ended:
+            return []
+        after = [None if forget else _written(each._replace(dropped=True)) for each in ended]
+        try:
+            yield Commit(
+                tuple(_as_it_is(each) for each in ended),
+                tuple(
+                    Put(hold_key(each.name, each.tag), value)
+                    for each, value in zip(ended, after, strict=True)
+                ),
+            )
+        except Refused:
+            # It moved meanwhile.
+            continue
+        return ended
+
+
+def _moved(hold: Hold, place: Position | None, now_us: int) -> Hold:
+    renewed_us = max(now_us, hold.renewed_us)
+    if place is None:
+        return hold._replace(renewed_us=renewed_us)
+    if (place.lsn, place.ordinal) < hold.place:
+        raise HoldMoved(
+            f"the hold of {hold.name!r} on {hold.tag} is at {hold.position or hold.lsn}, beyond "
+            f"{place}: another follower of this name runs"
+        )
+    return hold._replace(lsn=place.lsn, position=place, renewed_us=renewed_us)
+
+
+def _lost(hold: Hold, trimmed: Trimmed) -> NoReturn:
+    first = hold.lsn if hold.position is None else hold.position.lsn + 1
+    lost = (first, trimmed.whole - 1) if first < trimmed.whole else None
+    gone = f"LSNs {lost[0]} to {lost[1]} are trimmed" if lost else "nothing is trimmed yet"
+    raise TrimmedLog(
+        f"the hold of {hold.name!r} on {hold.tag} was dropped at {hold.position or hold.lsn}; of "
+        f"what followed, {gone}. Forget the name to begin anew",
+        trimmed.whole,
+        lost,
+    )
+
+
+def _put(hold: Hold) -> Put:
+    return Put(hold_key(hold.name, hold.tag), _written(hold))
+
+
+def _as_it_is(hold: Hold) -> Condition:
+    return Condition(hold_key(hold.name, hold.tag), _written(hold))
+
+
+def _written(hold: Hold) -> bytes:
+    fixed = _VALUE.pack(_VERSION, hold.dropped, hold.lsn, hold.renewed_us, hold.retention_us)
+    return fixed + str(hold.position or "").encode()
+
+
+def _read(key: str, value: bytes) -> Hold:
+    name, _, tag = key.removeprefix(_PREFIX).partition("/")
+    if len(value) < _VALUE.size or value[0] != _VERSION:
+        raise CorruptLog(f"what is kept of hold {name!r} on {tag} is not what was written")
+    _, dropped, lsn, renewed_us, retention_us = _VALUE.unpack(value[: _VALUE.size])
+    text = value[_VALUE.size :].decode()
+    position = Position.parse(text) if text else None
+    return Hold(name, tag, lsn, position, renewed_us, retention_us, dropped)
