@@ -62,7 +62,7 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog": {"sharedlog"},
     "sharedlog.v1": set(),
     "sharedlog._core": {"sharedlog.v1"},
-    "sharedlog._engines": {"sharedlog._core", "rifl._log"},
+    "sharedlog._engines": {"sharedlog._core", "rifl._log", "lease_server._forks"},
     "sharedlog._log": {"sharedlog._core", "sharedlog._engines", "sharedlog.v1"},
     # What rifl's stores have for a Redis anyway: its address, pools, and what its settings mean.
     "sharedlog._engines.redis": {

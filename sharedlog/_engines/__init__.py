@@ -3,6 +3,7 @@
 - ``engine``: the interface; ``opening`` makes and opens them by URL;
   ``checks``: what all of them refuse.
 - ``driving``: carries rules out at one.
+- ``together``: appends of threads in one commit; ``waiting``: who waits for one.
 - ``memory``: for tests; it ends with its process.
 - ``sqlite``: in a file, for the processes of one machine.
 - ``redis``: for processes of several machines.

@@ -8,6 +8,7 @@ from sharedlog._engines.engine import Limits
 
 MAX_TAGS = 1024
 MAX_TAG_BYTES = 200
+MAX_KEY_BYTES = 1000
 
 
 def check_commit(commit: Commit, limits: Limits) -> None:
@@ -22,7 +23,7 @@ def check_commit(commit: Commit, limits: Limits) -> None:
         if len(entry.tags) > MAX_TAGS:
             raise InvalidRequest(f"{len(entry.tags)} tags on one entry; {MAX_TAGS} are the most")
         for tag in entry.tags:
-            length = len(tag) if tag.isascii() else len(tag.encode())
+            length = _bytes_of(tag)
             if not 0 < length <= MAX_TAG_BYTES or "\n" in tag:
                 raise InvalidRequest(
                     f"{tag[:200]!r} is no tag: 1 to {MAX_TAG_BYTES} bytes without a line's end"
@@ -35,5 +36,24 @@ def check_commit(commit: Commit, limits: Limits) -> None:
             f"{len(commit.conditions) + len(commit.puts)} keys in one step; "
             f"this log takes {limits.operations}"
         )
+    for key in (*(each.key for each in commit.conditions), *(each.key for each in commit.puts)):
+        check_key(key)
+    if len({each.key for each in commit.puts}) < len(commit.puts):
+        raise InvalidRequest("a key is put twice in one step")
     if not commit.entries and any(put.stamp is not Stamp.NONE for put in commit.puts):
         raise InvalidRequest("a stamp needs an entry")
+
+
+def check_key(key: str) -> None:
+    """Raise ``InvalidRequest`` for what no store could look up."""
+    if not 0 < _bytes_of(key) <= MAX_KEY_BYTES:
+        raise InvalidRequest(f"{key[:200]!r} is no key: 1 to {MAX_KEY_BYTES} bytes")
+
+
+def _bytes_of(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{text[:200]!r} is no text: {error.reason}") from None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.entry import Row
-from sharedlog._core.errors import LogUnavailable, TrimmedLog
+from sharedlog._core.errors import LogStopped, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
@@ -126,7 +126,7 @@ class MemoryEngine:
         with log.changed:
             log.changed.wait_for(lambda: self._closed or log.tail > after, timeout_s)
             if self._closed:
-                raise LogUnavailable("the log was closed")
+                raise LogStopped("the log was closed")
             return log.tail
 
     def remove(self, through: int) -> None:
@@ -151,5 +151,5 @@ class MemoryEngine:
 
     def _opened(self) -> MemoryLog:
         if self._closed:
-            raise LogUnavailable("the log was closed")
+            raise LogStopped("the log was closed")
         return self._log

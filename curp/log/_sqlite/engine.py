@@ -11,7 +11,7 @@ from curp.log._engine import Entry, Leadership, MetadataCondition, NewEntry, New
 from curp.log._entries import require_tag, unpack_tags
 from curp.log._errors import CorruptLog, LeaseHeld, NoSuchLog
 from curp.log._lease_clocks import BootClock, LeaseDate, LeaseView
-from curp.log._sqlite.file import LogFile
+from curp.log._sqlite.counting import MEANINGS, counting_of
 from curp.log._sqlite.rows import (
     GroupRow,
     append_rows,
@@ -25,6 +25,7 @@ from curp.log._sqlite.schema import begin_to_count, counts_commits, find_group, 
 from curp.log._sqlite.snapshots import Snapshots, newest
 from curp.log._sqlite.watch import Watch
 from rifl._stores.forks import belongs_here
+from sharedlog._engines.sqlite.file import LogFile
 
 _READ = "SELECT * FROM curp_entry WHERE place > ? AND place <= ? ORDER BY place LIMIT ?"
 _READ_TAG = (
@@ -75,7 +76,7 @@ class SqliteEngine:
         self._lease = LeaseView(clock or BootClock.of_this_machine())
         if new is None and not path.exists():
             raise NoSuchLog.of(str(path), group)
-        self._file = LogFile(path, timeout_s, create=new is not None)
+        self._file = LogFile(path, timeout_s, MEANINGS, create=new is not None)
         try:
             if new is None:
                 with self._file.reading() as connection:
@@ -264,7 +265,7 @@ class SqliteEngine:
         if not counts:
             with self._file.writing() as connection:
                 begin_to_count(connection)
-        self._file.guard(group_id, new=new)
+        self._file.guard(counting_of(self._file.path, group_id), new=new)
 
     def _row(self, connection: sqlite3.Connection) -> GroupRow:
         return group_row(connection, self._group_id)

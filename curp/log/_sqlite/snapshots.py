@@ -9,8 +9,8 @@ from curp.log import _checks as checks
 from curp.log._engine import Snapshot
 from curp.log._entries import chunk_checksum, require_chunk
 from curp.log._errors import EngineUnavailable, TrimmedLog
-from curp.log._sqlite.file import LogFile
 from curp.log._sqlite.rows import GroupRow, group_row
+from sharedlog._engines.sqlite.file import LogFile
 
 _NEWEST = (
     "SELECT snapshot_id, lsn, chunks FROM curp_snapshot "

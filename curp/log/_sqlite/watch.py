@@ -6,8 +6,8 @@ import time
 
 from curp.log import _checks as checks
 from curp.log._errors import EngineStopped
-from curp.log._sqlite.file import LogFile
 from curp.log._sqlite.rows import group_row
+from sharedlog._engines.sqlite.file import LogFile
 
 # Polling reads a counter in memory that the processes share: some 10 us a look. Right
 # after a change, more are likely.

@@ -1,4 +1,7 @@
-"""A log file: its connections, its transactions, and what its errors mean."""
+"""A log file: its connections, its transactions, and what its errors mean.
+
+For the shared log and for the logs of groups, which have tables of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,47 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from curp.log._errors import CorruptLog, EngineFull, EngineStopped, EngineUnavailable, LogError
-from curp.log._sqlite.commit_note import CommitNote
-from rifl._log import get_logger
+from sharedlog._engines.sqlite.commit_note import CommitNote
 
-_log = get_logger("curp.log")
 _SMALLEST_PAGE = 512
 _RETRY_S = 0.01
 # Those beside it are there as long as anybody has it open.
 _SUFFIXES = ("", "-wal", "-shm")
-_COMMITS = "SELECT commits FROM curp_group WHERE group_id=?"
-_RAISE = "UPDATE curp_group SET commits=commits+1 WHERE group_id=?"
+# How much of the WAL is moved into the file at once: pages that many commits wrote, once.
+_CHECKPOINT_PAGES = 4000
+# A log that was long once need not keep its room for ever.
+_WAL_BYTES = 64 << 20
+
+
+class Meanings(NamedTuple):
+    """What a file's user raises for what befalls it, and says there.
+
+    ``stopped``: nothing is done through this handle any more; ``tell_stopped`` logs why, once.
+    ``remedy``: the command by which an operator accepts that commits are lost.
+    """
+
+    corrupt: type[Exception]
+    full: type[Exception]
+    stopped: type[Exception]
+    unavailable: type[Exception]
+    tell_stopped: Callable[[str], None]
+    remedy: str
+
+
+class Counting(NamedTuple):
+    """How a log's commits are counted in its own tables, and noted beside the file.
+
+    ``held``: how many there are; ``count``: one more, in the transaction that it is given, and
+    how many that makes.
+    """
+
+    note: CommitNote
+    held: Callable[[sqlite3.Connection], int]
+    count: Callable[[sqlite3.Connection], int]
 
 
 class LogFile:
@@ -32,40 +62,44 @@ class LogFile:
 
     Invariant 1: once a sync has failed, or the file at the path or one beside it is no
     longer this one, nothing is written or read here any more, for nobody knows what is on the
-    disk: ``EngineStopped``. (A sync that fails while SQLite moves pages from the WAL
+    disk: ``stopped``. (A sync that fails while SQLite moves pages from the WAL
     into the file loses nothing: the pages stay in the WAL, and are written again.)
     """
 
-    def __init__(self, path: Path, timeout_s: float, *, create: bool) -> None:
+    def __init__(self, path: Path, timeout_s: float, meanings: Meanings, *, create: bool) -> None:
         self.path = path
+        self._means = meanings
         self._create = create
         self._timeout_s = timeout_s
         self._stopped: str | None = None
         self.closing = threading.Event()
         self._locks = (threading.Lock(), threading.Lock(), threading.Lock())
+        self._check_inherited()
         self._writer, self._reader, self._watcher = self._connect()
-        self._note = CommitNote(path)
+        _opened.add((path, id(self)))
         # Of the log whose commits are counted, once it is known.
-        self._group_id: int | None = None
+        self._counting: Counting | None = None
         self._files: tuple[tuple[int, int], ...] | None = None
+        self._names = [os.fsencode(f"{path}{suffix}") for suffix in _SUFFIXES]
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give an immediate transaction, committed at the end, undone by any error."""
         with self._locks[0], self._errors():
-            self._check_files()
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
-                commits = self._count()
+                counting = self._counting
+                commits = counting.count(self._writer) if counting is not None else 0
                 self._writer.execute("COMMIT")
             except BaseException:
                 self._roll_back()
                 raise
-            # What was committed to files that are no longer there is nowhere.
+            # What was committed to files that are no longer there is nowhere. It is enough to look
+            # afterwards: nothing of it was told to anybody.
             self._check_files()
-            if self._group_id is not None:
-                self._note.raise_to(self._group_id, commits)
+            if counting is not None:
+                counting.note.raise_to(commits)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -86,41 +120,52 @@ class LogFile:
             self._check_files()
             yield self._watcher
 
-    def guard(self, group_id: int, *, new: bool) -> None:
-        """Count this log's commits from now on, and remember which files these are.
+    def guard(self, counting: Counting, *, new: bool) -> None:
+        """Count a log's commits from now on, and remember which files these are.
 
-        Raises ``CorruptLog`` if the file lacks commits that were acknowledged: it is an
-        older copy, or its ``-wal`` is missing.
+        ``new``: whatever is noted is of a log that was there before. Raises ``corrupt`` if the
+        file lacks commits that were acknowledged: it is an older copy, or its ``-wal`` is missing.
         """
-        noted = 0 if new else self._note.read(group_id)
+        noted = 0 if new else self.noted(counting.note)
         with self.reading() as connection:
-            held = connection.execute(_COMMITS, (group_id,)).fetchone()[0]
+            held = counting.held(connection)
             self._files = self._find_files()
         if held < noted:
-            raise CorruptLog(
+            raise self._means.corrupt(
                 f"{self.path} lacks {noted - held} commits that were acknowledged: it is an older "
                 f"copy, or its -wal file is missing. Bring the right files back. If they are lost, "
-                "and the group is to go on with what is here: curp log accept-loss URL"
+                f"and the log is to go on with what is here: {self._means.remedy}"
             )
-        self._group_id = group_id
-        self._note.raise_to(group_id, held)
+        self._counting = counting
+        counting.note.raise_to(held)
+
+    def noted(self, note: CommitNote) -> int:
+        """Return how many commits are noted beside the file; raises ``unavailable``."""
+        try:
+            return note.read()
+        except OSError as error:
+            raise self._means.unavailable(f"cannot read {note.path}: {error}") from error
 
     def close(self) -> None:
         """Close the connections; idempotent."""
         self.closing.set()
+        _opened.discard((self.path, id(self)))
         connections = (self._writer, self._reader, self._watcher)
         for lock, connection in zip(self._locks, connections, strict=True):
             with lock:
                 connection.close()
         with self._locks[0]:
-            self._note.close()
+            if self._counting is not None:
+                self._counting.note.close()
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
         made: list[sqlite3.Connection] = []
         try:
             if 0 < (self.path.stat().st_size if self.path.exists() else 0) < _SMALLEST_PAGE:
                 # SQLite would take it for a new one.
-                raise CorruptLog(f"{self.path} is damaged: it is cut off in its first page")
+                raise self._means.corrupt(
+                    f"{self.path} is damaged: it is cut off in its first page"
+                )
             for _ in self._locks:
                 made.append(
                     sqlite3.connect(
@@ -134,8 +179,8 @@ class LogFile:
                 )
             self._begin_wal(made[0])
             made[0].execute("PRAGMA synchronous=FULL")
-            # A log that was long once need not keep its room for ever.
-            made[0].execute(f"PRAGMA journal_size_limit={64 << 20}")
+            made[0].execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
+            made[0].execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             return made[0], made[1], made[2]
         except BaseException as error:
             for connection in made:
@@ -157,30 +202,32 @@ class LogFile:
                     continue
                 raise
             if mode != "wal":
-                raise EngineUnavailable(f"{self.path}: SQLite cannot keep a WAL here, but {mode}")
+                raise self._means.unavailable(
+                    f"{self.path}: SQLite cannot keep a WAL here, but {mode}"
+                )
             return
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         if self.closing.is_set():
-            raise EngineStopped("the log engine is closed")
+            raise self._means.stopped("the log engine is closed")
         if self._stopped is not None:
-            raise EngineStopped(self._stopped)
+            raise self._means.stopped(self._stopped)
         try:
             yield
         except sqlite3.Error as error:
             raise self._meaning(error) from error
 
-    def _meaning(self, error: sqlite3.Error) -> LogError:
+    def _meaning(self, error: sqlite3.Error) -> Exception:
         name = _name(error)
         if "FSYNC" in name:
             return self._stop(f"{self.path} could not be synced: {error}")
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
             # SQLITE_ERROR: no such table or column, where there was one.
-            return CorruptLog(f"{self.path} is damaged, or no log: {error}")
+            return self._means.corrupt(f"{self.path} is damaged, or no log: {error}")
         if name == "SQLITE_FULL":
-            return EngineFull(f"{self.path}: there is no room on its disk: {error}")
-        return EngineUnavailable(f"{self.path} cannot be used now: {error}")
+            return self._means.full(f"{self.path}: there is no room on its disk: {error}")
+        return self._means.unavailable(f"{self.path} cannot be used now: {error}")
 
     def _roll_back(self) -> None:
         if not self._writer.in_transaction:
@@ -190,18 +237,18 @@ class LogFile:
         except sqlite3.Error as error:
             self._stop(f"{self.path}: a transaction could not be undone: {error}")
 
-    def _stop(self, why: str) -> EngineStopped:
+    def _stop(self, why: str) -> Exception:
         if self._stopped is None:
             self._stopped = why
-            _log.critical("log_engine_stopped", why=why)
-        return EngineStopped(why)
+            self._means.tell_stopped(why)
+        return self._means.stopped(why)
 
-    def _count(self) -> int:
-        if self._group_id is None:
-            return 0
-        # In two: RETURNING is younger than the oldest SQLite that Python comes with.
-        self._writer.execute(_RAISE, (self._group_id,))
-        return int(self._writer.execute(_COMMITS, (self._group_id,)).fetchone()[0])
+    def _check_inherited(self) -> None:
+        if self.path in _inherited:
+            raise self._means.unavailable(
+                f"{self.path} was open in the parent process (pid {os.getppid()}) at the fork: "
+                "open it in the child only, or close it before the fork"
+            )
 
     def _check_files(self) -> None:
         """Stop unless the names are of the files that are open here (invariant 1)."""
@@ -210,7 +257,7 @@ class LogFile:
         try:
             found = self._find_files()
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise self._stop(f"{error.filename} is gone") from error
+            raise self._stop(f"{os.fsdecode(error.filename)} is gone") from error
         except OSError:
             # Not to be seen just now is no sign of anything.
             return
@@ -218,9 +265,24 @@ class LogFile:
             raise self._stop(f"{self.path}, or a file beside it, is another file now")
 
     def _find_files(self) -> tuple[tuple[int, int], ...]:
-        stats = [os.stat(f"{self.path}{suffix}") for suffix in _SUFFIXES]
+        stats = [os.stat(name) for name in self._names]
         return tuple((found.st_dev, found.st_ino) for found in stats)
 
 
 def _name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", None) or ""
+
+
+# SQLite keeps its locks by file and process: a connection made in a forked child would take the
+# locks of one that it inherited for its own.
+_opened: set[tuple[Path, int]] = set()
+_inherited: set[Path] = set()
+
+
+def _forked() -> None:
+    _inherited.update(path for path, _ in _opened)
+    _opened.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,12 @@
+"""A log in a SQLite file: durable with each commit, shared by the processes of one machine.
+
+- ``engine``: the log, in the ``rows`` of a ``file``; ``creation``: made, and its losses accepted.
+- ``file``, ``commit_note``: what may befall a file and those beside it; for groups' logs, too.
+  ``counting``: how many commits there were, and the errors.
+- ``watcher``: tells that some process wrote; ``inotify``: the kernel's hints.
+"""
+
+from sharedlog._engines.sqlite.creation import accept_loss, create
+from sharedlog._engines.sqlite.engine import SqliteEngine
+
+__all__ = ["SqliteEngine", "accept_loss", "create"]

@@ -1,0 +1,199 @@
+"""``Engine`` over a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from lease_server._forks import REMEDY, refuse_in_children
+from sharedlog._core.commit import Commit, Refused
+from sharedlog._core.errors import CorruptLog, LogFull, LogStopped, NoSuchLog, TrimmedLog
+from sharedlog._core.steps import Lsns, Rows
+from sharedlog._engines.checks import check_commit
+from sharedlog._engines.engine import Limits
+from sharedlog._engines.sqlite import rows
+from sharedlog._engines.sqlite.counting import MEANINGS, counting_of
+from sharedlog._engines.sqlite.creation import BUSY_S
+from sharedlog._engines.sqlite.file import LogFile
+from sharedlog._engines.sqlite.rows import Batch, Head
+from sharedlog._engines.sqlite.watcher import Watcher
+from sharedlog._engines.together import Pending, Together
+from sharedlog._engines.waiting import Waiters
+
+# How many keys' values are kept, of those that conditions ask for.
+_KEPT = 50_000
+# How many entries one transaction removes.
+_PIECE = 1000
+
+
+class SqliteEngine:
+    """An ``Engine``; any thread, any number of processes of this machine.
+
+    Appends of threads that meet share one transaction, and so one sync of the disk; processes
+    take turns, each waiting ``timeout_s`` at most for its own. WAL with ``synchronous=FULL``: what
+    returned survives a power cut, as far as the disk keeps what it was told to sync. A process
+    that dies leaves whole commits only.
+
+    A failed sync, and a file that is no longer the one which was opened, stop the engine for good
+    (``LogStopped``). An older copy, or a file without its ``-wal``, is ``CorruptLog``: beside the
+    file a note says how many commits it held. Linux only, and no network file system.
+    """
+
+    durability = "on this machine's disk before an append returns (WAL, synchronous=FULL)"
+    limits = Limits(entries=10_000, append_bytes=64 << 20, operations=20_000)
+
+    def __init__(self, path: Path, *, timeout_s: float = BUSY_S) -> None:
+        """Open the log. Raises ``NoSuchLog``, ``NewerFormat``, ``CorruptLog``."""
+        path = path.absolute()
+        counting = counting_of(path)
+        if not path.is_file() or path.stat().st_size == 0:
+            try:
+                noted = counting.note.read()
+            except OSError:
+                noted = 0
+            if noted:
+                raise CorruptLog(
+                    f"{path} is missing or empty, and held a log of {noted} commits: bring the "
+                    "right file back; create makes a new log, without what was in it"
+                )
+            raise NoSuchLog(f"{path}: no log is there; create makes one")
+        self._file = LogFile(path, timeout_s, MEANINGS, create=False)
+        try:
+            with self._file.reading() as connection:
+                rows.check(connection, str(path))
+            self._file.guard(counting, new=False)
+        except BaseException:
+            self._file.close()
+            raise
+        self._together = Together(self._write)
+        self._waiters = Waiters()
+        self._watcher = Watcher(self._file, self._waiters)
+        # What the file held when this process looked last; valid while nobody else has written.
+        self._version = -1
+        self._head = Head(0, 0, 0, 0)
+        # The highest tail that was seen, or one below it, which claims less.
+        self._seen = 0
+        self._values: dict[str, bytes | None] = {}
+        refuse_in_children(self, _forked)
+
+    def commit(self, commit: Commit) -> Lsns:
+        """See ``Engine``."""
+        check_commit(commit, self.limits)
+        return self._together.commit(commit)
+
+    def _write(self, together: Sequence[Pending]) -> None:
+        """Judge and write them in their order, in one transaction."""
+        try:
+            found = self._written(together)
+        except LogFull as error:
+            if len(together) == 1:
+                raise
+            # There may be room for some.
+            for each in together:
+                try:
+                    each.done(self._written([each])[0])
+                except LogFull:
+                    each.failed(error)
+            return
+        for each, one in zip(together, found, strict=True):
+            each.done(one)
+
+    def _written(self, together: Sequence[Pending]) -> list[Lsns | Refused]:
+        seen = self._seen
+        try:
+            with self._file.writing() as connection:
+                self._look(connection, seen)
+                batch = Batch(connection, self._head, self._values)
+                found = [batch.add(each.commit) for each in together]
+                if not batch.empty:
+                    batch.write()
+                head = batch.head
+        except BaseException:
+            # What is kept may be what was not written.
+            self._version = -1
+            raise
+        self._head, self._seen = head, head.tail
+        if self._waiters.anybody:
+            self._waiters.hint()
+        return found
+
+    def _where(self) -> Head:
+        seen = self._seen
+        with self._file.reading() as connection:
+            return self._head_of(connection, seen)
+
+    def _look(self, connection: sqlite3.Connection, seen: int) -> None:
+        """Forget what is kept, if others have written since; in a transaction."""
+        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version or len(self._values) > _KEPT:
+            self._values.clear()
+            self._head = self._head_of(connection, seen)
+            self._version = version
+
+    def _head_of(self, connection: sqlite3.Connection, seen: int) -> Head:
+        """Return where the log stands, at least where it was seen before the transaction."""
+        head = rows.head_of(connection)
+        if head.tail < seen:
+            raise CorruptLog(f"the log went back: it ends at {head.tail}, and {seen} was seen")
+        self._seen = head.tail
+        return head
+
+    def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
+        """See ``Engine``."""
+        with self._file.reading() as connection:
+            return rows.values_of(connection, keys)
+
+    def scan(self, prefix: str) -> dict[str, bytes]:
+        """See ``Engine``."""
+        with self._file.reading() as connection:
+            return rows.scan(connection, prefix)
+
+    def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
+        """See ``Engine``."""
+        seen = self._seen
+        with self._file.reading() as connection:
+            head = self._head_of(connection, seen)
+            if after < head.removed:
+                raise TrimmedLog(f"what follows LSN {after} was trimmed", head.removed + 1)
+            if tag is None:
+                found, cut = rows.read(connection, after, limit, head.tail)
+            else:
+                found, cut = rows.read_tagged(connection, tag, after, limit)
+        return Rows(found, found[-1].lsn if cut else max(after, head.tail))
+
+    def tail(self) -> int:
+        """See ``Engine``."""
+        return self._where().tail
+
+    def first(self) -> int:
+        """See ``Engine``."""
+        return self._where().removed + 1
+
+    def wait(self, after: int, timeout_s: float) -> int:
+        """See ``Engine``."""
+        self._watcher.begin()
+        return self._waiters.wait(self.tail, after, timeout_s)
+
+    def remove(self, through: int) -> None:
+        """See ``Engine``."""
+        while True:
+            seen = self._seen
+            with self._file.writing() as connection:
+                self._look(connection, seen)
+                head = self._head
+                last = min(through, head.tail, head.removed + _PIECE)
+                if last <= head.removed:
+                    return
+                self._version = -1
+                rows.remove(connection, head, last)
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        self._waiters.close()
+        self._watcher.close()
+        self._file.close()
+
+
+def _forked() -> LogStopped:
+    return LogStopped(f"this log belongs to the parent process: {REMEDY}")

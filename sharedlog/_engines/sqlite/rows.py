@@ -1,0 +1,322 @@
+"""The tables of a log in a SQLite file, and what is read from them and written to them.
+
+All of it works on a connection that is in a transaction: an engine's, or one that others began.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sharedlog._core.commit import Commit, Refused, stamped
+from sharedlog._core.entry import Row
+from sharedlog._core.errors import CorruptLog, NewerFormat, NoSuchLog
+from sharedlog._core.steps import Lsns
+from sharedlog._engines.engine import READ_BYTES
+
+FORMAT = 1
+_TABLES = """
+CREATE TABLE sharedlog_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+-- Through which LSN entries were removed, and the last one's time; how many transactions have
+-- written the log without an entry. A transaction with entries leaves it as it is.
+CREATE TABLE sharedlog_head (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    removed INTEGER NOT NULL,
+    at_us INTEGER NOT NULL,
+    silent INTEGER NOT NULL
+);
+-- tags is a line each.
+CREATE TABLE sharedlog_entry (
+    lsn INTEGER PRIMARY KEY,
+    at_us INTEGER NOT NULL,
+    tags TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+-- One row for what a tag got in one transaction: the last LSN, and how far below it the others
+-- are, 4 bytes each, growing. NULL where there are none.
+CREATE TABLE sharedlog_tag (
+    tag TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    below BLOB,
+    PRIMARY KEY (tag, last)
+) WITHOUT ROWID;
+CREATE TABLE sharedlog_key (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO sharedlog_head VALUES (1, 0, 0, 0)
+"""
+_IS_THERE = "SELECT count(*) FROM sqlite_master WHERE name = 'sharedlog_meta'"
+_FORMAT = "SELECT value FROM sharedlog_meta WHERE name = 'format'"
+_HEAD = (
+    "SELECT coalesce(lsn, removed), removed, coalesce(entry.at_us, head.at_us), silent "
+    "FROM sharedlog_head AS head LEFT JOIN sharedlog_entry AS entry "
+    "ON lsn = (SELECT max(lsn) FROM sharedlog_entry)"
+)
+_REMOVED = "UPDATE sharedlog_head SET removed = ?, at_us = ?, silent = ?"
+_SILENT = "UPDATE sharedlog_head SET silent = ?"
+_KEY = "SELECT value FROM sharedlog_key WHERE key = ?"
+_SET_KEY = (
+    "INSERT INTO sharedlog_key VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+_DROP_KEY = "DELETE FROM sharedlog_key WHERE key = ?"
+# Keys of one prefix are neighbours; no byte of UTF-8 is 255.
+_SCAN = "SELECT key, value FROM sharedlog_key WHERE key >= ? AND key < CAST(? AS TEXT)"
+_INSERT = "INSERT INTO sharedlog_entry VALUES (?, ?, ?, ?, ?)"
+_INSERT_TAG = "INSERT INTO sharedlog_tag VALUES (?, ?, ?)"
+_READ = "SELECT * FROM sharedlog_entry WHERE lsn > ? ORDER BY lsn LIMIT ?"
+_READ_SOME = (
+    "SELECT entry.* FROM json_each(?) AS wanted "
+    "CROSS JOIN sharedlog_entry AS entry ON lsn = wanted.value"
+)
+_TAGGED = "SELECT last, below FROM sharedlog_tag WHERE tag = ? AND last > ? ORDER BY last LIMIT ?"
+# Between tags, none of which has it.
+_BETWEEN = "\n"
+
+
+class Head(NamedTuple):
+    """Newest LSN, newest removed one, newest row's time, transactions without an entry."""
+
+    tail: int
+    removed: int
+    at_us: int
+    silent: int
+
+    @property
+    def commits(self) -> int:
+        """A number that every transaction raises."""
+        return self.tail + self.silent
+
+
+def is_there(connection: sqlite3.Connection) -> bool:
+    """Whether the file holds a log."""
+    return bool(connection.execute(_IS_THERE).fetchone()[0])
+
+
+def make(connection: sqlite3.Connection, keys: Mapping[str, bytes]) -> None:
+    """Make an empty log that begins with these keys."""
+    for statement in _TABLES.split(";\n"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO sharedlog_meta VALUES ('format', ?)", (FORMAT,))
+    put_keys(connection, keys)
+
+
+def put_keys(connection: sqlite3.Connection, keys: Mapping[str, bytes]) -> None:
+    """Write keys."""
+    connection.executemany(_SET_KEY, keys.items())
+
+
+def check(connection: sqlite3.Connection, where: str) -> None:
+    """Raise ``NoSuchLog``, ``NewerFormat``, ``CorruptLog`` unless a log of ours is there."""
+    if not is_there(connection):
+        raise NoSuchLog(f"{where}: a SQLite file without a log; create makes one in it")
+    row = connection.execute(_FORMAT).fetchone()
+    if row is None or not isinstance(row[0], int) or row[0] < 1:
+        raise CorruptLog(f"{where} is damaged: it has no format number")
+    if row[0] > FORMAT:
+        raise NewerFormat(f"{where}: format {row[0]}, this release knows {FORMAT}")
+
+
+def head_of(connection: sqlite3.Connection) -> Head:
+    """Return where the log stands."""
+    row = connection.execute(_HEAD).fetchone()
+    if row is None:
+        raise CorruptLog("the log's head is gone")
+    return Head(*row)
+
+
+def wrote_none(connection: sqlite3.Connection, head: Head) -> Head:
+    """Count a transaction without an entry; where the log stands then."""
+    connection.execute(_SILENT, (head.silent + 1,))
+    return head._replace(silent=head.silent + 1)
+
+
+def values_of(connection: sqlite3.Connection, keys: Iterable[str]) -> dict[str, bytes | None]:
+    """Return what keys hold."""
+    found: dict[str, bytes | None] = {}
+    for key in keys:
+        row = connection.execute(_KEY, (key,)).fetchone()
+        found[key] = None if row is None else row[0]
+    return found
+
+
+def scan(connection: sqlite3.Connection, prefix: str) -> dict[str, bytes]:
+    """Return the keys with this prefix, and what they hold."""
+    return dict(connection.execute(_SCAN, (prefix, prefix.encode() + b"\xff")).fetchall())
+
+
+class Batch:
+    """Commits judged one after the other, whose rows are then written at once.
+
+    ``values``: what keys hold that the conditions ask for; those that are missing are read.
+    Puts go in as well, so that it is what they hold afterwards, if the transaction commits.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, head: Head, values: dict[str, bytes | None]
+    ) -> None:
+        self._connection = connection
+        self._values = values
+        self.head = head
+        self._puts: dict[str, bytes | None] = {}
+        self._entries: list[tuple[Any, ...]] = []
+        self._tagged: dict[str, list[int]] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to be written."""
+        return not (self._puts or self._entries)
+
+    def add(self, commit: Commit) -> Lsns | Refused:
+        """Judge a commit behind those before it, and take its rows; or say what refuses it."""
+        values = self._values
+        if any(values[key] != value for key, value in self._conditions(commit)):
+            return Refused({key: values[key] for key, _ in commit.conditions})
+        tail, removed, at_us, silent = self.head
+        first = tail + 1 if commit.entries else tail
+        last = tail + len(commit.entries)
+        for put in commit.puts:
+            value = stamped(put, first, last)
+            self._puts[put.key] = value
+            if put.key in values:
+                values[put.key] = value
+        if commit.entries:
+            at_us = max(at_us, commit.at_us)
+            tagged = self._tagged
+            for lsn, entry in enumerate(commit.entries, first):
+                text = _BETWEEN.join(entry.tags)
+                checksum = _checksum(lsn, at_us, text, entry.body)
+                self._entries.append((lsn, at_us, text, checksum, entry.body))
+                for tag in entry.tags:
+                    lsns = tagged.get(tag)
+                    if lsns is None:
+                        tagged[tag] = [lsn]
+                    elif lsns[-1] != lsn:
+                        lsns.append(lsn)
+            self.head = Head(last, removed, at_us, silent)
+        return Lsns(first, last)
+
+    def write(self) -> None:
+        """Write all rows."""
+        connection = self._connection
+        if not self._entries:
+            self.head = wrote_none(connection, self.head)
+        gone = [(key,) for key, value in self._puts.items() if value is None]
+        if gone:
+            connection.executemany(_DROP_KEY, gone)
+        connection.executemany(
+            _SET_KEY, [each for each in self._puts.items() if each[1] is not None]
+        )
+        connection.executemany(_INSERT, self._entries)
+        connection.executemany(
+            _INSERT_TAG, [(tag, lsns[-1], _below(lsns)) for tag, lsns in self._tagged.items()]
+        )
+
+    def _conditions(self, commit: Commit) -> Iterator[tuple[str, bytes | None]]:
+        for key, _ in commit.conditions:
+            if key not in self._values:
+                # A put of this batch counts, though nobody had asked for the key before it.
+                if key in self._puts:
+                    self._values[key] = self._puts[key]
+                else:
+                    self._values |= values_of(self._connection, (key,))
+        return iter(commit.conditions)
+
+
+def read(
+    connection: sqlite3.Connection, after: int, limit: int, tail: int
+) -> tuple[list[Row], bool]:
+    """Return rows, and whether a bound cut them short."""
+    found, cut = _bounded(connection.execute(_READ, (after, limit)), limit)
+    _require(found, range(after + 1, after + 1 + len(found)))
+    if not cut and after + len(found) < tail:
+        raise CorruptLog(f"LSN {after + len(found) + 1} is missing")
+    return found, cut
+
+
+def read_tagged(
+    connection: sqlite3.Connection, tag: str, after: int, limit: int
+) -> tuple[list[Row], bool]:
+    """Return rows with the tag, and whether a bound cut them short."""
+    wanted: list[int] = []
+    for last, below in connection.execute(_TAGGED, (tag, after, limit)):
+        wanted += [lsn for lsn in _lsns(last, below) if lsn > after]
+        if len(wanted) >= limit:
+            del wanted[limit:]
+            break
+    if not wanted:
+        return [], False
+    if wanted[-1] - wanted[0] + 1 == len(wanted):
+        cursor = connection.execute(_READ, (wanted[0] - 1, len(wanted)))
+    else:
+        cursor = connection.execute(_READ_SOME, (json.dumps(wanted),))
+    found, cut = _bounded(cursor, len(wanted))
+    if not cut:
+        raise CorruptLog(f"entries with the tag {tag!r} behind LSN {after} are missing")
+    _require(found, wanted[: len(found)])
+    if any(tag not in row.tags for row in found):
+        raise CorruptLog(f"an entry behind LSN {after} does not have its tag {tag!r}")
+    return found, len(found) < len(wanted) or len(wanted) == limit
+
+
+def remove(connection: sqlite3.Connection, head: Head, last: int) -> None:
+    """Remove the rows up to this LSN, and their tags'."""
+    at_us = connection.execute(
+        "SELECT at_us FROM sharedlog_entry WHERE lsn = ?", (last,)
+    ).fetchone()[0]
+    texts = connection.execute(
+        "SELECT DISTINCT tags FROM sharedlog_entry WHERE lsn <= ?", (last,)
+    ).fetchall()
+    tags = {tag for (text,) in texts for tag in _tags(text)}
+    # A row of a tag that reaches beyond goes with what it ends with.
+    connection.executemany(
+        "DELETE FROM sharedlog_tag WHERE tag = ? AND last <= ?", [(tag, last) for tag in tags]
+    )
+    connection.execute("DELETE FROM sharedlog_entry WHERE lsn <= ?", (last,))
+    connection.execute(_REMOVED, (last, at_us, head.silent + 1))
+
+
+def _bounded(cursor: Iterable[tuple[Any, ...]], limit: int) -> tuple[list[Row], bool]:
+    """Return rows up to the bound of bytes, and whether it or ``limit`` cut them short."""
+    rows: list[Row] = []
+    size = 0
+    for lsn, at_us, text, checksum, body in cursor:
+        if not isinstance(body, bytes):
+            raise CorruptLog(f"LSN {lsn} is damaged")
+        size += len(body)
+        if rows and size > READ_BYTES:
+            return rows, True
+        if _checksum(lsn, at_us, text, body) != checksum:
+            raise CorruptLog(f"LSN {lsn} is damaged")
+        rows.append(Row(lsn, body, _tags(text), at_us))
+    return rows, len(rows) == limit
+
+
+def _require(found: Sequence[Row], lsns: Sequence[int]) -> None:
+    for row, lsn in zip(found, lsns, strict=True):
+        if row.lsn != lsn:
+            raise CorruptLog(f"LSN {lsn} is missing")
+
+
+def _checksum(lsn: int, at_us: int, tags: str, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(f"{lsn} {at_us} {tags}".encode()))
+
+
+def _below(lsns: Sequence[int]) -> bytes | None:
+    if len(lsns) == 1:
+        return None
+    last = lsns[-1]
+    return struct.pack(f"<{len(lsns) - 1}I", *(last - lsn for lsn in reversed(lsns[:-1])))
+
+
+def _lsns(last: int, below: bytes | None) -> list[int]:
+    """Return the LSNs of a tag's row, growing."""
+    if below is None:
+        return [last]
+    return [last - each for each in reversed(struct.unpack(f"<{len(below) // 4}I", below))] + [last]
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(text.split(_BETWEEN)) if text else ()

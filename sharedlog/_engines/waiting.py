@@ -1,0 +1,74 @@
+"""The waiters for an append: woken by hints, and looking again without any (DESIGN-LOG §12, L5)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from sharedlog._core.errors import LogStopped
+
+# A hint may be lost.
+_LOOK_S = 1.0
+
+
+class Waiters:
+    """Those of one engine. Any thread.
+
+    A hint says that there may be more than before; what is there is what a look finds.
+    """
+
+    def __init__(self) -> None:
+        self._heard = threading.Condition()
+        self._count = 0
+        self._waiting = 0
+        self._closed = False
+
+    @property
+    def anybody(self) -> bool:
+        """Whether somebody waits."""
+        return self._waiting > 0
+
+    def hint(self) -> None:
+        """Have everybody look."""
+        with self._heard:
+            self._count += 1
+            self._heard.notify_all()
+
+    def close(self) -> None:
+        """Have everybody stop; idempotent."""
+        with self._heard:
+            self._closed = True
+            self._heard.notify_all()
+
+    def wait(
+        self,
+        look: Callable[[], int],
+        after: int,
+        timeout_s: float,
+        *,
+        pause_s: Callable[[], float] = lambda: _LOOK_S,
+    ) -> int:
+        """Return the tail that ``look`` finds once it is above ``after``, or after the time.
+
+        ``pause_s``: how long it goes without a look where it hears nothing.
+        """
+        end = time.monotonic() + timeout_s
+        with self._heard:
+            self._waiting += 1
+        try:
+            while True:
+                with self._heard:
+                    count = self._count
+                    if self._closed:
+                        raise LogStopped("the log was closed")
+                tail = look()
+                left_s = end - time.monotonic()
+                if tail > after or left_s <= 0:
+                    return tail
+                with self._heard:
+                    if self._count == count and not self._closed:
+                        self._heard.wait(min(pause_s(), left_s))
+        finally:
+            with self._heard:
+                self._waiting -= 1
